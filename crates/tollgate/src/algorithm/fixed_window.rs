@@ -1,0 +1,357 @@
+//! Fixed window: a limit per window, counted from zero in each.
+//!
+//! # The idea
+//!
+//! Time is cut into windows of one length. Each has a count; an event passes if the count stays
+//! within the limit. Windows either start at multiples of their length since the Unix epoch
+//! (*aligned*: every process agrees, and `Reset` is a round time), or with the first event after
+//! the last window ended (*anchored*: nobody can straddle a border they know of).
+//!
+//! ```text
+//! count' = count + cost                allowed if  count' <= limit
+//! ```
+//!
+//! # State and units
+//!
+//! One word: the window's number in the upper bits and the count in the lower ones. How many
+//! bits each gets follows from the window's length:
+//!
+//! | window | bits of the number | bits of the count | largest limit (half the count) |
+//! |---|---|---|---|
+//! | 1 ms | 39 | 22 | 2 million |
+//! | 1 s | 29 | 32 | 2 thousand million |
+//! | 1 day | 13 | 48 | 10^14 |
+//!
+//! An anchored window has the tick of its start for a number, rounded up to a multiple of a power
+//! of two that is as fine as the count leaves room for, and at most a 1024th of the window. Zero
+//! is the state of a limiter never used.
+//!
+//! # Exact and approximate
+//!
+//! - At most `limit` per window, exactly. Across a border up to 2 x limit pass within one length:
+//!   a full window's worth at its end and another at the start of the next.
+//! - `retry` is the end of the window: exact. `full` is the same.
+//! - An anchored window may last up to 0.1 % longer than its length, and never shorter.
+//!
+//! # Time
+//!
+//! Standing still: nothing is freed. Backwards: counts as the start of the window of the state.
+//! Far ahead: a fresh window.
+//!
+//! # Cost
+//!
+//! 8 bytes; one division.
+//!
+//! Source: the textbook counter, with the window in the state instead of in the key.
+
+use super::{
+    Algorithm, Inherit, Packed, Step, Succeed,
+    inherit::{FRACTION, used_after},
+    timeline::{HOST_BITS, Timeline},
+};
+use crate::{
+    Quota, QuotaError, Tick,
+    decision::{Decision, Level},
+};
+
+/// A fixed window, aligned or anchored, with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    length_ns: u64,
+    limit: u64,
+    initial: u64,
+    border: Border,
+    count_bits: u8,
+}
+
+/// Where windows begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Border {
+    /// At `k x length - phase`.
+    Aligned { phase_ns: u64 },
+    /// At the first event, rounded up to a multiple of 2^`grain` nanoseconds.
+    Anchored { grain: u8 },
+}
+
+/// The window that a state stands for at some time.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    /// Number of the window, from one.
+    number: u64,
+    count: u64,
+    /// First nanosecond after the window.
+    end_ns: u64,
+}
+
+/// Bits that a word has for number and count together.
+const WORD_BITS: u32 = 64 - HOST_BITS;
+
+/// An anchored window's start is rounded to at most this part of its length.
+const GRAIN_SHARE: u64 = 1024;
+
+impl FixedWindow {
+    /// Returns windows that start at multiples of their length after `epoch`, which is the time
+    /// from the Unix epoch to the clock's origin ([`Clock::wall_offset`](crate::Clock)).
+    ///
+    /// # Errors
+    ///
+    /// As [`Quota::check`]; also if the quota has a burst, or a limit too large for the word.
+    pub fn aligned(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
+        let limit = window_limit(quota, Algorithm::FixedWindow)?;
+        let length_ns = quota.period_ns();
+        let phase_ns = phase(epoch, length_ns);
+        let count_bits = WORD_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3);
+        let most = 1 << (count_bits - 1);
+        if limit > most {
+            let algorithm = Algorithm::FixedWindow;
+            return Err(QuotaError::LimitTooLarge {
+                limit,
+                most,
+                algorithm,
+            });
+        }
+        Ok(Self {
+            length_ns,
+            limit,
+            initial: quota.initial_permits(),
+            border: Border::Aligned { phase_ns },
+            count_bits: count_bits as u8,
+        })
+    }
+
+    /// Returns windows that start with the first event after the last one ended.
+    ///
+    /// # Errors
+    ///
+    /// As for [`aligned`](Self::aligned).
+    pub fn anchored(quota: &Quota) -> Result<Self, QuotaError> {
+        let limit = window_limit(quota, Algorithm::AnchoredWindow)?;
+        let length_ns = quota.period_ns();
+        let coarsest = (length_ns / GRAIN_SHARE).max(1).ilog2();
+        let start_bits = |grain: u32| bits((Tick::HORIZON.as_nanos() >> grain) + 2);
+        // The count needs one bit more than the limit, for what is forced beyond it.
+        let wanted = bits(limit) + 1;
+        let grain = (0..=coarsest).find(|grain| start_bits(*grain) + wanted <= WORD_BITS);
+        let Some(grain) = grain else {
+            let most = (1 << (WORD_BITS - start_bits(coarsest) - 1)) - 1;
+            let algorithm = Algorithm::AnchoredWindow;
+            return Err(QuotaError::LimitTooLarge {
+                limit,
+                most,
+                algorithm,
+            });
+        };
+        Ok(Self {
+            length_ns,
+            limit,
+            initial: quota.initial_permits(),
+            border: Border::Anchored { grain: grain as u8 },
+            count_bits: (WORD_BITS - start_bits(grain)) as u8,
+        })
+    }
+
+    /// The largest count a word can hold.
+    const fn count_max(&self) -> u64 {
+        (1 << self.count_bits) - 1
+    }
+
+    /// Returns the window in force at `now`: the state's, or a fresh one.
+    #[inline]
+    fn view(&self, word: u64, now: Tick) -> View {
+        let now_ns = now.min(Tick::HORIZON).as_nanos();
+        let (number, count) = (word >> self.count_bits, word & self.count_max());
+        match self.border {
+            Border::Aligned { phase_ns } => {
+                // OVERFLOW: horizon and phase are below 2^59 and 2^55.
+                let current = (now_ns + phase_ns) / self.length_ns + 1;
+                let count = if number >= current { count } else { 0 };
+                let number = number.max(current);
+                View {
+                    number,
+                    count,
+                    end_ns: number * self.length_ns - phase_ns,
+                }
+            }
+            Border::Anchored { grain } => {
+                let end_ns = |number: u64| ((number - 1) << grain) + self.length_ns;
+                if number > 0 && now_ns < end_ns(number) {
+                    return View {
+                        number,
+                        count,
+                        end_ns: end_ns(number),
+                    };
+                }
+                let number = now_ns.div_ceil(1 << grain) + 1;
+                View {
+                    number,
+                    count: 0,
+                    end_ns: end_ns(number),
+                }
+            }
+        }
+    }
+
+    fn word(&self, view: View) -> u64 {
+        debug_assert!(view.count <= self.count_max(), "count fits its bits");
+        view.number << self.count_bits | view.count
+    }
+}
+
+/// Returns the limit of a window quota.
+pub(super) fn window_limit(quota: &Quota, algorithm: Algorithm) -> Result<u64, QuotaError> {
+    quota.check()?;
+    let limit = quota.count();
+    match quota.explicit_burst() {
+        Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow {
+            burst,
+            limit,
+            algorithm,
+        }),
+        _ => Ok(limit),
+    }
+}
+
+/// Returns how far into a window the clock's origin lies.
+pub(super) fn phase(epoch: std::time::Duration, length_ns: u64) -> u64 {
+    // OVERFLOW: the remainder is below `length_ns`.
+    (epoch.as_nanos() % u128::from(length_ns)) as u64
+}
+
+/// Returns how many bits a number takes.
+pub(super) const fn bits(number: u64) -> u32 {
+    u64::BITS - number.leading_zeros()
+}
+
+impl Step for FixedWindow {
+    type State = u64;
+
+    fn initial(&self, now: Tick) -> u64 {
+        match self.limit - self.initial {
+            0 => 0,
+            missing => self.word(View {
+                count: missing,
+                ..self.view(0, now)
+            }),
+        }
+    }
+
+    #[inline]
+    fn peek(&self, word: &u64, now: Tick, cost: u64) -> Decision {
+        let View { count, end_ns, .. } = self.view(*word, now);
+        let left = self.limit.saturating_sub(count);
+        // A debt denies even a cost of nothing.
+        let passes = cost <= left && count <= self.limit;
+        let count = if passes { count + cost } else { count };
+        let full = if count == 0 { 0 } else { end_ns };
+        let remaining = self.limit.saturating_sub(count);
+        let level = Level {
+            at: now,
+            limit: self.limit,
+            remaining,
+            full,
+        };
+        if passes {
+            Decision::allowed(Timeline::TICKS, level, cost)
+        } else if cost > self.limit {
+            Decision::never(Timeline::TICKS, level, cost)
+        } else {
+            Decision::later(Timeline::TICKS, level, cost, end_ns)
+        }
+    }
+
+    fn available(&self, word: &u64, now: Tick) -> u64 {
+        self.limit.saturating_sub(self.view(*word, now).count)
+    }
+
+    fn charge(&self, word: &mut u64, now: Tick, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
+        let view = self.view(*word, now);
+        let count = view
+            .count
+            .checked_add(cost)
+            .filter(|count| *count <= self.count_max());
+        if let Some(count) = count {
+            *word = self.word(View { count, ..view });
+        }
+        count.is_some()
+    }
+
+    fn mark(&self, word: &u64, now: Tick) -> u64 {
+        self.view(*word, now).number
+    }
+
+    /// Gives back within the same window; a late refund is dropped, because the new window never
+    /// held the charge.
+    fn give_back(&self, word: &mut u64, now: Tick, mark: u64, most: u64) -> u64 {
+        let view = self.view(*word, now);
+        if view.number != mark || view.count == 0 {
+            return 0;
+        }
+        let amount = most.min(view.count);
+        *word = self.word(View {
+            count: view.count - amount,
+            ..view
+        });
+        amount
+    }
+}
+
+impl Packed for FixedWindow {
+    #[inline]
+    fn pack(&self, word: &u64) -> u64 {
+        *word
+    }
+
+    #[inline]
+    fn unpack(&self, word: u64) -> u64 {
+        word
+    }
+
+    fn to_words(self) -> [u64; 4] {
+        // OVERFLOW: the phase is below 2^55, so a flag and a grain (below 2^6) fit above it.
+        let border = match self.border {
+            Border::Aligned { phase_ns } => phase_ns,
+            Border::Anchored { grain } => 1 << 63 | u64::from(grain),
+        };
+        // The initial count shares a word with its bits: limits are below 2^58.
+        let small = self.initial << 6 | u64::from(self.count_bits);
+        [self.length_ns, self.limit, border, small]
+    }
+
+    #[inline]
+    fn from_words([length_ns, limit, border, small]: [u64; 4]) -> Self {
+        let border = match border >> 63 {
+            0 => Border::Aligned { phase_ns: border },
+            _ => Border::Anchored {
+                grain: border as u8,
+            },
+        };
+        Self {
+            length_ns,
+            limit,
+            initial: small >> 6,
+            border,
+            count_bits: small as u8 & 0x3f,
+        }
+    }
+}
+
+impl Succeed for FixedWindow {
+    fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
+        let used = u128::from(old.view(*word, now).count) << FRACTION;
+        match used_after(how, used, old.limit, self.limit) {
+            None => self.initial(now),
+            Some(used) => {
+                let used = used
+                    .div_ceil(1 << FRACTION)
+                    .min(u128::from(self.count_max()));
+                self.word(View {
+                    count: used as u64,
+                    ..self.view(0, now)
+                })
+            }
+        }
+    }
+}

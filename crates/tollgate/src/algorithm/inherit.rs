@@ -1,0 +1,83 @@
+//! What becomes of the state when the quota changes.
+
+/// What a limiter keeps of its past when it is given a new quota.
+///
+/// With *left* for the permits that are free now, and *used* for burst minus left:
+///
+/// | | left afterwards | example: burst 100 -> 500 with 40 left | 100 -> 50 with 40 left |
+/// |---|---|---|---|
+/// | `Reset` | as a fresh limiter | 500 | 50 |
+/// | `AsIs` | the same number, at most the new burst | 40 | 40 |
+/// | `Proportional` | the same share of the burst | 200 | 20 |
+/// | `Additive` | new burst minus used | 440 | -10: a debt |
+///
+/// Debt stays debt under all but `Reset`. Fractions of a permit are rounded down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Inherit {
+    /// Forget the past.
+    Reset,
+    /// What is left stays left, up to the new burst.
+    AsIs,
+    /// The same share of the burst is left. The default: nobody gains or loses by a change.
+    #[default]
+    Proportional,
+    /// What is used stays used.
+    Additive,
+}
+
+/// Fraction bits of the amounts below.
+pub(super) const FRACTION: u32 = 64;
+
+/// Returns what is used after a change, given what was used before, both in 2^-64 permits;
+/// `None` means that the limiter starts anew.
+///
+/// OVERFLOW: capacities are at most 10^15 < 2^50 and debts below 2^58 permits, so every amount is
+/// below 2^123.
+pub(super) fn used_after(how: Inherit, used: u128, old: u64, new: u64) -> Option<u128> {
+    let (old_full, new_full) = ((old as i128) << FRACTION, (new as i128) << FRACTION);
+    let left = old_full - used as i128;
+    let left_after = match how {
+        Inherit::Reset => return None,
+        Inherit::AsIs => left.min(new_full),
+        Inherit::Additive => new_full - used as i128,
+        Inherit::Proportional if left <= 0 || old == 0 => left.min(0),
+        Inherit::Proportional => {
+            let (old, new) = (old as i128, new as i128);
+            // left x new / old in two parts, because the product would not fit.
+            left / old * new + left % old * new / old
+        }
+    };
+    Some((new_full - left_after) as u128)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_the_table_says() {
+        let permits = |n: i128| n << FRACTION;
+        for (how, old, left, new, after) in [
+            (Inherit::AsIs, 100, 40, 500, 40),
+            (Inherit::Proportional, 100, 40, 500, 200),
+            (Inherit::Additive, 100, 40, 500, 440),
+            (Inherit::AsIs, 100, 40, 50, 40),
+            (Inherit::AsIs, 100, 80, 50, 50),
+            (Inherit::Proportional, 100, 40, 50, 20),
+            (Inherit::Additive, 100, 40, 50, -10),
+            (Inherit::Proportional, 100, -30, 500, -30),
+            (Inherit::Proportional, 0, 0, 500, 0),
+            (Inherit::AsIs, 100, -30, 500, -30),
+        ] {
+            let used = permits(old - left) as u128;
+            let got = used_after(how, used, old as u64, new as u64).unwrap();
+            assert_eq!(
+                permits(new) - got as i128,
+                permits(after),
+                "{how:?} {old}->{new}"
+            );
+        }
+        assert_eq!(used_after(Inherit::Reset, 1, 1, 1), None);
+    }
+}

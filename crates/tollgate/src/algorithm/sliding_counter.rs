@@ -1,0 +1,349 @@
+//! Sliding window counter: two neighbouring windows stand in for the events of one.
+//!
+//! # The idea
+//!
+//! Count events per aligned window, and keep the last window's count. The window that ends now
+//! covers a part of the last one; assume its events were spread evenly.
+//!
+//! ```text
+//! e = time since the current window began, of length W
+//! used = floor(previous x (W - e) / W) + current      allowed if  used + cost <= limit
+//! ```
+//!
+//! # State and units
+//!
+//! The number of the window and two counts. They share a word while 2 x bits(2 x limit) and the
+//! bits of the number (29 for windows of 1 s) fit in 61: up to a limit of 16 thousand a second or
+//! 1 million an hour. Above that they are three words behind a short lock.
+//!
+//! # Exact and approximate
+//!
+//! - The formula is evaluated in 128-bit integers: no rounding but the one floor.
+//! - The estimate errs by at most `previous x e / W` in either direction: by as much as `previous`
+//!   when all its events fell on one edge. So up to limit + previous x e / W pass in some window of
+//!   length W, and never more than 2 x limit.
+//! - `retry` and `full` are solved for `e` and exact: the first tick at which the formula says yes.
+//!
+//! # Time
+//!
+//! Standing still: nothing is freed. Backwards: counts as the start of the state's window. Far
+//! ahead: full.
+//!
+//! # Cost
+//!
+//! 8 or 24 bytes; one 64-bit and one 128-bit division.
+//!
+//! Source: Cloudflare's counter of 2017, with floor and integers in place of floats. Departures:
+//! (1) refused events are not counted; (2) the wait is solved for, not estimated.
+
+use super::{
+    Algorithm, Inherit, Packed, Step, Succeed,
+    fixed_window::{bits, phase, window_limit},
+    inherit::{FRACTION, used_after},
+    timeline::{HOST_BITS, Timeline},
+};
+use crate::{
+    Quota, QuotaError, Tick,
+    decision::{Decision, Level},
+};
+
+/// A sliding window counter with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingCounter {
+    length_ns: u64,
+    limit: u64,
+    initial: u64,
+    phase_ns: u64,
+    /// Bits of each count in a packed word; zero if the state does not fit.
+    count_bits: u8,
+}
+
+/// The state of a [`SlidingCounter`]: two neighbouring windows. All zero if never used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TwoWindows {
+    /// Number of the current window, from one.
+    number: u64,
+    previous: u64,
+    current: u64,
+}
+
+/// Counts are kept below this, so that no sum overflows.
+const COUNT_MAX: u64 = 1 << 60;
+
+/// The state as of some time.
+#[derive(Clone, Copy, Debug)]
+struct View {
+    windows: TwoWindows,
+    /// Nanoseconds since the current window began.
+    elapsed_ns: u64,
+}
+
+impl SlidingCounter {
+    /// Returns the counter for a quota, with windows that start at multiples of their length after
+    /// `epoch`, which is the time from the Unix epoch to the clock's origin.
+    ///
+    /// # Errors
+    ///
+    /// As [`Quota::check`]; also if the quota has a burst.
+    pub fn new(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
+        let limit = window_limit(quota, Algorithm::SlidingCounter)?;
+        let length_ns = quota.period_ns();
+        let mut counter = Self {
+            length_ns,
+            limit,
+            initial: quota.initial_permits(),
+            phase_ns: phase(epoch, length_ns),
+            count_bits: Self::packed_bits(length_ns) as u8,
+        };
+        if limit > counter.packed_limit_max() {
+            counter = counter.unpacked();
+        }
+        Ok(counter)
+    }
+
+    /// Tells whether the state fits in one word.
+    pub(crate) const fn packs(&self) -> bool {
+        self.count_bits > 0
+    }
+
+    /// The largest limit whose state fits in one word, for windows of this length.
+    ///
+    /// Half of what the bits could count; the other half is for what is forced beyond it.
+    pub(crate) fn packed_limit_max(&self) -> u64 {
+        (1 << (Self::packed_bits(self.length_ns) - 1)) - 1
+    }
+
+    /// Bits of each count in a packed word.
+    const fn packed_bits(length_ns: u64) -> u32 {
+        (64 - HOST_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3)) / 2
+    }
+
+    /// The same counter for a host with room for three words.
+    pub(crate) const fn unpacked(mut self) -> Self {
+        self.count_bits = 0;
+        self
+    }
+
+    const fn count_max(&self) -> u64 {
+        if self.packs() {
+            (1 << self.count_bits) - 1
+        } else {
+            COUNT_MAX
+        }
+    }
+
+    fn view(&self, state: &TwoWindows, now: Tick) -> View {
+        // OVERFLOW: horizon and phase are below 2^59 and 2^55.
+        let since = now.min(Tick::HORIZON).as_nanos() + self.phase_ns;
+        let number = since / self.length_ns + 1;
+        let windows = match number.checked_sub(state.number) {
+            None | Some(0) => *state,
+            Some(1) => TwoWindows {
+                number,
+                previous: state.current,
+                current: 0,
+            },
+            Some(_) => TwoWindows {
+                number,
+                previous: 0,
+                current: 0,
+            },
+        };
+        let elapsed_ns = since.saturating_sub((windows.number - 1) * self.length_ns);
+        View {
+            windows,
+            elapsed_ns,
+        }
+    }
+
+    fn used(&self, view: &View) -> u64 {
+        let weight = self.length_ns - view.elapsed_ns;
+        let product = u128::from(view.windows.previous) * u128::from(weight);
+        // OVERFLOW: the quotient is at most `previous`, and both counts are at most 2^60.
+        (product / u128::from(self.length_ns)) as u64 + view.windows.current
+    }
+
+    /// Returns the first `e` at which floor(previous x (W - e) / W) <= room, if there is one
+    /// within the window.
+    ///
+    /// floor(x) <= room is x < room + 1, so W - e < (room + 1) x W / previous.
+    fn elapsed_until(&self, previous: u64, room: u64) -> Option<u64> {
+        if previous <= room {
+            return Some(0);
+        }
+        let bound = (u128::from(room) + 1) * u128::from(self.length_ns);
+        // OVERFLOW: previous >= room + 1, so the quotient is at most W.
+        let weight = bound.div_ceil(u128::from(previous)) as u64 - 1;
+        let elapsed = self.length_ns - weight;
+        (elapsed < self.length_ns).then_some(elapsed)
+    }
+
+    /// Returns the first tick at which at most `room` is used, if nothing is added meanwhile.
+    fn tick_until(&self, view: &View, room: u64) -> u64 {
+        let TwoWindows {
+            number,
+            previous,
+            current,
+        } = view.windows;
+        let here = room
+            .checked_sub(current)
+            .and_then(|left| self.elapsed_until(previous, left));
+        let (number, elapsed) = match here {
+            Some(elapsed) => (number, elapsed),
+            None => match self.elapsed_until(current, room) {
+                Some(elapsed) => (number + 1, elapsed),
+                None => (number + 2, 0),
+            },
+        };
+        // OVERFLOW: two windows beyond the horizon at most.
+        ((number - 1) * self.length_ns + elapsed).saturating_sub(self.phase_ns)
+    }
+}
+
+impl Step for SlidingCounter {
+    type State = TwoWindows;
+
+    fn initial(&self, now: Tick) -> TwoWindows {
+        match self.limit - self.initial {
+            0 => TwoWindows::default(),
+            missing => {
+                let fresh = self.view(&TwoWindows::default(), now).windows;
+                TwoWindows {
+                    current: missing,
+                    ..fresh
+                }
+            }
+        }
+    }
+
+    fn peek(&self, state: &TwoWindows, now: Tick, cost: u64) -> Decision {
+        let mut view = self.view(state, now);
+        let used = self.used(&view);
+        let passes = used <= self.limit && cost <= self.limit - used;
+        if passes {
+            view.windows.current += cost;
+        }
+        let used = if passes { used + cost } else { used };
+        let TwoWindows {
+            previous, current, ..
+        } = view.windows;
+        let full = if previous + current == 0 {
+            0
+        } else {
+            self.tick_until(&view, 0)
+        };
+        let remaining = self.limit.saturating_sub(used);
+        let level = Level {
+            at: now,
+            limit: self.limit,
+            remaining,
+            full,
+        };
+        if passes {
+            Decision::allowed(Timeline::TICKS, level, cost)
+        } else if cost > self.limit {
+            Decision::never(Timeline::TICKS, level, cost)
+        } else {
+            let retry = self.tick_until(&view, self.limit - cost);
+            Decision::later(Timeline::TICKS, level, cost, retry)
+        }
+    }
+
+    fn available(&self, state: &TwoWindows, now: Tick) -> u64 {
+        self.limit.saturating_sub(self.used(&self.view(state, now)))
+    }
+
+    fn charge(&self, state: &mut TwoWindows, now: Tick, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
+        let TwoWindows { current, .. } = self.view(state, now).windows;
+        let sum = current
+            .checked_add(cost)
+            .filter(|sum| *sum <= self.count_max());
+        if let Some(sum) = sum {
+            *state = TwoWindows {
+                current: sum,
+                ..self.view(state, now).windows
+            };
+        }
+        sum.is_some()
+    }
+
+    fn mark(&self, state: &TwoWindows, now: Tick) -> u64 {
+        self.view(state, now).windows.number
+    }
+
+    /// Gives back within the same window; a late refund is dropped.
+    fn give_back(&self, state: &mut TwoWindows, now: Tick, mark: u64, most: u64) -> u64 {
+        let windows = self.view(state, now).windows;
+        let amount = most.min(windows.current);
+        if windows.number != mark || amount == 0 {
+            return 0;
+        }
+        *state = TwoWindows {
+            current: windows.current - amount,
+            ..windows
+        };
+        amount
+    }
+}
+
+impl Packed for SlidingCounter {
+    fn pack(&self, state: &TwoWindows) -> u64 {
+        debug_assert!(self.packs(), "the host asked before packing");
+        let TwoWindows {
+            number,
+            previous,
+            current,
+        } = *state;
+        (number << self.count_bits | previous) << self.count_bits | current
+    }
+
+    fn unpack(&self, word: u64) -> TwoWindows {
+        let mask = self.count_max();
+        TwoWindows {
+            number: word >> (2 * self.count_bits),
+            previous: word >> self.count_bits & mask,
+            current: word & mask,
+        }
+    }
+
+    fn to_words(self) -> [u64; 4] {
+        // Limits that pack are below 2^30, so the initial count and its bits share a word.
+        let small = self.initial << 6 | u64::from(self.count_bits);
+        [self.length_ns, self.limit, self.phase_ns, small]
+    }
+
+    fn from_words([length_ns, limit, phase_ns, small]: [u64; 4]) -> Self {
+        let (initial, count_bits) = (small >> 6, small as u8 & 0x3f);
+        Self {
+            length_ns,
+            limit,
+            initial,
+            phase_ns,
+            count_bits,
+        }
+    }
+}
+
+impl Succeed for SlidingCounter {
+    /// Books what was used as of now, in the new current window: it then fades no sooner than it
+    /// would have.
+    fn succeed(&self, old: &Self, state: &TwoWindows, now: Tick, how: Inherit) -> TwoWindows {
+        let used = u128::from(old.used(&old.view(state, now))) << FRACTION;
+        match used_after(how, used, old.limit, self.limit) {
+            None => self.initial(now),
+            Some(used) => {
+                let used = used
+                    .div_ceil(1 << FRACTION)
+                    .min(u128::from(self.count_max()));
+                let fresh = self.view(&TwoWindows::default(), now).windows;
+                TwoWindows {
+                    current: used as u64,
+                    ..fresh
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Sliding window log: remembers every event of the last window, and is exact.
+//!
+//! # The idea
+//!
+//! Keep the tick and the cost of each event that passed. An event may pass if the costs of the
+//! last window and its own stay within the limit. Windows are half-open, `(t - W, t]`: an event is
+//! outside exactly one window after it happened.
+//!
+//! ```text
+//! used = sum of costs with tick > now - W        allowed if  used + cost <= limit
+//! ```
+//!
+//! # State and units
+//!
+//! A ring of (tick, cost), 16 bytes each. Events of one tick share an entry, so there are never
+//! more entries than permits in the limit; the ring is allocated once, at that size. What is
+//! forced beyond a full ring is folded into its newest entry, which then counts from now.
+//!
+//! # Exact and approximate
+//!
+//! - At most `limit` in **every** window of length W. Nothing is approximated.
+//! - `retry` is the tick at which enough of the oldest entries leave: exact. `full` is when the
+//!   newest one leaves.
+//!
+//! # Time
+//!
+//! Standing still: nothing leaves. Backwards: counts as the tick of the newest entry. Far ahead:
+//! full.
+//!
+//! # Cost
+//!
+//! 16 bytes per permit of the limit, which is therefore at most 2^20; amortised one entry written
+//! and one removed per event, behind a short lock.
+//!
+//! Source: the textbook log. Departures: (1) weighted entries; (2) refused events leave no entry;
+//! (3) the boundary is half-open (the seeds disagree on it).
+
+use super::{
+    Algorithm, Inherit, Step, Succeed,
+    fixed_window::window_limit,
+    inherit::{FRACTION, used_after},
+    timeline::Timeline,
+};
+use crate::{
+    Quota, QuotaError, Tick,
+    decision::{Decision, Level},
+};
+use std::{collections::VecDeque, time::Duration};
+
+/// A sliding window log with its parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    length: Duration,
+    limit: u64,
+    initial: u64,
+}
+
+/// The state of a [`SlidingLog`]: what passed in the last window, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// INVARIANT: ticks rise strictly and costs are positive.
+    entries: VecDeque<Entry>,
+    /// Sum of all costs, expired entries included.
+    total: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    tick: Tick,
+    cost: u64,
+}
+
+/// Costs are kept below this, so that no sum overflows.
+const TOTAL_MAX: u64 = 1 << 60;
+
+impl SlidingLog {
+    /// The largest limit: 2^20 permits, a ring of 16 MiB.
+    pub const LIMIT_MAX: u64 = 1 << 20;
+
+    /// Returns the log for a quota.
+    ///
+    /// # Errors
+    ///
+    /// As [`Quota::check`]; also if the quota has a burst, or a limit above
+    /// [`LIMIT_MAX`](Self::LIMIT_MAX).
+    pub fn new(quota: &Quota) -> Result<Self, QuotaError> {
+        let algorithm = Algorithm::SlidingLog;
+        let limit = window_limit(quota, algorithm)?;
+        if limit > Self::LIMIT_MAX {
+            return Err(QuotaError::LimitTooLarge {
+                limit,
+                most: Self::LIMIT_MAX,
+                algorithm,
+            });
+        }
+        Ok(Self {
+            length: quota.period(),
+            limit,
+            initial: quota.initial_permits(),
+        })
+    }
+
+    /// Room in the ring: one entry per permit, and one for what is forced on a limit of zero.
+    fn room(&self) -> usize {
+        // OVERFLOW: at most 2^20.
+        self.limit.max(1) as usize
+    }
+
+    fn empty(&self) -> Log {
+        Log {
+            entries: VecDeque::with_capacity(self.room()),
+            total: 0,
+        }
+    }
+
+    fn leaves_at(&self, entry: &Entry) -> Tick {
+        entry.tick.saturating_add(self.length)
+    }
+
+    /// Time does not go back behind the newest entry.
+    fn clamp(log: &Log, now: Tick) -> Tick {
+        log.entries
+            .back()
+            .map_or(now, |newest| now.max(newest.tick))
+    }
+
+    /// Returns how many entries have left, and their cost.
+    fn expired(&self, log: &Log, now: Tick) -> (usize, u64) {
+        let gone = log
+            .entries
+            .iter()
+            .take_while(|entry| self.leaves_at(entry) <= now);
+        gone.fold((0, 0), |(count, cost), entry| {
+            (count + 1, cost + entry.cost)
+        })
+    }
+
+    fn used(&self, log: &Log, now: Tick) -> u64 {
+        log.total - self.expired(log, now).1
+    }
+
+    /// Returns when the oldest live entries that cost `needed` together have left.
+    fn tick_until_freed(&self, log: &Log, now: Tick, needed: u64) -> Tick {
+        let (gone, _) = self.expired(log, now);
+        let mut freed = 0;
+        let last = log.entries.iter().skip(gone).find(|entry| {
+            freed += entry.cost;
+            freed >= needed
+        });
+        last.map_or(now, |entry| self.leaves_at(entry))
+    }
+
+    fn push(&self, log: &mut Log, tick: Tick, cost: u64) {
+        let full = log.entries.len() >= self.room();
+        match log.entries.back_mut() {
+            Some(newest) if newest.tick == tick || full => {
+                newest.tick = tick;
+                newest.cost += cost;
+            }
+            _ => log.entries.push_back(Entry { tick, cost }),
+        }
+        log.total += cost;
+    }
+
+    fn drop_expired(&self, log: &mut Log, now: Tick) {
+        let (gone, cost) = self.expired(log, now);
+        log.entries.drain(..gone);
+        log.total -= cost;
+    }
+
+    /// Takes up to `most` from the entry at `index`.
+    fn take_from(log: &mut Log, index: usize, most: u64) -> u64 {
+        let Some(entry) = log.entries.get_mut(index) else {
+            return 0;
+        };
+        let amount = most.min(entry.cost);
+        entry.cost -= amount;
+        log.total -= amount;
+        if entry.cost == 0 {
+            log.entries.remove(index);
+        }
+        amount
+    }
+}
+
+impl Step for SlidingLog {
+    type State = Log;
+
+    fn initial(&self, now: Tick) -> Log {
+        let mut log = self.empty();
+        match self.limit - self.initial {
+            0 => {}
+            missing => self.push(&mut log, now, missing),
+        }
+        log
+    }
+
+    fn peek(&self, log: &Log, now: Tick, cost: u64) -> Decision {
+        let at = Self::clamp(log, now);
+        let used = self.used(log, at);
+        let passes = used <= self.limit && cost <= self.limit - used;
+        let after = if passes { used + cost } else { used };
+        let newest = log
+            .entries
+            .back()
+            .map_or(at, |newest| self.leaves_at(newest));
+        let full = match (after, passes && cost > 0) {
+            (0, _) => Tick::ZERO,
+            (_, true) => at.saturating_add(self.length),
+            (_, false) => newest,
+        };
+        let (limit, remaining) = (self.limit, self.limit.saturating_sub(after));
+        let level = Level {
+            at: now,
+            limit,
+            remaining,
+            full: full.as_nanos(),
+        };
+        if passes {
+            Decision::allowed(Timeline::TICKS, level, cost)
+        } else if cost > limit {
+            Decision::never(Timeline::TICKS, level, cost)
+        } else {
+            let retry = self.tick_until_freed(log, at, used + cost - limit);
+            Decision::later(Timeline::TICKS, level, cost, retry.as_nanos())
+        }
+    }
+
+    fn available(&self, log: &Log, now: Tick) -> u64 {
+        self.limit
+            .saturating_sub(self.used(log, Self::clamp(log, now)))
+    }
+
+    fn charge(&self, log: &mut Log, now: Tick, cost: u64) -> bool {
+        if cost == 0 {
+            return true;
+        }
+        let now = Self::clamp(log, now);
+        if cost > TOTAL_MAX - self.used(log, now).min(TOTAL_MAX) {
+            return false;
+        }
+        self.drop_expired(log, now);
+        self.push(log, now, cost);
+        true
+    }
+
+    fn mark(&self, log: &Log, now: Tick) -> u64 {
+        Self::clamp(log, now).as_nanos()
+    }
+
+    /// Removes the entry, or a part of it, if it is still inside the window.
+    fn give_back(&self, log: &mut Log, now: Tick, mark: u64, most: u64) -> u64 {
+        let now = Self::clamp(log, now);
+        let found = log
+            .entries
+            .binary_search_by_key(&mark, |entry| entry.tick.as_nanos());
+        match found {
+            Ok(index) if self.leaves_at(&log.entries[index]) > now => {
+                Self::take_from(log, index, most)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes from the newest entries first, which would stay longest.
+    fn refund(&self, log: &mut Log, now: Tick, cost: u64) -> u64 {
+        let now = Self::clamp(log, now);
+        let mut left = cost;
+        while let Some(newest) = log.entries.back()
+            && left > 0
+            && self.leaves_at(newest) > now
+        {
+            left -= Self::take_from(log, log.entries.len() - 1, left);
+        }
+        cost - left
+    }
+}
+
+impl Succeed for SlidingLog {
+    /// Keeps the entries. What the change adds to the used permits counts from now; what it
+    /// removes, it removes from the oldest.
+    fn succeed(&self, old: &Self, log: &Log, now: Tick, how: Inherit) -> Log {
+        let now = Self::clamp(log, now);
+        let used = old.used(log, now);
+        let Some(after) = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)
+        else {
+            return self.initial(now);
+        };
+        // OVERFLOW: used is at most 2^60 and the limits at most 2^20.
+        let after = after.div_ceil(1 << FRACTION) as u64;
+        let (gone, _) = old.expired(log, now);
+        let mut next = self.empty();
+        let mut dropped = used.saturating_sub(after);
+        for entry in log.entries.iter().skip(gone) {
+            let cut = dropped.min(entry.cost);
+            dropped -= cut;
+            if entry.cost > cut {
+                self.push(&mut next, entry.tick, entry.cost - cut);
+            }
+        }
+        if after > used {
+            self.push(&mut next, now, after - used);
+        }
+        next
+    }
+}

@@ -1,0 +1,300 @@
+//! The answer of a limiter.
+
+use crate::{algorithm::timeline::Timeline, clock::Tick};
+use std::{fmt, time::Duration};
+
+/// The answer to "may this pass?": allowed or not, what is left, and when to come back.
+///
+/// A decision is a value of 64 bytes that holds absolute ticks. Durations are worked out when
+/// asked for, against a time you name, so a decision that was kept for a while does not lie.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Clock, Limiter, Quota};
+///
+/// let (clock, hand) = Clock::manual();
+/// let limiter = Limiter::builder(Quota::per_second(10).burst(2)).clock(clock).build()?;
+/// let first = limiter.try_acquire();
+/// assert!(first.is_allowed());
+/// assert_eq!((first.limit(), first.remaining()), (2, 1));
+///
+/// let _second = limiter.try_acquire();
+/// let third = limiter.try_acquire();
+/// assert!(third.is_denied());
+/// assert_eq!(third.retry_after(limiter.now()), Some(Duration::from_millis(100)));
+/// hand.advance(Duration::from_millis(40));
+/// assert_eq!(third.retry_after(limiter.now()), Some(Duration::from_millis(60)));
+/// # Ok::<(), tollgate::QuotaError>(())
+/// ```
+#[must_use = "a decision that nobody reads limits nothing"]
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Decision {
+    outcome: Outcome,
+    bypassed: bool,
+    timeline: Timeline,
+    at: Tick,
+    cost: u64,
+    limit: u64,
+    remaining: u64,
+    /// Position on the timeline from which the call passes; only read if the outcome is `Later`.
+    retry: u64,
+    /// Position on the timeline from which the limiter is full.
+    full: u64,
+}
+
+/// Now, later or never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The event may pass now.
+    Allowed,
+    /// It may not pass now; [`Decision::retry_at`] says when.
+    Later,
+    /// No wait can help: the cost exceeds the burst, or what is spent does not come back.
+    Never,
+}
+
+/// What a limiter holds after a decision, for [`Decision::new`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Level {
+    pub(crate) at: Tick,
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    pub(crate) full: u64,
+}
+
+impl Decision {
+    #[inline]
+    pub(crate) const fn allowed(timeline: Timeline, level: Level, cost: u64) -> Self {
+        Self::new(Outcome::Allowed, timeline, level, cost, 0)
+    }
+
+    #[inline]
+    pub(crate) const fn later(timeline: Timeline, level: Level, cost: u64, retry: u64) -> Self {
+        Self::new(Outcome::Later, timeline, level, cost, retry)
+    }
+
+    #[inline]
+    pub(crate) const fn never(timeline: Timeline, level: Level, cost: u64) -> Self {
+        Self::new(Outcome::Never, timeline, level, cost, 0)
+    }
+
+    #[inline]
+    const fn new(
+        outcome: Outcome,
+        timeline: Timeline,
+        level: Level,
+        cost: u64,
+        retry: u64,
+    ) -> Self {
+        let Level {
+            at,
+            limit,
+            remaining,
+            full,
+        } = level;
+        Self {
+            outcome,
+            bypassed: false,
+            timeline,
+            at,
+            cost,
+            limit,
+            remaining,
+            retry,
+            full,
+        }
+    }
+
+    /// The answer of a limiter without a limit.
+    pub(crate) const fn unlimited(at: Tick, cost: u64) -> Self {
+        let level = Level {
+            at,
+            limit: u64::MAX,
+            remaining: u64::MAX,
+            full: 0,
+        };
+        Self::allowed(Timeline::TICKS, level, cost)
+    }
+
+    /// The same level, but allowed: for what passes whatever the limiter says.
+    pub(crate) const fn forced(mut self, cost: u64) -> Self {
+        self.outcome = Outcome::Allowed;
+        self.cost = cost;
+        self
+    }
+
+    /// The same level, but never.
+    pub(crate) const fn refused(mut self, cost: u64) -> Self {
+        self.outcome = Outcome::Never;
+        self.cost = cost;
+        self
+    }
+
+    pub(crate) const fn with_bypass(mut self, cost: u64) -> Self {
+        self.bypassed = true;
+        self.forced(cost)
+    }
+
+    /// Tells whether the event may pass now.
+    #[inline]
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed)
+    }
+
+    /// Tells whether the event may not pass now.
+    #[inline]
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        !self.is_allowed()
+    }
+
+    /// Tells whether no wait can help.
+    #[inline]
+    #[must_use]
+    pub const fn is_never(&self) -> bool {
+        matches!(self.outcome(), Outcome::Never)
+    }
+
+    /// Tells whether the event passed only because the limiter is bypassed.
+    #[must_use]
+    pub const fn is_bypassed(&self) -> bool {
+        self.bypassed
+    }
+
+    /// Returns now, later or never.
+    #[inline]
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        // A wait that ends beyond the clock's horizon is not worth the name.
+        match self.outcome {
+            Outcome::Later if self.timeline.reaches(self.retry) => Outcome::Later,
+            Outcome::Later => Outcome::Never,
+            other => other,
+        }
+    }
+
+    /// Returns the time at which the limiter decided.
+    #[must_use]
+    pub const fn at(&self) -> Tick {
+        self.at
+    }
+
+    /// Returns the permits that were taken, or asked for and refused.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns the most that can pass at once: the burst, or the limit of a window.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns how many permits are left after this decision.
+    ///
+    /// With the monotonic clock this is a lower bound, off by at most rate x 12 ms, because a
+    /// decision that is clear already is made without reading the exact time.
+    /// [`Limiter::peek`](crate::Limiter::peek) reads it.
+    #[must_use]
+    pub const fn remaining(&self) -> u64 {
+        self.remaining
+    }
+
+    /// Returns when the same call would pass, if it was refused and a wait can help.
+    ///
+    /// The tick is exact: one tick earlier the call is denied, at that tick it passes, as long as
+    /// nobody else takes permits meanwhile.
+    #[must_use]
+    pub const fn retry_at(&self) -> Option<Tick> {
+        match self.outcome {
+            Outcome::Later => self.timeline.tick(self.retry),
+            _ => None,
+        }
+    }
+
+    /// Returns how long after `now` the same call would pass, if it was refused and a wait can
+    /// help.
+    #[must_use]
+    pub const fn retry_after(&self, now: Tick) -> Option<Duration> {
+        match self.retry_at() {
+            Some(at) => Some(at.since(now)),
+            None => None,
+        }
+    }
+
+    /// Returns when the limiter is full again if nobody takes more; `None` if never.
+    #[must_use]
+    pub const fn full_at(&self) -> Option<Tick> {
+        match self.timeline.tick(self.full) {
+            Some(at) if at.as_nanos() < self.at.as_nanos() => Some(self.at),
+            other => other,
+        }
+    }
+
+    /// Returns how long after `now` the limiter is full again; `None` if never.
+    #[must_use]
+    pub const fn reset_after(&self, now: Tick) -> Option<Duration> {
+        match self.full_at() {
+            Some(at) => Some(at.since(now)),
+            None => None,
+        }
+    }
+
+    /// Turns a denial into an error, for use with `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] carries the decision, if it was not allowed.
+    pub const fn ok(self) -> Result<Self, Denied> {
+        if self.is_allowed() {
+            Ok(self)
+        } else {
+            Err(Denied(self))
+        }
+    }
+}
+
+impl fmt::Debug for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("outcome", &self.outcome())
+            .field("at", &self.at)
+            .field("cost", &self.cost)
+            .field("limit", &self.limit)
+            .field("remaining", &self.remaining)
+            .field("retry_at", &self.retry_at())
+            .field("full_at", &self.full_at())
+            .field("bypassed", &self.bypassed)
+            .finish()
+    }
+}
+
+/// A denial as an error, for functions that return `Result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denied(pub Decision);
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(decision) = self;
+        match decision.retry_after(decision.at()) {
+            Some(wait) => write!(
+                f,
+                "over the limit of {}; retry after {wait:?}",
+                decision.limit()
+            ),
+            None => write!(
+                f,
+                "cost {} never passes a limit of {}; ask for less, or raise the limit",
+                decision.cost(),
+                decision.limit()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}

@@ -1,0 +1,114 @@
+//! What can be wrong with a configuration.
+
+use crate::{Algorithm, Quota};
+use std::{fmt, time::Duration};
+
+/// Why a quota cannot be used. Each text names the value, the rule and a way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// The period is zero.
+    PeriodZero {
+        /// Permits per period.
+        count: u64,
+    },
+    /// The period is longer than [`Quota::PERIOD_MAX`].
+    PeriodTooLong {
+        /// The period.
+        period: Duration,
+    },
+    /// The rate is above [`Quota::RATE_MAX_PER_SECOND`].
+    RateTooHigh {
+        /// Permits per period.
+        count: u64,
+        /// The period.
+        period: Duration,
+    },
+    /// The burst is above [`Quota::BURST_MAX`].
+    BurstTooLarge {
+        /// The burst.
+        burst: u64,
+    },
+    /// A fresh limiter would hold more than its burst.
+    InitialAboveBurst {
+        /// What it would hold.
+        initial: u64,
+        /// The burst.
+        burst: u64,
+    },
+    /// An unlimited quota was given a burst or an initial fill.
+    UnlimitedWithMore,
+    /// A window algorithm was given a burst other than its limit.
+    BurstOnWindow {
+        /// The burst.
+        burst: u64,
+        /// The limit.
+        limit: u64,
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+    /// The limit is more than the algorithm can count.
+    LimitTooLarge {
+        /// The limit.
+        limit: u64,
+        /// The largest one this algorithm can count in this window.
+        most: u64,
+        /// The algorithm.
+        algorithm: Algorithm,
+    },
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PeriodZero { count } => write!(
+                f,
+                "{count} permits per zero time is no rate; give a period of at least 1 ns, or use \
+                 unlimited"
+            ),
+            Self::PeriodTooLong { period } => write!(
+                f,
+                "the period {period:?} is longer than 366 days; use a shorter period, or a rate of \
+                 zero with a burst for a budget that never refills"
+            ),
+            Self::RateTooHigh { count, period } => write!(
+                f,
+                "{count} permits per {period:?} is above {} per second; lower the count, or count \
+                 in larger units",
+                Quota::RATE_MAX_PER_SECOND
+            ),
+            Self::BurstTooLarge { burst } => write!(
+                f,
+                "burst {burst} is above {}; lower it, or count in larger units",
+                Quota::BURST_MAX
+            ),
+            Self::InitialAboveBurst { initial, burst } => write!(
+                f,
+                "initial {initial} is above the burst {burst}; lower it, or raise the burst"
+            ),
+            Self::UnlimitedWithMore => f.write_str(
+                "an unlimited quota has no burst and no initial fill; remove them, or give a rate",
+            ),
+            Self::BurstOnWindow {
+                burst,
+                limit,
+                algorithm,
+            } => write!(
+                f,
+                "burst {burst} means nothing to a {algorithm}, which admits its limit of {limit} \
+                 at once; remove the burst, or use gcra"
+            ),
+            Self::LimitTooLarge {
+                limit,
+                most,
+                algorithm,
+            } => write!(
+                f,
+                "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
+                 a longer window, count in larger units, or use gcra"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for QuotaError {}

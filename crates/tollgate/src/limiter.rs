@@ -1,0 +1,289 @@
+//! One shared limiter.
+
+mod backoff;
+mod builder;
+pub(crate) mod cell;
+mod locked;
+mod verbs;
+mod word;
+
+pub use builder::LimiterBuilder;
+
+use crate::{
+    Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
+    algorithm::Step,
+    reservation::ledger::Ledger,
+    sync::{Arc, AtomicU8, Mutex, MutexGuard, Ordering::Relaxed, lock},
+    watch::{Verb, Watch},
+};
+use cell::{Cell, on_cell};
+use std::fmt;
+
+/// One limit, shared by all clones: decides whether an event may pass now, later or never.
+///
+/// Most callers want [`try_acquire`](Self::try_acquire).
+///
+/// | I want to | use | never waits | may deny |
+/// |---|---|---|---|
+/// | drop what exceeds the rate | [`try_acquire`](Self::try_acquire) | yes | yes |
+/// | know when to act, and act then | [`reserve`](Self::reserve) | yes | yes |
+/// | take as much of a batch as fits | [`up_to`](Self::up_to) | yes | yes |
+/// | look without taking | [`peek`](Self::peek) | yes | yes |
+/// | charge what is known only afterwards | [`force`](Self::force) | yes | only absurd debts |
+///
+/// `_n` takes a cost. `_at` takes the time: it is the real function, and the short form is one
+/// line. Passing one reading of the clock to many decisions saves most of their price.
+///
+/// # Concurrency
+///
+/// `Send + Sync`, and every method takes `&self`. Where the state is one word (all but the sliding
+/// log, and sliding counters with huge limits) there is no lock: a decision is one compare-exchange,
+/// and a denial writes nothing.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+///
+/// let limiter = Limiter::new(Quota::per_second(100).burst(20))?;
+/// match limiter.try_acquire() {
+///     decision if decision.is_allowed() => println!("go, {} left", decision.remaining()),
+///     decision => println!("wait {:?}", decision.retry_after(limiter.now())),
+/// }
+/// # Ok::<(), tollgate::QuotaError>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "RateLimiter")]
+pub struct Limiter {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) cell: Cell,
+    pub(crate) clock: Clock,
+    /// Which path a decision takes: see the constants.
+    mode: AtomicU8,
+    name: Box<str>,
+    watch: Option<Box<Watch>>,
+    /// Lock order: book, then cell.
+    book: Mutex<Book>,
+}
+
+/// What changes rarely.
+pub(crate) struct Book {
+    quota: Quota,
+    pub(crate) ledger: Ledger,
+}
+
+/// Ask the precise clock first: the last decision could not be made from the early reading.
+const EXACT: u8 = 1;
+/// Admit everything.
+const BYPASS: u8 = 2;
+/// There is no limit.
+const UNLIMITED: u8 = 4;
+/// Somebody watches.
+const WATCHED: u8 = 8;
+/// The modes in which more is to do than to decide.
+const SPECIAL: u8 = BYPASS | UNLIMITED | WATCHED;
+
+/// Whether a limiter is out of force: an emergency switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Bypass {
+    /// Everything passes and nothing is charged.
+    On,
+    /// The limit holds.
+    Off,
+}
+
+impl Limiter {
+    /// Returns a GCRA limiter (token bucket) on the monotonic clock.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense: the error says why and what to do.
+    pub fn new(quota: Quota) -> Result<Self, QuotaError> {
+        Self::builder(quota).build()
+    }
+
+    /// Starts a limiter with another algorithm, clock or watcher.
+    pub fn builder(quota: Quota) -> LimiterBuilder {
+        LimiterBuilder::new(quota)
+    }
+
+    /// Returns the time by this limiter's clock.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.shared.clock.now()
+    }
+
+    /// Returns this limiter's clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Returns the name given to the builder; empty by default.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    /// Returns the algorithm.
+    #[must_use]
+    pub fn algorithm(&self) -> Algorithm {
+        self.shared.cell.algorithm()
+    }
+
+    /// Returns the quota in force.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.book().quota
+    }
+
+    /// Changes the quota of a limiter in use, and keeps its past as `how` says.
+    ///
+    /// No decision ever pairs the old quota with the new state. Coming from an unlimited quota
+    /// there is no past, so the limiter starts anew. Open reservations of window algorithms become
+    /// final.
+    ///
+    /// # Errors
+    ///
+    /// When the new quota makes no sense for this algorithm; the old one then stays in force.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Inherit, Limiter, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::once(100))?;
+    /// let _ = limiter.try_acquire_n(60);
+    /// limiter.set_quota(Quota::once(500), Inherit::AsIs)?;
+    /// assert_eq!(limiter.available(), 40);
+    /// # Ok::<(), tollgate::QuotaError>(())
+    /// ```
+    #[doc(alias = "SetLimit")]
+    #[doc(alias = "SetBurst")]
+    #[doc(alias = "setRate")]
+    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), QuotaError> {
+        self.set_quota_at(self.now(), quota, how)
+    }
+
+    /// [`set_quota`](Self::set_quota) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), QuotaError> {
+        let Shared {
+            cell, clock, mode, ..
+        } = &*self.shared;
+        let mut book = self.book();
+        if quota.is_unlimited() {
+            quota.check()?;
+            // ORDERING: Relaxed. The flag is read on its own; a decision under way still counts.
+            mode.fetch_or(UNLIMITED, Relaxed);
+            book.ledger.clear();
+        } else {
+            let how = if book.quota.is_unlimited() {
+                Inherit::Reset
+            } else {
+                how
+            };
+            let change = cell.set_quota(&quota, clock, now, how)?;
+            match change {
+                Some((old, new)) => book.ledger.rescale(&old, &new, now, how),
+                None => book.ledger.clear(),
+            }
+            // ORDERING: Relaxed, as above. The new state is in place already.
+            mode.fetch_and(!UNLIMITED, Relaxed);
+        }
+        book.quota = quota;
+        Ok(())
+    }
+
+    /// Takes the limiter out of force, or puts it back: for emergencies.
+    ///
+    /// While bypassed, everything passes, nothing is charged, and every decision says
+    /// [`is_bypassed`](Decision::is_bypassed).
+    pub fn bypass(&self, bypass: Bypass) {
+        // ORDERING: Relaxed. The flag is read on its own and guards no other data.
+        match bypass {
+            Bypass::On => self.shared.mode.fetch_or(BYPASS, Relaxed),
+            Bypass::Off => self.shared.mode.fetch_and(!BYPASS, Relaxed),
+        };
+    }
+
+    /// Tells whether the limiter is out of force.
+    #[must_use]
+    pub fn is_bypassed(&self) -> bool {
+        self.mode() & BYPASS != 0
+    }
+
+    #[inline]
+    fn mode(&self) -> u8 {
+        // ORDERING: Relaxed. Each flag stands for itself; seeing one late is a decision that
+        // happened a moment earlier.
+        self.shared.mode.load(Relaxed)
+    }
+
+    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
+        lock(&self.shared.book)
+    }
+
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.shared.watch.as_deref()
+    }
+
+    /// Answers without the cell if the limiter is bypassed or unlimited.
+    pub(crate) fn exempt(&self, now: Tick, cost: u64) -> Option<Decision> {
+        let mode = self.mode();
+        if mode & UNLIMITED != 0 {
+            Some(Decision::unlimited(now, cost))
+        } else if mode & BYPASS != 0 {
+            Some(self.level_at(now).with_bypass(cost))
+        } else {
+            None
+        }
+    }
+
+    /// The level as of `now`, as a decision about nothing.
+    pub(crate) fn level_at(&self, now: Tick) -> Decision {
+        on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.peek(state, now, 0)))
+    }
+
+    /// Decides in the modes in which there is more to do, and tells the watcher.
+    fn special(&self, verb: Verb, now: Tick, cost: u64) -> Decision {
+        let decision = match self.exempt(now, cost) {
+            Some(decision) => decision,
+            None => on_cell!(&self.shared.cell, cell => cell.update(|step, state| match verb {
+                Verb::UpTo => step.up_to(state, now, cost),
+                Verb::Force => step.force(state, now, cost),
+                _ => step.decide(state, now, cost),
+            })),
+        };
+        self.report(verb, &decision);
+        decision
+    }
+
+    /// Tells the watcher, if there is one.
+    #[inline]
+    pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
+        if let Some(watch) = self.watch() {
+            watch.decided(self.name(), verb, decision);
+        }
+    }
+}
+
+impl fmt::Debug for Limiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Limiter")
+            .field("name", &self.name())
+            .field("algorithm", &self.algorithm())
+            .field("quota", &self.quota().to_string())
+            .field("available", &self.available())
+            .field("bypassed", &self.is_bypassed())
+            .finish()
+    }
+}

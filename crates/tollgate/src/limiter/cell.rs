@@ -1,0 +1,119 @@
+//! The state of a limiter, whatever its algorithm.
+
+use super::{locked::LockedCell, word::WordCell};
+use crate::{
+    Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
+    algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog},
+};
+
+/// One word without a lock where it fits, a lock where it does not.
+#[derive(Debug)]
+pub(crate) enum Cell {
+    Gcra(WordCell<Gcra>),
+    FixedWindow(WordCell<FixedWindow>),
+    AnchoredWindow(WordCell<FixedWindow>),
+    SlidingCounter(WordCell<SlidingCounter>),
+    WideCounter(LockedCell<SlidingCounter>),
+    SlidingLog(LockedCell<SlidingLog>),
+}
+
+/// Runs the same code on the cell of any algorithm.
+macro_rules! on_cell {
+    ($cell:expr, $name:ident => $body:expr) => {
+        match $cell {
+            $crate::limiter::cell::Cell::Gcra($name) => $body,
+            $crate::limiter::cell::Cell::FixedWindow($name) => $body,
+            $crate::limiter::cell::Cell::AnchoredWindow($name) => $body,
+            $crate::limiter::cell::Cell::SlidingCounter($name) => $body,
+            $crate::limiter::cell::Cell::WideCounter($name) => $body,
+            $crate::limiter::cell::Cell::SlidingLog($name) => $body,
+        }
+    };
+}
+pub(crate) use on_cell;
+
+fn gcra(quota: &Quota, clock: &Clock) -> Result<Gcra, QuotaError> {
+    Ok(Gcra::new(quota)?.with_margin(clock.margin()))
+}
+
+impl Cell {
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: &Quota,
+        clock: &Clock,
+        now: Tick,
+    ) -> Result<Self, QuotaError> {
+        let epoch = clock.wall_offset();
+        Ok(match algorithm {
+            Algorithm::Gcra => Self::Gcra(WordCell::new(gcra(quota, clock)?, now)),
+            Algorithm::FixedWindow => {
+                Self::FixedWindow(WordCell::new(FixedWindow::aligned(quota, epoch)?, now))
+            }
+            Algorithm::AnchoredWindow => {
+                Self::AnchoredWindow(WordCell::new(FixedWindow::anchored(quota)?, now))
+            }
+            Algorithm::SlidingCounter => {
+                let counter = SlidingCounter::new(quota, epoch)?;
+                if counter.packs() {
+                    Self::SlidingCounter(WordCell::new(counter, now))
+                } else {
+                    Self::WideCounter(LockedCell::new(counter, now))
+                }
+            }
+            Algorithm::SlidingLog => {
+                Self::SlidingLog(LockedCell::new(SlidingLog::new(quota)?, now))
+            }
+        })
+    }
+
+    /// Changes the quota. Returns the old and the new parameters if reservations need them.
+    pub(crate) fn set_quota(
+        &self,
+        quota: &Quota,
+        clock: &Clock,
+        now: Tick,
+        how: Inherit,
+    ) -> Result<Option<(Gcra, Gcra)>, QuotaError> {
+        let epoch = clock.wall_offset();
+        match self {
+            Self::Gcra(cell) => {
+                let next = gcra(quota, clock)?;
+                return Ok(Some((cell.replace(next, now, how), next)));
+            }
+            Self::FixedWindow(cell) => {
+                cell.replace(FixedWindow::aligned(quota, epoch)?, now, how);
+            }
+            Self::AnchoredWindow(cell) => {
+                cell.replace(FixedWindow::anchored(quota)?, now, how);
+            }
+            Self::SlidingCounter(cell) => {
+                let next = SlidingCounter::new(quota, epoch)?;
+                if !next.packs() {
+                    let (limit, most) = (quota.count(), next.packed_limit_max());
+                    let algorithm = Algorithm::SlidingCounter;
+                    return Err(QuotaError::LimitTooLarge {
+                        limit,
+                        most,
+                        algorithm,
+                    });
+                }
+                cell.replace(next, now, how);
+            }
+            Self::WideCounter(cell) => {
+                cell.replace(SlidingCounter::new(quota, epoch)?.unpacked(), now, how);
+            }
+            Self::SlidingLog(cell) => cell.replace(SlidingLog::new(quota)?, now, how),
+        }
+        Ok(None)
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Gcra(_) => Algorithm::Gcra,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+            Self::AnchoredWindow(_) => Algorithm::AnchoredWindow,
+            Self::SlidingCounter(_) | Self::WideCounter(_) => Algorithm::SlidingCounter,
+            Self::SlidingLog(_) => Algorithm::SlidingLog,
+        }
+    }
+}

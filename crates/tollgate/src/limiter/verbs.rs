@@ -1,0 +1,184 @@
+//! The verbs of [`Limiter`] that decide.
+
+use super::{
+    EXACT, Limiter, SPECIAL, Shared,
+    cell::{Cell, on_cell},
+};
+use crate::{Decision, Tick, algorithm::Step, sync::Ordering::Relaxed, watch::Verb};
+
+impl Limiter {
+    /// Takes one permit if it is free now. Never waits.
+    #[inline]
+    #[doc(alias = "allow")]
+    #[doc(alias = "check")]
+    #[doc(alias = "tryConsume")]
+    pub fn try_acquire(&self) -> Decision {
+        self.try_acquire_n(1)
+    }
+
+    /// Takes `cost` permits if all of them are free now. Never waits.
+    ///
+    /// A cost above the burst is denied as [never](Decision::is_never). A cost of zero passes
+    /// unless the limiter is in debt.
+    #[inline]
+    #[doc(alias = "allow_n")]
+    #[doc(alias = "check_n")]
+    pub fn try_acquire_n(&self, cost: u64) -> Decision {
+        let Shared { cell, clock, .. } = &*self.shared;
+        let mode = self.mode();
+        if let Cell::Gcra(cell) = cell {
+            if mode == 0
+                && let Some(early) = clock.early()
+                && let Some(decision) = cell.try_early(early, cost)
+            {
+                return decision;
+            }
+            if mode & SPECIAL == 0 {
+                let (decision, clear) = cell.try_exact(clock.now(), cost);
+                // Next time, ask the clock that would have been the right one this time.
+                if clear == (mode & EXACT != 0) {
+                    self.prefer(clear);
+                }
+                return decision;
+            }
+        }
+        self.try_acquire_at(clock.now(), cost)
+    }
+
+    /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
+    ///
+    /// For callers that have read the clock already, and for simulation. A `now` that lies behind
+    /// an earlier one decides as of then: it can only refuse more.
+    #[inline]
+    pub fn try_acquire_at(&self, now: Tick, cost: u64) -> Decision {
+        if self.mode() & SPECIAL != 0 {
+            return self.special(Verb::TryAcquire, now, cost);
+        }
+        match &self.shared.cell {
+            Cell::Gcra(cell) => cell.try_exact(now, cost).0,
+            cell => {
+                on_cell!(cell, cell => cell.update(|step, state| step.decide(state, now, cost)))
+            }
+        }
+    }
+
+    /// Notes which clock to ask first: the early one if the last decision was clear of borders.
+    #[cold]
+    fn prefer(&self, clear: bool) {
+        if self.shared.clock.margin().is_zero() {
+            return;
+        }
+        // ORDERING: Relaxed. A hint: either clock leads to the same decision.
+        if clear {
+            self.shared.mode.fetch_and(!EXACT, Relaxed);
+        } else {
+            self.shared.mode.fetch_or(EXACT, Relaxed);
+        }
+    }
+
+    /// Takes as many permits as are free now, at most `most`.
+    ///
+    /// [`Decision::cost`] says how many. If none is free, the answer is the denial of one.
+    #[doc(alias = "tryConsumeAsMuchAsPossible")]
+    pub fn up_to(&self, most: u64) -> Decision {
+        self.up_to_at(self.now(), most)
+    }
+
+    /// [`up_to`](Self::up_to) as of `now`.
+    pub fn up_to_at(&self, now: Tick, most: u64) -> Decision {
+        self.special(Verb::UpTo, now, most)
+    }
+
+    /// Books `cost` permits even if they are not free: for a cost that is known only afterwards.
+    ///
+    /// Later calls wait until the debt is paid off. The answer is allowed, unless the debt would
+    /// exceed what the state can hold (years of refill for GCRA, at least twice the limit for
+    /// windows): then nothing is booked and the answer is never.
+    #[doc(alias = "consumeIgnoringRateLimits")]
+    pub fn force(&self, cost: u64) -> Decision {
+        self.force_at(self.now(), cost)
+    }
+
+    /// [`force`](Self::force) as of `now`.
+    pub fn force_at(&self, now: Tick, cost: u64) -> Decision {
+        self.special(Verb::Force, now, cost)
+    }
+
+    /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
+    pub fn peek(&self) -> Decision {
+        self.peek_n(1)
+    }
+
+    /// Returns what [`try_acquire_n`](Self::try_acquire_n) would answer, and changes nothing.
+    pub fn peek_n(&self, cost: u64) -> Decision {
+        self.peek_at(self.now(), cost)
+    }
+
+    /// [`peek_n`](Self::peek_n) as of `now`.
+    pub fn peek_at(&self, now: Tick, cost: u64) -> Decision {
+        self.exempt(now, cost).unwrap_or_else(
+            || on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.peek(state, now, cost))),
+        )
+    }
+
+    /// Returns how many whole permits are free now; `u64::MAX` if there is no limit.
+    #[must_use]
+    #[doc(alias = "tokens")]
+    pub fn available(&self) -> u64 {
+        self.available_at(self.now())
+    }
+
+    /// [`available`](Self::available) as of `now`.
+    #[must_use]
+    pub fn available_at(&self, now: Tick) -> u64 {
+        match self.exempt(now, 0) {
+            Some(_) => u64::MAX,
+            None => {
+                on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.available(state, now)))
+            }
+        }
+    }
+
+    /// Gives back up to `cost` permits of what is outstanding. Returns how many that were.
+    ///
+    /// For callers that kept nothing of their take. The limiter cannot know whose permits these
+    /// are, so it holds to two rules: never above full, and what it gives back lowers the claims
+    /// of open reservations. Admitted minus refunded cost stays within burst + rate x w in every
+    /// interval. To give back *your* take, exactly and no more, [`reserve`](Self::reserve) it and
+    /// [`cancel`](crate::Reservation::cancel).
+    #[doc(alias = "addTokens")]
+    #[doc(alias = "reward")]
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn refund(&self, cost: u64) -> u64 {
+        self.refund_at(self.now(), cost)
+    }
+
+    /// [`refund`](Self::refund) as of `now`.
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn refund_at(&self, now: Tick, cost: u64) -> u64 {
+        let mut book = self.book();
+        let (units, permits) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
+            let units = step.refund(state, now, cost);
+            (units, step.whole_permits(units))
+        }));
+        if matches!(self.shared.cell, Cell::Gcra(_)) {
+            book.ledger.lower_all(units);
+        }
+        if let Some(watch) = self.watch() {
+            watch.refunded(permits);
+        }
+        permits
+    }
+
+    /// Forgets what was taken, as if the limiter were new. Open reservations become final.
+    pub fn reset(&self) {
+        self.reset_at(self.now());
+    }
+
+    /// [`reset`](Self::reset) as of `now`.
+    pub fn reset_at(&self, now: Tick) {
+        let mut book = self.book();
+        on_cell!(&self.shared.cell, cell => cell.update(|step, state| *state = step.initial(now)));
+        book.ledger.clear();
+    }
+}

@@ -1,0 +1,324 @@
+//! Taking now and acting later, with the right to give back.
+
+pub(crate) mod ledger;
+
+use crate::{
+    Decision, Limiter, Tick,
+    algorithm::Step,
+    limiter::cell::{Cell, on_cell},
+    watch::Verb,
+};
+use ledger::Open;
+use std::{fmt, time::Duration};
+
+/// Permits that are taken already, with a time to act and the right to give back.
+///
+/// Made by [`Limiter::reserve`]. What happens to the permits:
+///
+/// | end | permits |
+/// |---|---|
+/// | drop, or [`keep`](Self::keep) | stay spent |
+/// | [`cancel`](Self::cancel) | given back, as far as time has not refilled them already |
+/// | [`settle`](Self::settle) | corrected to the actual cost, which may be more |
+///
+/// A cancel never gives back what somebody else took, and two takes of one instant give back both,
+/// in either order (`tests/refund.rs`). Later reservations that were handed out already do not
+/// move up.
+///
+/// # Examples
+///
+/// Reserve an estimate, settle with what it cost:
+///
+/// ```
+/// use tollgate::{Clock, Limiter, Quota};
+///
+/// let (clock, _hand) = Clock::manual();
+/// let tokens = Limiter::builder(Quota::per_minute(10_000)).clock(clock).build()?;
+/// let reservation = tokens.reserve(1_500)?;
+/// let used = 1_100; // what the answer took
+/// let _level = reservation.settle(used);
+/// assert_eq!(tokens.available(), 10_000 - used);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropping a reservation keeps its permits spent; say `keep` if that is meant"]
+pub struct Reservation {
+    limiter: Limiter,
+    /// The entry in the ledger; none if nothing was charged.
+    id: Option<u64>,
+    cost: u64,
+    act_at: Tick,
+    decision: Decision,
+}
+
+/// Why nothing was reserved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// No wait can help: the cost exceeds the burst, or what is spent does not come back.
+    Never(Decision),
+    /// It would have to wait longer than the caller wants to.
+    TooLong {
+        /// The refusal; [`Decision::retry_at`] says when it could act.
+        decision: Decision,
+        /// The longest wait the caller accepts.
+        max_wait: Duration,
+    },
+    /// This algorithm can only reserve what passes now. Only GCRA can book the future.
+    OnlyNow(Decision),
+}
+
+impl Refused {
+    /// Returns the decision behind the refusal.
+    pub const fn decision(&self) -> Decision {
+        match self {
+            Self::Never(decision) | Self::TooLong { decision, .. } | Self::OnlyNow(decision) => {
+                *decision
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decision = self.decision();
+        let wait = decision.retry_after(decision.at()).unwrap_or_default();
+        let (cost, limit) = (decision.cost(), decision.limit());
+        match self {
+            Self::Never(_) => write!(
+                f,
+                "cost {cost} never passes a limit of {limit}; ask for less, or raise the limit"
+            ),
+            Self::TooLong { max_wait, .. } => write!(
+                f,
+                "cost {cost} has to wait {wait:?}, more than {max_wait:?}; ask for less, or allow a \
+                 longer wait"
+            ),
+            Self::OnlyNow(_) => write!(
+                f,
+                "cost {cost} does not pass now, and a window cannot be reserved ahead; retry after \
+                 {wait:?}, or use gcra"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// What a successful take leaves behind.
+struct Taken {
+    act_at: Tick,
+    mark: u64,
+    units: u64,
+    /// Marks up to here have nothing left to claim.
+    passed: u64,
+}
+
+impl Limiter {
+    /// Takes `cost` permits now, or books the earliest time at which they are free.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why, if no wait can help. Window algorithms can reserve only what passes
+    /// now.
+    #[doc(alias = "ReserveN")]
+    pub fn reserve(&self, cost: u64) -> Result<Reservation, Refused> {
+        self.reserve_within(cost, Duration::MAX)
+    }
+
+    /// Takes `cost` permits that are free within `max_wait`; refuses at once if they are not.
+    ///
+    /// With a `max_wait` of zero this is a [`try_acquire_n`](Self::try_acquire_n) that can be
+    /// given back.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why.
+    pub fn reserve_within(&self, cost: u64, max_wait: Duration) -> Result<Reservation, Refused> {
+        self.reserve_at(self.now(), cost, max_wait)
+    }
+
+    /// [`reserve_within`](Self::reserve_within) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why.
+    pub fn reserve_at(
+        &self,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<Reservation, Refused> {
+        if let Some(decision) = self.exempt(now, cost) {
+            self.report(Verb::Reserve, &decision);
+            return Ok(self.reservation(None, cost, now, decision));
+        }
+        let mut book = self.book();
+        let taken = match &self.shared.cell {
+            Cell::Gcra(cell) => cell.update(|gcra, tat| {
+                let act_at = gcra.reserve(tat, now, cost, max_wait)?;
+                let (mark, units) = (*tat, gcra.units(cost));
+                Some(Taken {
+                    act_at,
+                    mark,
+                    units,
+                    passed: gcra.position(now),
+                })
+            }),
+            cell => on_cell!(cell, cell => cell.update(|step, state| {
+                let passes = step.decide(state, now, cost).is_allowed();
+                let (mark, units) = (step.mark(state, now), step.units(cost));
+                passes.then_some(Taken { act_at: now, mark, units, passed: 0 })
+            })),
+        };
+        let Some(taken) = taken else {
+            drop(book);
+            return Err(self.refusal(now, cost, max_wait));
+        };
+        let id = book.ledger.add(taken.mark, taken.units, taken.passed);
+        drop(book);
+        let decision = self.level_at(now).forced(cost);
+        if let Some(watch) = self.watch() {
+            watch.waits(taken.act_at.since(now));
+        }
+        self.report(Verb::Reserve, &decision);
+        Ok(self.reservation(Some(id), cost, taken.act_at, decision))
+    }
+
+    fn reservation(
+        &self,
+        id: Option<u64>,
+        cost: u64,
+        act_at: Tick,
+        decision: Decision,
+    ) -> Reservation {
+        Reservation {
+            limiter: self.clone(),
+            id,
+            cost,
+            act_at,
+            decision,
+        }
+    }
+
+    fn refusal(&self, now: Tick, cost: u64, max_wait: Duration) -> Refused {
+        let decision = self.peek_at(now, cost);
+        self.report(Verb::Reserve, &decision);
+        if decision.is_never() {
+            Refused::Never(decision)
+        } else if matches!(self.shared.cell, Cell::Gcra(_)) {
+            Refused::TooLong { decision, max_wait }
+        } else {
+            Refused::OnlyNow(decision)
+        }
+    }
+
+    /// Gives back up to `permits` of the take `id`, which has `cost` in all. Returns how many
+    /// whole permits that were.
+    fn give_back(&self, now: Tick, id: u64, (permits, cost): (u64, u64)) -> u64 {
+        let mut book = self.book();
+        let Some(Open { mark, units, .. }) = book.ledger.remove(id) else {
+            return 0;
+        };
+        let most = match cost {
+            0 => 0,
+            // In proportion, because a change of quota may have scaled the units.
+            // OVERFLOW: permits <= cost, so the quotient is at most `units`.
+            cost => (u128::from(units) * u128::from(permits) / u128::from(cost)) as u64,
+        };
+        let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
+            let amount = step.give_back(state, now, mark, most);
+            (amount, step.whole_permits(amount))
+        }));
+        // A window's marks are window numbers and stay as they are.
+        if matches!(self.shared.cell, Cell::Gcra(_)) {
+            book.ledger.lower_younger(id, amount);
+        }
+        if let Some(watch) = self.watch() {
+            watch.refunded(whole);
+        }
+        whole
+    }
+}
+
+impl Reservation {
+    /// Returns the first tick at which to act.
+    #[must_use]
+    pub const fn act_at(&self) -> Tick {
+        self.act_at
+    }
+
+    /// Returns how long after `now` to act; zero if at once.
+    #[must_use]
+    pub const fn delay(&self, now: Tick) -> Duration {
+        self.act_at.since(now)
+    }
+
+    /// Returns the permits that were taken.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns the decision that admitted it, with what is left.
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Keeps the permits spent: the same as dropping, but said.
+    pub fn keep(self) {}
+
+    /// Gives back what is still outstanding. Returns how many whole permits that were.
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn cancel(self) -> u64 {
+        let now = self.limiter.now();
+        self.cancel_at(now)
+    }
+
+    /// [`cancel`](Self::cancel) as of `now`.
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn cancel_at(mut self, now: Tick) -> u64 {
+        let cost = self.cost;
+        self.id
+            .take()
+            .map_or(0, |id| self.limiter.give_back(now, id, (cost, cost)))
+    }
+
+    /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
+    /// the level afterwards.
+    pub fn settle(self, actual: u64) -> Decision {
+        let now = self.limiter.now();
+        self.settle_at(now, actual)
+    }
+
+    /// [`settle`](Self::settle) as of `now`.
+    pub fn settle_at(mut self, now: Tick, actual: u64) -> Decision {
+        let Some(id) = self.id.take() else {
+            return self.decision.forced(actual);
+        };
+        if actual > self.cost {
+            self.limiter.book().ledger.remove(id);
+            return self.limiter.force_at(now, actual - self.cost);
+        }
+        self.limiter
+            .give_back(now, id, (self.cost - actual, self.cost));
+        self.limiter.level_at(now).forced(actual)
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.limiter.book().ledger.remove(id);
+        }
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("cost", &self.cost)
+            .field("act_at", &self.act_at)
+            .field("decision", &self.decision)
+            .finish_non_exhaustive()
+    }
+}

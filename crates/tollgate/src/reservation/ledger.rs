@@ -1,0 +1,99 @@
+//! What open reservations can still claim.
+//!
+//! A take that is given back later must not credit what time has refilled already, nor what
+//! somebody else gave back. The rule (design 4.9, with the proof in facts A.4): give back
+//!
+//! ```text
+//! clamp(mark - now - refunds since then of takes older than mine, 0, cost)
+//! ```
+//!
+//! where `mark` is the state's `tat` just after the take. The ledger keeps the marks of the open
+//! takes in their order and lowers each by the refunds of older ones as they happen. Only
+//! reservations pay for it: plain takes never come here.
+//!
+//! Bound: an entry leaves with its reservation, and entries whose mark has passed leave as soon as
+//! a new one comes, so there are never more than live reservations, nor (forgotten ones included)
+//! more than permits in burst and debt.
+
+use crate::{Inherit, Tick, algorithm::Gcra};
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// In the order of their takes, so ids rise.
+    open: VecDeque<Open>,
+    next_id: u64,
+}
+
+/// One open take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Open {
+    pub(crate) id: u64,
+    pub(crate) mark: u64,
+    /// The most that can be given back, in the algorithm's units.
+    pub(crate) units: u64,
+}
+
+impl Ledger {
+    /// Notes a take and returns its id. Entries whose mark is at most `passed` have nothing left
+    /// to claim and leave.
+    pub(crate) fn add(&mut self, mark: u64, units: u64, passed: u64) -> u64 {
+        while self
+            .open
+            .front()
+            .is_some_and(|oldest| oldest.mark <= passed)
+        {
+            self.open.pop_front();
+        }
+        let id = self.next_id;
+        self.next_id += 1;
+        self.open.push_back(Open { id, mark, units });
+        id
+    }
+
+    fn find(&self, id: u64) -> Option<usize> {
+        self.open.binary_search_by_key(&id, |open| open.id).ok()
+    }
+
+    /// Removes a take and returns what it can claim.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Open> {
+        self.find(id).and_then(|index| self.open.remove(index))
+    }
+
+    /// Lowers the claims of all takes younger than `id`, because `id` gave back `units`.
+    pub(crate) fn lower_younger(&mut self, id: u64, units: u64) {
+        let first = self.open.partition_point(|open| open.id <= id);
+        for open in self.open.iter_mut().skip(first) {
+            open.mark = open.mark.saturating_sub(units);
+        }
+    }
+
+    /// Lowers the claims of all takes, because somebody unknown gave back `units`.
+    pub(crate) fn lower_all(&mut self, units: u64) {
+        for open in &mut self.open {
+            open.mark = open.mark.saturating_sub(units);
+        }
+    }
+
+    /// Forgets all claims.
+    pub(crate) fn clear(&mut self) {
+        self.open.clear();
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Carries the claims over to other parameters, as the state was.
+    pub(crate) fn rescale(&mut self, old: &Gcra, new: &Gcra, now: Tick, how: Inherit) {
+        if how == Inherit::Reset {
+            return self.clear();
+        }
+        let (before, after) = (old.position(now), new.position(now));
+        for open in &mut self.open {
+            let left = open.mark.saturating_sub(before);
+            open.mark = after + new.convert_claim(old, left, how);
+            open.units = new.convert_claim(old, open.units, how);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! The one place that knows whether atomics come from `std` or from loom.
+//!
+//! Loom explores every interleaving of the paths built on these types. It is switched on by
+//! `--cfg tollgate_loom`, a name of our own, because the plain `loom` flag changes other crates.
+
+#[cfg(tollgate_loom)]
+pub(crate) use loom::{
+    hint::spin_loop,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU8, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
+};
+
+#[cfg(not(tollgate_loom))]
+pub(crate) use std::{
+    hint::spin_loop,
+    sync::{
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicU8, AtomicU64, Ordering, fence},
+    },
+    thread::yield_now,
+};
+
+/// Locks `mutex`, also after a panic elsewhere.
+///
+/// Every critical section of this crate leaves its data valid at each step, so a poisoned lock
+/// says nothing about the state.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A value alone on its cache lines, so that writing it disturbs no neighbour.
+///
+/// 128 bytes, because current x86 and Arm cores fetch lines of 64 bytes in pairs.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Padded<T>(pub(crate) T);

@@ -1,0 +1,134 @@
+//! Watching limiters: counts, observers, a denial log, health, and snapshots.
+//!
+//! Nothing here costs anything until asked for: a limiter built without
+//! [`counted`](crate::LimiterBuilder::counted) or [`observer`](crate::LimiterBuilder::observer)
+//! decides as if this module did not exist (`docs/benchmarks.md`, "watched").
+//!
+//! | I want | use |
+//! |---|---|
+//! | how many passed, and how many did not | [`Limiter::counts`](crate::Limiter::counts) |
+//! | to be told of every decision | [`Observer`] |
+//! | counters in my metrics system | `MetricsObserver`, feature `metrics` |
+//! | events on the current span | `TracingObserver`, feature `tracing` |
+//! | a log line for some denials | [`DenialLog`] |
+//! | a liveness check | [`Limiter::health`](crate::Limiter::health) |
+//! | the state, to look at or to send | [`Limiter::snapshot`](crate::Limiter::snapshot) |
+
+mod counters;
+mod denial_log;
+mod health;
+mod histogram;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod observer;
+mod snapshot;
+#[cfg(feature = "tracing")]
+mod tracing;
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::MetricsObserver;
+#[cfg(feature = "tracing")]
+pub use self::tracing::TracingObserver;
+pub use counters::Counts;
+pub use denial_log::{DenialLine, DenialLog};
+pub use health::Health;
+pub use histogram::WaitHistogram;
+pub use observer::{Event, Observer, Verb};
+pub use snapshot::Snapshot;
+
+use crate::{Decision, Limiter, Tick, sync::Mutex};
+use counters::Counters;
+use health::HealthCheck;
+use histogram::StripedHistogram;
+use std::{sync::Arc, time::Duration};
+
+/// What a watched limiter carries.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    counters: Counters,
+    waits: StripedHistogram,
+    observer: Option<Arc<dyn Observer>>,
+    health: Mutex<HealthCheck>,
+}
+
+impl Watch {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
+        Self {
+            counters: Counters::default(),
+            waits: StripedHistogram::default(),
+            observer,
+            health: Mutex::new(HealthCheck::default()),
+        }
+    }
+
+    pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {
+        self.counters.add(verb, decision);
+        if let Some(observer) = &self.observer {
+            observer.decided(&Event {
+                name,
+                verb,
+                decision,
+            });
+        }
+    }
+
+    pub(crate) fn refunded(&self, permits: u64) {
+        self.counters.refund(permits);
+    }
+
+    pub(crate) fn waits(&self, wait: Duration) {
+        self.waits.add(wait);
+    }
+}
+
+impl Limiter {
+    /// Returns how many decisions went which way; all zero unless the limiter is
+    /// [`counted`](crate::LimiterBuilder::counted).
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.watch()
+            .map(|watch| watch.counters.sum())
+            .unwrap_or_default()
+    }
+
+    /// Returns how long reservations had to wait; empty unless the limiter is
+    /// [`counted`](crate::LimiterBuilder::counted).
+    #[must_use]
+    pub fn waits(&self) -> WaitHistogram {
+        self.watch()
+            .map(|watch| watch.waits.sum())
+            .unwrap_or_default()
+    }
+
+    /// Tells whether the limiter works as it should: one that denies nearly everything for a while
+    /// is misconfigured, or under attack.
+    ///
+    /// Call it at regular times, for example from a health endpoint: each call looks at what came
+    /// since a call at least 10 s before. Without [`counted`](crate::LimiterBuilder::counted) it is
+    /// always [`Health::Unknown`].
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.health_at(self.now())
+    }
+
+    /// [`health`](Self::health) as of `now`.
+    #[must_use]
+    pub fn health_at(&self, now: Tick) -> Health {
+        match self.watch() {
+            Some(watch) => crate::sync::lock(&watch.health).look(now, self.counts()),
+            None => Health::Unknown,
+        }
+    }
+
+    /// Returns a picture of the limiter: quota, level and counts.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.snapshot_at(self.now())
+    }
+
+    /// [`snapshot`](Self::snapshot) as of `now`.
+    #[must_use]
+    pub fn snapshot_at(&self, now: Tick) -> Snapshot {
+        Snapshot::of(self, now)
+    }
+}

@@ -1,0 +1,65 @@
+//! The hook.
+
+use crate::Decision;
+use std::fmt;
+
+/// Which verb was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verb {
+    /// `try_acquire` and its forms.
+    TryAcquire,
+    /// `up_to`.
+    UpTo,
+    /// `reserve` and its forms.
+    Reserve,
+    /// `force`.
+    Force,
+}
+
+impl Verb {
+    /// Returns the name used in metrics and logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TryAcquire => "try_acquire",
+            Self::UpTo => "up_to",
+            Self::Reserve => "reserve",
+            Self::Force => "force",
+        }
+    }
+}
+
+/// What an [`Observer`] is told.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Event<'a> {
+    /// Name of the limiter.
+    pub name: &'a str,
+    /// The verb.
+    pub verb: Verb,
+    /// The answer.
+    pub decision: &'a Decision,
+}
+
+/// Is told of every decision, on the thread that asked, after the decision was made.
+///
+/// Keep it short: the caller waits for it. It cannot change the decision.
+pub trait Observer: Send + Sync + fmt::Debug {
+    /// Hears of one decision.
+    fn decided(&self, event: &Event<'_>);
+}
+
+/// Several observers at once.
+impl<A: Observer, B: Observer> Observer for (A, B) {
+    fn decided(&self, event: &Event<'_>) {
+        self.0.decided(event);
+        self.1.decided(event);
+    }
+}
+
+impl<T: Observer + ?Sized> Observer for std::sync::Arc<T> {
+    fn decided(&self, event: &Event<'_>) {
+        (**self).decided(event);
+    }
+}
