@@ -390,11 +390,8 @@ impl Succeed for Gcra {
         let position = self.position(now);
         match used_after(how, used, old.burst, self.burst) {
             None => self.initial(now).max(position),
-            Some(0) => position,
-            // Strictly up, so that a word never comes back to an earlier value by way of two
-            // changes: see `limiter/word.rs`.
             Some(used) => {
-                let ahead = (used >> (FRACTION - u32::from(self.fraction))) + 1;
+                let ahead = used.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
                 position + ahead.min(u128::from(DEBT_SPAN)) as u64
             }
         }

@@ -12,11 +12,11 @@
 //!
 //! A reader takes the word and then the slot that its generation names, so it never pairs an old
 //! quota with a new word. A change locks the word, fills the *next* slot, and publishes word and
-//! generation in one store. A slot is filled again four changes later, so one race remains in
-//! theory: a thread that sleeps through four changes (or eight, ...) between its load and its
-//! exchange *and* finds the same 61 bits of state. GCRA excludes it, because a change moves its
-//! state strictly on ([`Succeed::succeed`] rounds up) or to the time of the change. A window's
-//! state comes back only if nobody took a permit meanwhile and the fourth quota equals the first.
+//! generation in one store. A slot is filled again four changes later. So a thread would have to
+//! sleep through four changes between its load and its exchange, with nobody taking a permit
+//! meanwhile, to find the word it remembers. Words of different timelines or windows are different
+//! numbers, so even then the quota of four changes ago must have had the same rate, and the worst
+//! that happens is one decision by its burst.
 
 use super::backoff::Backoff;
 use crate::{
