@@ -23,15 +23,15 @@
 //! | 1 day | 13 | 48 | 10^14 |
 //!
 //! An anchored window has the tick of its start for a number, rounded up to a multiple of a power
-//! of two that is as fine as the count leaves room for, and at most a 1024th of the window. Zero
-//! is the state of a limiter never used.
+//! of two nanoseconds: at most a 65536th of the window, or up to a 1024th if the limit needs the
+//! bits. Zero is the state of a limiter never used.
 //!
 //! # Exact and approximate
 //!
 //! - At most `limit` per window, exactly. Across a border up to 2 x limit pass within one length:
 //!   a full window's worth at its end and another at the start of the next.
 //! - `retry` is the end of the window: exact. `full` is the same.
-//! - An anchored window may last up to 0.1 % longer than its length, and never shorter.
+//! - An anchored window may last longer than its length by that rounding, and never shorter.
 //!
 //! # Time
 //!
@@ -86,8 +86,8 @@ struct View {
 /// Bits that a word has for number and count together.
 const WORD_BITS: u32 = 64 - HOST_BITS;
 
-/// An anchored window's start is rounded to at most this part of its length.
-const GRAIN_SHARE: u64 = 1024;
+/// The part of its length that an anchored window's start is rounded to: as a rule, and at most.
+const GRAIN_SHARES: [u64; 2] = [65_536, 1024];
 
 impl FixedWindow {
     /// Returns windows that start at multiples of their length after `epoch`, which is the time
@@ -127,11 +127,11 @@ impl FixedWindow {
     pub fn anchored(quota: &Quota) -> Result<Self, QuotaError> {
         let limit = window_limit(quota, Algorithm::AnchoredWindow)?;
         let length_ns = quota.period_ns();
-        let coarsest = (length_ns / GRAIN_SHARE).max(1).ilog2();
+        let [usual, coarsest] = GRAIN_SHARES.map(|share| (length_ns / share).max(1).ilog2());
         let start_bits = |grain: u32| bits((Tick::HORIZON.as_nanos() >> grain) + 2);
         // The count needs one bit more than the limit, for what is forced beyond it.
         let wanted = bits(limit) + 1;
-        let grain = (0..=coarsest).find(|grain| start_bits(*grain) + wanted <= WORD_BITS);
+        let grain = (usual..=coarsest).find(|grain| start_bits(*grain) + wanted <= WORD_BITS);
         let Some(grain) = grain else {
             let most = (1 << (WORD_BITS - start_bits(coarsest) - 1)) - 1;
             let algorithm = Algorithm::AnchoredWindow;
