@@ -94,10 +94,7 @@ impl Clock {
     #[must_use]
     pub fn monotonic() -> Self {
         let monotonic = Monotonic::shared();
-        let clock = Self {
-            source: Source::Monotonic(monotonic),
-            wall: Arc::default(),
-        };
+        let clock = Self { source: Source::Monotonic(monotonic), wall: Arc::default() };
         clock.resync_wall();
         clock
     }
@@ -113,10 +110,7 @@ impl Clock {
     /// When the system cannot start another thread.
     pub fn cached() -> std::io::Result<Self> {
         let cached = Cached::start(Monotonic::shared())?;
-        let clock = Self {
-            source: Source::Cached(cached),
-            wall: Arc::default(),
-        };
+        let clock = Self { source: Source::Cached(cached), wall: Arc::default() };
         clock.resync_wall();
         Ok(clock)
     }
@@ -135,19 +129,14 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn tokio() -> Self {
-        let clock = Self {
-            source: Source::Tokio(tokio::time::Instant::now()),
-            wall: Arc::default(),
-        };
+        let clock =
+            Self { source: Source::Tokio(tokio::time::Instant::now()), wall: Arc::default() };
         clock.resync_wall();
         clock
     }
 
     fn of_manual(hand: ManualClock) -> Self {
-        Self {
-            source: Source::Manual(hand),
-            wall: Arc::default(),
-        }
+        Self { source: Source::Manual(hand), wall: Arc::default() }
     }
 
     /// Returns the time now.
@@ -192,8 +181,7 @@ impl Clock {
     /// Sets the time between the Unix epoch and the clock's origin, for tests and simulation.
     pub fn set_wall_offset(&self, offset: Duration) {
         // ORDERING: Relaxed, as in `wall_offset`.
-        self.wall
-            .store(tick::duration_nanos(offset), Ordering::Relaxed);
+        self.wall.store(tick::duration_nanos(offset), Ordering::Relaxed);
     }
 
     /// Measures the distance to the wall clock again, after it was set.
@@ -210,16 +198,13 @@ impl Clock {
     /// Returns the wall time of a tick, as time since the Unix epoch.
     #[must_use]
     pub fn to_wall(&self, tick: Tick) -> Duration {
-        self.wall_offset()
-            .saturating_add(Duration::from_nanos(tick.as_nanos()))
+        self.wall_offset().saturating_add(Duration::from_nanos(tick.as_nanos()))
     }
 
     /// Returns the tick of a wall time given as time since the Unix epoch; the origin if earlier.
     #[must_use]
     pub fn from_wall(&self, wall: Duration) -> Tick {
-        Tick::from_nanos(tick::duration_nanos(
-            wall.saturating_sub(self.wall_offset()),
-        ))
+        Tick::from_nanos(tick::duration_nanos(wall.saturating_sub(self.wall_offset())))
     }
 
     fn name(&self) -> &'static str {
@@ -241,9 +226,6 @@ impl Default for Clock {
 
 impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock")
-            .field("source", &self.name())
-            .field("now", &self.now())
-            .finish()
+        f.debug_struct("Clock").field("source", &self.name()).field("now", &self.now()).finish()
     }
 }

@@ -89,33 +89,13 @@ impl Decision {
         cost: u64,
         retry: u64,
     ) -> Self {
-        let Level {
-            at,
-            limit,
-            remaining,
-            full,
-        } = level;
-        Self {
-            outcome,
-            bypassed: false,
-            timeline,
-            at,
-            cost,
-            limit,
-            remaining,
-            retry,
-            full,
-        }
+        let Level { at, limit, remaining, full } = level;
+        Self { outcome, bypassed: false, timeline, at, cost, limit, remaining, retry, full }
     }
 
     /// The answer of a limiter without a limit.
     pub(crate) const fn unlimited(at: Tick, cost: u64) -> Self {
-        let level = Level {
-            at,
-            limit: u64::MAX,
-            remaining: u64::MAX,
-            full: 0,
-        };
+        let level = Level { at, limit: u64::MAX, remaining: u64::MAX, full: 0 };
         Self::allowed(Timeline::TICKS, level, cost)
     }
 
@@ -251,11 +231,7 @@ impl Decision {
     ///
     /// [`Denied`] carries the decision, if it was not allowed.
     pub const fn ok(self) -> Result<Self, Denied> {
-        if self.is_allowed() {
-            Ok(self)
-        } else {
-            Err(Denied(self))
-        }
+        if self.is_allowed() { Ok(self) } else { Err(Denied(self)) }
     }
 }
 
@@ -282,11 +258,7 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(decision) = self;
         match decision.retry_after(decision.at()) {
-            Some(wait) => write!(
-                f,
-                "over the limit of {}; retry after {wait:?}",
-                decision.limit()
-            ),
+            Some(wait) => write!(f, "over the limit of {}; retry after {wait:?}", decision.limit()),
             None => write!(
                 f,
                 "cost {} never passes a limit of {}; ask for less, or raise the limit",

@@ -89,20 +89,12 @@ impl fmt::Display for QuotaError {
             Self::UnlimitedWithMore => f.write_str(
                 "an unlimited quota has no burst and no initial fill; remove them, or give a rate",
             ),
-            Self::BurstOnWindow {
-                burst,
-                limit,
-                algorithm,
-            } => write!(
+            Self::BurstOnWindow { burst, limit, algorithm } => write!(
                 f,
                 "burst {burst} means nothing to a {algorithm}, which admits its limit of {limit} \
                  at once; remove the burst, or use gcra"
             ),
-            Self::LimitTooLarge {
-                limit,
-                most,
-                algorithm,
-            } => write!(
+            Self::LimitTooLarge { limit, most, algorithm } => write!(
                 f,
                 "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
                  a longer window, count in larger units, or use gcra"

@@ -48,14 +48,7 @@ impl Limiter {
     #[must_use]
     pub fn lease(&self, batch: u64, life: Duration) -> Lease {
         let (batch, expires) = (batch.max(1), Tick::ZERO);
-        Lease {
-            limiter: self.clone(),
-            batch,
-            life,
-            held: 0,
-            expires,
-            source: None,
-        }
+        Lease { limiter: self.clone(), batch, life, held: 0, expires, source: None }
     }
 }
 
@@ -81,12 +74,7 @@ impl Lease {
 
     #[inline]
     fn held_decision(&self, now: Tick, cost: u64) -> Decision {
-        let level = Level {
-            at: now,
-            limit: self.batch,
-            remaining: self.held,
-            full: 0,
-        };
+        let level = Level { at: now, limit: self.batch, remaining: self.held, full: 0 };
         Decision::allowed(Timeline::TICKS, level, cost)
     }
 

@@ -176,9 +176,7 @@ impl Limiter {
     ///
     /// As [`set_quota`](Self::set_quota).
     pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), QuotaError> {
-        let Shared {
-            cell, clock, mode, ..
-        } = &*self.shared;
+        let Shared { cell, clock, mode, .. } = &*self.shared;
         let mut book = self.book();
         if quota.is_unlimited() {
             quota.check()?;
@@ -186,11 +184,7 @@ impl Limiter {
             mode.fetch_or(UNLIMITED, Relaxed);
             book.ledger.clear();
         } else {
-            let how = if book.quota.is_unlimited() {
-                Inherit::Reset
-            } else {
-                how
-            };
+            let how = if book.quota.is_unlimited() { Inherit::Reset } else { how };
             let change = cell.set_quota(&quota, clock, now, how)?;
             match change {
                 Some((old, new)) => book.ledger.rescale(&old, &new, now, how),

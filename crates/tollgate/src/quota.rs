@@ -145,13 +145,7 @@ impl Quota {
     }
 
     const fn of(count: u64, period_ns: u64) -> Self {
-        Self {
-            count,
-            period_ns,
-            burst: None,
-            initial: Initial::Full,
-            unlimited: false,
-        }
+        Self { count, period_ns, burst: None, initial: Initial::Full, unlimited: false }
     }
 
     /// Sets how many permits can be saved up, by default as many as one period brings.
@@ -244,10 +238,7 @@ impl Quota {
         }
         // One permit per nanosecond is 10^9 per second.
         if self.count > self.period_ns {
-            return Err(QuotaError::RateTooHigh {
-                count: self.count,
-                period,
-            });
+            return Err(QuotaError::RateTooHigh { count: self.count, period });
         }
         let burst = self.capacity();
         if burst > Self::BURST_MAX {
@@ -270,10 +261,7 @@ mod tests {
     fn a_number_in_a_name_means_what_it_reads_as() {
         assert_eq!(Quota::per_second(60).count(), 60);
         assert_eq!(Quota::per_second(60).period(), Duration::from_secs(1));
-        assert_eq!(
-            Quota::one_every(Duration::from_secs(60)),
-            Quota::per_minute(1)
-        );
+        assert_eq!(Quota::one_every(Duration::from_secs(60)), Quota::per_minute(1));
         assert_eq!(Quota::per_minute(7).capacity(), 7);
         assert_eq!(Quota::once(9).capacity(), 9);
     }

@@ -157,12 +157,7 @@ impl Limiter {
             Cell::Gcra(cell) => cell.update(|gcra, tat| {
                 let act_at = gcra.reserve(tat, now, cost, max_wait)?;
                 let (mark, units) = (*tat, gcra.units(cost));
-                Some(Taken {
-                    act_at,
-                    mark,
-                    units,
-                    passed: gcra.position(now),
-                })
+                Some(Taken { act_at, mark, units, passed: gcra.position(now) })
             }),
             cell => on_cell!(cell, cell => cell.update(|step, state| {
                 let passes = step.decide(state, now, cost).is_allowed();
@@ -191,13 +186,7 @@ impl Limiter {
         act_at: Tick,
         decision: Decision,
     ) -> Reservation {
-        Reservation {
-            limiter: self.clone(),
-            id,
-            cost,
-            act_at,
-            decision,
-        }
+        Reservation { limiter: self.clone(), id, cost, act_at, decision }
     }
 
     fn refusal(&self, now: Tick, cost: u64, max_wait: Duration) -> Refused {
@@ -278,9 +267,7 @@ impl Reservation {
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel_at(mut self, now: Tick) -> u64 {
         let cost = self.cost;
-        self.id
-            .take()
-            .map_or(0, |id| self.limiter.give_back(now, id, (cost, cost)))
+        self.id.take().map_or(0, |id| self.limiter.give_back(now, id, (cost, cost)))
     }
 
     /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
@@ -299,8 +286,7 @@ impl Reservation {
             self.limiter.book().ledger.remove(id);
             return self.limiter.force_at(now, actual - self.cost);
         }
-        self.limiter
-            .give_back(now, id, (self.cost - actual, self.cost));
+        self.limiter.give_back(now, id, (self.cost - actual, self.cost));
         self.limiter.level_at(now).forced(actual)
     }
 }

@@ -28,9 +28,7 @@ pub(crate) use std::{
 /// Every critical section of this crate leaves its data valid at each step, so a poisoned lock
 /// says nothing about the state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A value alone on its cache lines, so that writing it disturbs no neighbour.

@@ -64,11 +64,7 @@ impl Watch {
     pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {
         self.counters.add(verb, decision);
         if let Some(observer) = &self.observer {
-            observer.decided(&Event {
-                name,
-                verb,
-                decision,
-            });
+            observer.decided(&Event { name, verb, decision });
         }
     }
 
@@ -86,18 +82,14 @@ impl Limiter {
     /// [`counted`](crate::LimiterBuilder::counted).
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.watch()
-            .map(|watch| watch.counters.sum())
-            .unwrap_or_default()
+        self.watch().map(|watch| watch.counters.sum()).unwrap_or_default()
     }
 
     /// Returns how long reservations had to wait; empty unless the limiter is
     /// [`counted`](crate::LimiterBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.watch()
-            .map(|watch| watch.waits.sum())
-            .unwrap_or_default()
+        self.watch().map(|watch| watch.waits.sum()).unwrap_or_default()
     }
 
     /// Tells whether the limiter works as it should: one that denies nearly everything for a while

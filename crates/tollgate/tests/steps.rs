@@ -116,8 +116,7 @@ fn anchored_window_starts_with_the_first_event() {
 
 #[test]
 fn sliding_log_holds_in_every_window() {
-    let rows: Rows<'_> =
-        &[(59_000, 100, 100, allowed(0)), (60_000, 100, 0, denied_for_ms(59_000))];
+    let rows: Rows<'_> = &[(59_000, 100, 100, allowed(0)), (60_000, 100, 0, denied_for_ms(59_000))];
     run(Algorithm::SlidingLog, "100/min", rows);
 }
 
@@ -166,8 +165,10 @@ fn sliding_counter_errs_by_as_much_as_the_last_window() {
 fn appendix_e_of_seed_001_with_pinned_arrivals() {
     // 100 at 100/s, a pause, 100 within 100 ms, a pause, 200 at 200/s.
     let us = |phase: u64, step: u64, n: u64| (0..n).map(move |i| phase + i * step);
-    let arrivals: Vec<u64> =
-        us(0, 10_000, 100).chain(us(2_000_000, 1_000, 100)).chain(us(3_000_000, 5_000, 200)).collect();
+    let arrivals: Vec<u64> = us(0, 10_000, 100)
+        .chain(us(2_000_000, 1_000, 100))
+        .chain(us(3_000_000, 5_000, 200))
+        .collect();
     for (algorithm, admitted, first_denial_us, retry_ns) in [
         (Algorithm::Gcra, 399, 3_995_000, 5_000_000),
         (Algorithm::FixedWindow, 300, 3_500_000, 500_000_000),
@@ -202,7 +203,8 @@ fn reservations_queue_up_one_behind_the_other() {
 #[test]
 fn a_rate_of_zero_is_a_budget_that_never_refills() {
     let (limiter, _) = manual(Algorithm::Gcra, "0/s burst 3");
-    for (at_ms, expected) in [(0, allowed(2)), (0, allowed(1)), (9, allowed(0)), (99_999, never())] {
+    for (at_ms, expected) in [(0, allowed(2)), (0, allowed(1)), (9, allowed(0)), (99_999, never())]
+    {
         assert_eq!(seen(&limiter.try_acquire_at(ms(at_ms), 1)), expected, "at {at_ms} ms");
     }
     assert_eq!(limiter.peek().full_at(), None);
@@ -237,9 +239,12 @@ fn unlimited_admits_all_and_counts_nothing() {
 #[test]
 fn a_fresh_limiter_holds_what_initial_says() {
     for algorithm in Algorithm::ALL {
-        for (quota, permits) in
-            [("10/s", 10), ("10/s initial empty", 0), ("10/s initial 4", 4), ("10/s initial full", 10)]
-        {
+        for (quota, permits) in [
+            ("10/s", 10),
+            ("10/s initial empty", 0),
+            ("10/s initial 4", 4),
+            ("10/s initial full", 10),
+        ] {
             let (limiter, hand) = manual(algorithm, quota);
             assert_eq!(limiter.available(), permits, "{algorithm} {quota}");
             hand.set(Tick::from_secs(3));
@@ -281,4 +286,22 @@ fn aligned_windows_follow_the_wall_clock() {
     let wall = clock.to_wall(denied.retry_at().unwrap());
     assert_eq!(wall.as_millis() % 60_000, 0, "windows start at whole minutes");
     assert!(limiter.try_acquire_at(ms(3500), 1).is_allowed());
+}
+
+#[test]
+fn an_anchored_window_lasts_at_least_its_length_and_little_longer() {
+    for (quota, longest_ns) in [
+        ("5/s", 20_000),
+        ("8000/min", 20_000),
+        ("1000000/s", 976_562),
+        ("10/ms", 976),
+        ("1 per 1us", 1),
+    ] {
+        let (limiter, _) = manual(Algorithm::AnchoredWindow, quota);
+        let start = ns(123_456_789);
+        let _ = limiter.up_to_at(start, u64::MAX);
+        let wait = limiter.try_acquire_at(start, 1).retry_after(start).unwrap();
+        let longer = wait.checked_sub(limiter.quota().period()).unwrap();
+        assert!(longer.as_nanos() <= longest_ns, "{quota}: {longer:?} longer");
+    }
 }

@@ -22,9 +22,11 @@
 //! | 1 s | 29 | 32 | 2 thousand million |
 //! | 1 day | 13 | 48 | 10^14 |
 //!
-//! An anchored window has the tick of its start for a number, rounded up to a multiple of a power
-//! of two nanoseconds: at most a 65536th of the window, or up to a 1024th if the limit needs the
-//! bits. Zero is the state of a limiter never used.
+//! An anchored window has the tick of its start for a number, rounded up to a multiple of a *grain*:
+//! the finest of 1, 2, 5, 10, 20 .. ns that leaves the count 16 bits, or 3 more than the limit has.
+//! That is 20 us for limits below 8192, whatever the window. Short windows make do with fewer bits
+//! for the count, so that the grain stays below a 1024th of the window. Zero is the state of a
+//! limiter never used.
 //!
 //! # Exact and approximate
 //!
@@ -69,8 +71,8 @@ pub struct FixedWindow {
 enum Border {
     /// At `k x length - phase`.
     Aligned { phase_ns: u64 },
-    /// At the first event, rounded up to a multiple of 2^`grain` nanoseconds.
-    Anchored { grain: u8 },
+    /// At the first event, rounded up to a multiple of the grain.
+    Anchored { grain_ns: u64 },
 }
 
 /// The window that a state stands for at some time.
@@ -83,11 +85,21 @@ struct View {
     end_ns: u64,
 }
 
+/// Marks an anchored window among the packed parameters.
+const ANCHORED: u64 = 1 << 63;
+
 /// Bits that a word has for number and count together.
 const WORD_BITS: u32 = 64 - HOST_BITS;
 
-/// The part of its length that an anchored window's start is rounded to: as a rule, and at most.
-const GRAIN_SHARES: [u64; 2] = [65_536, 1024];
+/// An anchored window's start is rounded to at most this part of its length.
+const GRAIN_SHARE: u64 = 1024;
+
+/// The grains an anchored window's start may be rounded to: round numbers, so that round times
+/// stay exact.
+fn grains() -> impl Iterator<Item = u64> {
+    let decades = std::iter::successors(Some(1_u64), |decade| decade.checked_mul(10));
+    decades.flat_map(|decade| [1, 2, 5].map(|digit| digit * decade)).take(48)
+}
 
 impl FixedWindow {
     /// Returns windows that start at multiples of their length after `epoch`, which is the time
@@ -104,11 +116,7 @@ impl FixedWindow {
         let most = 1 << (count_bits - 1);
         if limit > most {
             let algorithm = Algorithm::FixedWindow;
-            return Err(QuotaError::LimitTooLarge {
-                limit,
-                most,
-                algorithm,
-            });
+            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
         }
         Ok(Self {
             length_ns,
@@ -127,26 +135,26 @@ impl FixedWindow {
     pub fn anchored(quota: &Quota) -> Result<Self, QuotaError> {
         let limit = window_limit(quota, Algorithm::AnchoredWindow)?;
         let length_ns = quota.period_ns();
-        let [usual, coarsest] = GRAIN_SHARES.map(|share| (length_ns / share).max(1).ilog2());
-        let start_bits = |grain: u32| bits((Tick::HORIZON.as_nanos() >> grain) + 2);
-        // The count needs one bit more than the limit, for what is forced beyond it.
-        let wanted = bits(limit) + 1;
-        let grain = (usual..=coarsest).find(|grain| start_bits(*grain) + wanted <= WORD_BITS);
-        let Some(grain) = grain else {
+        let start_bits = |grain: u64| bits(Tick::HORIZON.as_nanos() / grain + 2);
+        let fine = |grain: &u64| *grain == 1 || *grain <= length_ns / GRAIN_SHARE;
+        let with_bits = |count_bits: u32| {
+            let mut grains = grains().take_while(fine);
+            grains.find(|grain| start_bits(*grain) + count_bits <= WORD_BITS)
+        };
+        // The count needs at least one bit more than the limit, for what is forced beyond it.
+        let found = with_bits((bits(limit) + 3).max(16)).or_else(|| with_bits(bits(limit) + 1));
+        let Some(grain_ns) = found else {
+            let coarsest = grains().take_while(fine).last().unwrap_or(1);
             let most = (1 << (WORD_BITS - start_bits(coarsest) - 1)) - 1;
             let algorithm = Algorithm::AnchoredWindow;
-            return Err(QuotaError::LimitTooLarge {
-                limit,
-                most,
-                algorithm,
-            });
+            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
         };
         Ok(Self {
             length_ns,
             limit,
             initial: quota.initial_permits(),
-            border: Border::Anchored { grain: grain as u8 },
-            count_bits: (WORD_BITS - start_bits(grain)) as u8,
+            border: Border::Anchored { grain_ns },
+            count_bits: (WORD_BITS - start_bits(grain_ns)) as u8,
         })
     }
 
@@ -166,27 +174,15 @@ impl FixedWindow {
                 let current = (now_ns + phase_ns) / self.length_ns + 1;
                 let count = if number >= current { count } else { 0 };
                 let number = number.max(current);
-                View {
-                    number,
-                    count,
-                    end_ns: number * self.length_ns - phase_ns,
-                }
+                View { number, count, end_ns: number * self.length_ns - phase_ns }
             }
-            Border::Anchored { grain } => {
-                let end_ns = |number: u64| ((number - 1) << grain) + self.length_ns;
+            Border::Anchored { grain_ns } => {
+                let end_ns = |number: u64| (number - 1) * grain_ns + self.length_ns;
                 if number > 0 && now_ns < end_ns(number) {
-                    return View {
-                        number,
-                        count,
-                        end_ns: end_ns(number),
-                    };
+                    return View { number, count, end_ns: end_ns(number) };
                 }
-                let number = now_ns.div_ceil(1 << grain) + 1;
-                View {
-                    number,
-                    count: 0,
-                    end_ns: end_ns(number),
-                }
+                let number = now_ns.div_ceil(grain_ns) + 1;
+                View { number, count: 0, end_ns: end_ns(number) }
             }
         }
     }
@@ -202,11 +198,7 @@ pub(super) fn window_limit(quota: &Quota, algorithm: Algorithm) -> Result<u64, Q
     quota.check()?;
     let limit = quota.count();
     match quota.explicit_burst() {
-        Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow {
-            burst,
-            limit,
-            algorithm,
-        }),
+        Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow { burst, limit, algorithm }),
         _ => Ok(limit),
     }
 }
@@ -228,10 +220,7 @@ impl Step for FixedWindow {
     fn initial(&self, now: Tick) -> u64 {
         match self.limit - self.initial {
             0 => 0,
-            missing => self.word(View {
-                count: missing,
-                ..self.view(0, now)
-            }),
+            missing => self.word(View { count: missing, ..self.view(0, now) }),
         }
     }
 
@@ -244,12 +233,7 @@ impl Step for FixedWindow {
         let count = if passes { count + cost } else { count };
         let full = if count == 0 { 0 } else { end_ns };
         let remaining = self.limit.saturating_sub(count);
-        let level = Level {
-            at: now,
-            limit: self.limit,
-            remaining,
-            full,
-        };
+        let level = Level { at: now, limit: self.limit, remaining, full };
         if passes {
             Decision::allowed(Timeline::TICKS, level, cost)
         } else if cost > self.limit {
@@ -268,10 +252,7 @@ impl Step for FixedWindow {
             return true;
         }
         let view = self.view(*word, now);
-        let count = view
-            .count
-            .checked_add(cost)
-            .filter(|count| *count <= self.count_max());
+        let count = view.count.checked_add(cost).filter(|count| *count <= self.count_max());
         if let Some(count) = count {
             *word = self.word(View { count, ..view });
         }
@@ -290,10 +271,7 @@ impl Step for FixedWindow {
             return 0;
         }
         let amount = most.min(view.count);
-        *word = self.word(View {
-            count: view.count - amount,
-            ..view
-        });
+        *word = self.word(View { count: view.count - amount, ..view });
         amount
     }
 }
@@ -310,10 +288,10 @@ impl Packed for FixedWindow {
     }
 
     fn to_words(self) -> [u64; 4] {
-        // OVERFLOW: the phase is below 2^55, so a flag and a grain (below 2^6) fit above it.
+        // OVERFLOW: phase and grain are below 2^55, so a flag fits above them.
         let border = match self.border {
             Border::Aligned { phase_ns } => phase_ns,
-            Border::Anchored { grain } => 1 << 63 | u64::from(grain),
+            Border::Anchored { grain_ns } => ANCHORED | grain_ns,
         };
         // The initial count shares a word with its bits: limits are below 2^58.
         let small = self.initial << 6 | u64::from(self.count_bits);
@@ -322,19 +300,11 @@ impl Packed for FixedWindow {
 
     #[inline]
     fn from_words([length_ns, limit, border, small]: [u64; 4]) -> Self {
-        let border = match border >> 63 {
+        let border = match border & ANCHORED {
             0 => Border::Aligned { phase_ns: border },
-            _ => Border::Anchored {
-                grain: border as u8,
-            },
+            _ => Border::Anchored { grain_ns: border & !ANCHORED },
         };
-        Self {
-            length_ns,
-            limit,
-            initial: small >> 6,
-            border,
-            count_bits: small as u8 & 0x3f,
-        }
+        Self { length_ns, limit, initial: small >> 6, border, count_bits: small as u8 & 0x3f }
     }
 }
 
@@ -344,13 +314,8 @@ impl Succeed for FixedWindow {
         match used_after(how, used, old.limit, self.limit) {
             None => self.initial(now),
             Some(used) => {
-                let used = used
-                    .div_ceil(1 << FRACTION)
-                    .min(u128::from(self.count_max()));
-                self.word(View {
-                    count: used as u64,
-                    ..self.view(0, now)
-                })
+                let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
+                self.word(View { count: used as u64, ..self.view(0, now) })
             }
         }
     }

@@ -56,7 +56,7 @@
 
 use super::{
     Inherit, Packed, Step, Succeed,
-    inherit::{FRACTION, used_after},
+    inherit::{FRACTION, share, used_after},
     timeline::{BURST_SPAN, DEBT_SPAN, PER_NANO_MAX, Timeline},
 };
 use crate::{
@@ -108,11 +108,7 @@ impl Gcra {
         };
         // OVERFLOW: by_burst >= 2^58 / 10^15 > 1 and by_rate >= 4, so both have a logarithm, which
         // is at most 58.
-        let fraction = if by_burst as u128 <= by_rate {
-            by_burst.ilog2()
-        } else {
-            by_rate.ilog2()
-        };
+        let fraction = if by_burst as u128 <= by_rate { by_burst.ilog2() } else { by_rate.ilog2() };
         Ok(Self {
             timeline: Timeline::new(count, fraction, period_ns),
             fraction: fraction as u8,
@@ -130,11 +126,7 @@ impl Gcra {
 
     /// Returns the span of a cost that may exceed the burst, if it fits a debt.
     const fn debt_span(&self, permits: u64) -> Option<u64> {
-        if permits > DEBT_SPAN >> self.fraction {
-            None
-        } else {
-            Some(self.span(permits))
-        }
+        if permits > DEBT_SPAN >> self.fraction { None } else { Some(self.span(permits)) }
     }
 
     #[inline]
@@ -201,12 +193,7 @@ impl Gcra {
         };
         let ahead = booked.saturating_sub(position);
         let remaining = self.span(self.burst).saturating_sub(ahead) >> self.fraction;
-        let level = Level {
-            at: now,
-            limit: self.burst,
-            remaining,
-            full: booked,
-        };
+        let level = Level { at: now, limit: self.burst, remaining, full: booked };
         if after.is_some() {
             Decision::allowed(self.timeline, level, cost)
         } else if cost > self.burst {
@@ -247,11 +234,9 @@ impl Gcra {
     pub(crate) fn convert_claim(&self, old: &Self, units: u64, how: Inherit) -> u64 {
         // OVERFLOW: a claim is at most 2^60 positions of 2^-f permits, f >= 2, so below 2^122.
         let permits = u128::from(units) << (FRACTION - u32::from(old.fraction));
-        let permits = match (how, u128::from(old.burst)) {
+        let permits = match (how, old.burst) {
             (Inherit::Proportional, 0) => 0,
-            (Inherit::Proportional, burst) => {
-                (permits / burst).saturating_mul(u128::from(self.burst))
-            }
+            (Inherit::Proportional, burst) => share(permits, burst, self.burst),
             _ => permits,
         };
         let units = permits >> (FRACTION - u32::from(self.fraction));
@@ -267,11 +252,7 @@ impl Gcra {
         let base = if tat > position { tat } else { position };
         // OVERFLOW: below 2^61, see the table in `timeline`.
         let next = base + self.span(cost);
-        if next <= position + self.span(self.burst) {
-            Some(next)
-        } else {
-            None
-        }
+        if next <= position + self.span(self.burst) { Some(next) } else { None }
     }
 
     /// [`Step::decide`] with the position of `now` at hand.
@@ -298,11 +279,7 @@ impl Step for Gcra {
 
     fn initial(&self, now: Tick) -> u64 {
         let missing = self.burst - self.initial;
-        if missing == 0 {
-            0
-        } else {
-            self.position(now) + self.span(missing)
-        }
+        if missing == 0 { 0 } else { self.position(now) + self.span(missing) }
     }
 
     #[inline]
@@ -372,13 +349,7 @@ impl Packed for Gcra {
     fn from_words([multiplier, small, burst, margin]: [u64; 4]) -> Self {
         let (fraction, shift) = (small as u8 & 0x3f, (small >> 6) as u8 & 0x7f);
         let timeline = Timeline::from_words(multiplier, shift);
-        Self {
-            timeline,
-            fraction,
-            burst,
-            initial: small >> 13,
-            margin,
-        }
+        Self { timeline, fraction, burst, initial: small >> 13, margin }
     }
 }
 
@@ -422,17 +393,11 @@ mod tests {
 
     #[test]
     fn the_largest_word_leaves_the_hosts_bits_free() {
-        for text in [
-            "1000000000/s burst 1000000000000000",
-            "1/month burst 1000000000000000",
-        ] {
+        for text in ["1000000000/s burst 1000000000000000", "1/month burst 1000000000000000"] {
             let gcra = gcra(text);
             let mut tat = 0;
             while gcra.charge(&mut tat, Tick::MAX, 1_000_000_000_000) {}
-            assert!(
-                tat < 1 << (64 - super::super::timeline::HOST_BITS),
-                "{text}"
-            );
+            assert!(tat < 1 << (64 - super::super::timeline::HOST_BITS), "{text}");
         }
     }
 

@@ -42,13 +42,16 @@ pub(super) fn used_after(how: Inherit, used: u128, old: u64, new: u64) -> Option
         Inherit::AsIs => left.min(new_full),
         Inherit::Additive => new_full - used as i128,
         Inherit::Proportional if left <= 0 || old == 0 => left.min(0),
-        Inherit::Proportional => {
-            let (old, new) = (old as i128, new as i128);
-            // left x new / old in two parts, because the product would not fit.
-            left / old * new + left % old * new / old
-        }
+        Inherit::Proportional => share(left as u128, old, new) as i128,
     };
     Some((new_full - left_after) as u128)
+}
+
+/// Returns amount x new / old, rounded down. `old` is not zero.
+pub(super) fn share(amount: u128, old: u64, new: u64) -> u128 {
+    let (old, new) = (u128::from(old), u128::from(new));
+    // In two parts, because the product would not fit.
+    (amount / old).saturating_mul(new) + amount % old * new / old
 }
 
 #[cfg(test)]
@@ -72,11 +75,7 @@ mod tests {
         ] {
             let used = permits(old - left) as u128;
             let got = used_after(how, used, old as u64, new as u64).unwrap();
-            assert_eq!(
-                permits(new) - got as i128,
-                permits(after),
-                "{how:?} {old}->{new}"
-            );
+            assert_eq!(permits(new) - got as i128, permits(after), "{how:?} {old}->{new}");
         }
         assert_eq!(used_after(Inherit::Reset, 1, 1, 1), None);
     }

@@ -125,11 +125,7 @@ impl SlidingCounter {
     }
 
     const fn count_max(&self) -> u64 {
-        if self.packs() {
-            (1 << self.count_bits) - 1
-        } else {
-            COUNT_MAX
-        }
+        if self.packs() { (1 << self.count_bits) - 1 } else { COUNT_MAX }
     }
 
     fn view(&self, state: &TwoWindows, now: Tick) -> View {
@@ -138,22 +134,11 @@ impl SlidingCounter {
         let number = since / self.length_ns + 1;
         let windows = match number.checked_sub(state.number) {
             None | Some(0) => *state,
-            Some(1) => TwoWindows {
-                number,
-                previous: state.current,
-                current: 0,
-            },
-            Some(_) => TwoWindows {
-                number,
-                previous: 0,
-                current: 0,
-            },
+            Some(1) => TwoWindows { number, previous: state.current, current: 0 },
+            Some(_) => TwoWindows { number, previous: 0, current: 0 },
         };
         let elapsed_ns = since.saturating_sub((windows.number - 1) * self.length_ns);
-        View {
-            windows,
-            elapsed_ns,
-        }
+        View { windows, elapsed_ns }
     }
 
     fn used(&self, view: &View) -> u64 {
@@ -180,14 +165,8 @@ impl SlidingCounter {
 
     /// Returns the first tick at which at most `room` is used, if nothing is added meanwhile.
     fn tick_until(&self, view: &View, room: u64) -> u64 {
-        let TwoWindows {
-            number,
-            previous,
-            current,
-        } = view.windows;
-        let here = room
-            .checked_sub(current)
-            .and_then(|left| self.elapsed_until(previous, left));
+        let TwoWindows { number, previous, current } = view.windows;
+        let here = room.checked_sub(current).and_then(|left| self.elapsed_until(previous, left));
         let (number, elapsed) = match here {
             Some(elapsed) => (number, elapsed),
             None => match self.elapsed_until(current, room) {
@@ -208,10 +187,7 @@ impl Step for SlidingCounter {
             0 => TwoWindows::default(),
             missing => {
                 let fresh = self.view(&TwoWindows::default(), now).windows;
-                TwoWindows {
-                    current: missing,
-                    ..fresh
-                }
+                TwoWindows { current: missing, ..fresh }
             }
         }
     }
@@ -224,21 +200,10 @@ impl Step for SlidingCounter {
             view.windows.current += cost;
         }
         let used = if passes { used + cost } else { used };
-        let TwoWindows {
-            previous, current, ..
-        } = view.windows;
-        let full = if previous + current == 0 {
-            0
-        } else {
-            self.tick_until(&view, 0)
-        };
+        let TwoWindows { previous, current, .. } = view.windows;
+        let full = if previous + current == 0 { 0 } else { self.tick_until(&view, 0) };
         let remaining = self.limit.saturating_sub(used);
-        let level = Level {
-            at: now,
-            limit: self.limit,
-            remaining,
-            full,
-        };
+        let level = Level { at: now, limit: self.limit, remaining, full };
         if passes {
             Decision::allowed(Timeline::TICKS, level, cost)
         } else if cost > self.limit {
@@ -258,14 +223,9 @@ impl Step for SlidingCounter {
             return true;
         }
         let TwoWindows { current, .. } = self.view(state, now).windows;
-        let sum = current
-            .checked_add(cost)
-            .filter(|sum| *sum <= self.count_max());
+        let sum = current.checked_add(cost).filter(|sum| *sum <= self.count_max());
         if let Some(sum) = sum {
-            *state = TwoWindows {
-                current: sum,
-                ..self.view(state, now).windows
-            };
+            *state = TwoWindows { current: sum, ..self.view(state, now).windows };
         }
         sum.is_some()
     }
@@ -281,10 +241,7 @@ impl Step for SlidingCounter {
         if windows.number != mark || amount == 0 {
             return 0;
         }
-        *state = TwoWindows {
-            current: windows.current - amount,
-            ..windows
-        };
+        *state = TwoWindows { current: windows.current - amount, ..windows };
         amount
     }
 }
@@ -292,11 +249,7 @@ impl Step for SlidingCounter {
 impl Packed for SlidingCounter {
     fn pack(&self, state: &TwoWindows) -> u64 {
         debug_assert!(self.packs(), "the host asked before packing");
-        let TwoWindows {
-            number,
-            previous,
-            current,
-        } = *state;
+        let TwoWindows { number, previous, current } = *state;
         (number << self.count_bits | previous) << self.count_bits | current
     }
 
@@ -317,13 +270,7 @@ impl Packed for SlidingCounter {
 
     fn from_words([length_ns, limit, phase_ns, small]: [u64; 4]) -> Self {
         let (initial, count_bits) = (small >> 6, small as u8 & 0x3f);
-        Self {
-            length_ns,
-            limit,
-            initial,
-            phase_ns,
-            count_bits,
-        }
+        Self { length_ns, limit, initial, phase_ns, count_bits }
     }
 }
 
@@ -335,14 +282,9 @@ impl Succeed for SlidingCounter {
         match used_after(how, used, old.limit, self.limit) {
             None => self.initial(now),
             Some(used) => {
-                let used = used
-                    .div_ceil(1 << FRACTION)
-                    .min(u128::from(self.count_max()));
+                let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
                 let fresh = self.view(&TwoWindows::default(), now).windows;
-                TwoWindows {
-                    current: used as u64,
-                    ..fresh
-                }
+                TwoWindows { current: used as u64, ..fresh }
             }
         }
     }

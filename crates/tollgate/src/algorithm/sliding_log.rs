@@ -87,17 +87,9 @@ impl SlidingLog {
         let algorithm = Algorithm::SlidingLog;
         let limit = window_limit(quota, algorithm)?;
         if limit > Self::LIMIT_MAX {
-            return Err(QuotaError::LimitTooLarge {
-                limit,
-                most: Self::LIMIT_MAX,
-                algorithm,
-            });
+            return Err(QuotaError::LimitTooLarge { limit, most: Self::LIMIT_MAX, algorithm });
         }
-        Ok(Self {
-            length: quota.period(),
-            limit,
-            initial: quota.initial_permits(),
-        })
+        Ok(Self { length: quota.period(), limit, initial: quota.initial_permits() })
     }
 
     /// Room in the ring: one entry per permit, and one for what is forced on a limit of zero.
@@ -107,32 +99,24 @@ impl SlidingLog {
     }
 
     fn empty(&self) -> Log {
-        Log {
-            entries: VecDeque::with_capacity(self.room()),
-            total: 0,
-        }
+        Log { entries: VecDeque::with_capacity(self.room()), total: 0 }
     }
 
     fn leaves_at(&self, entry: &Entry) -> Tick {
         entry.tick.saturating_add(self.length)
     }
 
-    /// Time does not go back behind the newest entry.
+    /// Time does not go back behind the newest entry, nor beyond the horizon, after which no entry
+    /// could leave any more.
     fn clamp(log: &Log, now: Tick) -> Tick {
-        log.entries
-            .back()
-            .map_or(now, |newest| now.max(newest.tick))
+        let now = now.min(Tick::HORIZON);
+        log.entries.back().map_or(now, |newest| now.max(newest.tick))
     }
 
     /// Returns how many entries have left, and their cost.
     fn expired(&self, log: &Log, now: Tick) -> (usize, u64) {
-        let gone = log
-            .entries
-            .iter()
-            .take_while(|entry| self.leaves_at(entry) <= now);
-        gone.fold((0, 0), |(count, cost), entry| {
-            (count + 1, cost + entry.cost)
-        })
+        let gone = log.entries.iter().take_while(|entry| self.leaves_at(entry) <= now);
+        gone.fold((0, 0), |(count, cost), entry| (count + 1, cost + entry.cost))
     }
 
     fn used(&self, log: &Log, now: Tick) -> u64 {
@@ -190,7 +174,7 @@ impl Step for SlidingLog {
         let mut log = self.empty();
         match self.limit - self.initial {
             0 => {}
-            missing => self.push(&mut log, now, missing),
+            missing => self.push(&mut log, now.min(Tick::HORIZON), missing),
         }
         log
     }
@@ -200,22 +184,14 @@ impl Step for SlidingLog {
         let used = self.used(log, at);
         let passes = used <= self.limit && cost <= self.limit - used;
         let after = if passes { used + cost } else { used };
-        let newest = log
-            .entries
-            .back()
-            .map_or(at, |newest| self.leaves_at(newest));
+        let newest = log.entries.back().map_or(at, |newest| self.leaves_at(newest));
         let full = match (after, passes && cost > 0) {
             (0, _) => Tick::ZERO,
             (_, true) => at.saturating_add(self.length),
             (_, false) => newest,
         };
         let (limit, remaining) = (self.limit, self.limit.saturating_sub(after));
-        let level = Level {
-            at: now,
-            limit,
-            remaining,
-            full: full.as_nanos(),
-        };
+        let level = Level { at: now, limit, remaining, full: full.as_nanos() };
         if passes {
             Decision::allowed(Timeline::TICKS, level, cost)
         } else if cost > limit {
@@ -227,8 +203,7 @@ impl Step for SlidingLog {
     }
 
     fn available(&self, log: &Log, now: Tick) -> u64 {
-        self.limit
-            .saturating_sub(self.used(log, Self::clamp(log, now)))
+        self.limit.saturating_sub(self.used(log, Self::clamp(log, now)))
     }
 
     fn charge(&self, log: &mut Log, now: Tick, cost: u64) -> bool {
@@ -251,9 +226,7 @@ impl Step for SlidingLog {
     /// Removes the entry, or a part of it, if it is still inside the window.
     fn give_back(&self, log: &mut Log, now: Tick, mark: u64, most: u64) -> u64 {
         let now = Self::clamp(log, now);
-        let found = log
-            .entries
-            .binary_search_by_key(&mark, |entry| entry.tick.as_nanos());
+        let found = log.entries.binary_search_by_key(&mark, |entry| entry.tick.as_nanos());
         match found {
             Ok(index) if self.leaves_at(&log.entries[index]) > now => {
                 Self::take_from(log, index, most)

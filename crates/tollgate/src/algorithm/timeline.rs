@@ -47,10 +47,7 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     /// The timeline of algorithms that count in ticks: a position is a tick.
-    pub(crate) const TICKS: Self = Self {
-        multiplier: 1 << (64 - HEADROOM),
-        shift: 0,
-    };
+    pub(crate) const TICKS: Self = Self { multiplier: 1 << (64 - HEADROOM), shift: 0 };
 
     /// Returns the timeline on which `count` x 2^`fraction` positions pass in `period_ns`.
     ///
@@ -58,10 +55,7 @@ impl Timeline {
     /// that the period is at most 366 days.
     pub(crate) const fn new(count: u64, fraction: u32, period_ns: u64) -> Self {
         if count == 0 {
-            return Self {
-                multiplier: 0,
-                shift: 0,
-            };
+            return Self { multiplier: 0, shift: 0 };
         }
         // OVERFLOW: count x 2^fraction <= 4 x period < 2^57.
         let positions = (count as u128) << fraction;
@@ -84,11 +78,7 @@ impl Timeline {
     /// Returns the position of a tick; ticks beyond the horizon count as the horizon.
     #[inline]
     pub(crate) const fn position(self, tick: Tick) -> u64 {
-        let tick = if tick.as_nanos() < Tick::HORIZON.as_nanos() {
-            tick
-        } else {
-            Tick::HORIZON
-        };
+        let tick = if tick.as_nanos() < Tick::HORIZON.as_nanos() { tick } else { Tick::HORIZON };
         let wide = ((tick.as_nanos() << HEADROOM) as u128 * self.multiplier as u128) >> 64;
         (wide as u64) >> self.shift
     }
@@ -135,10 +125,7 @@ mod tests {
             assert_eq!(Timeline::TICKS.position(tick), ns);
             assert_eq!(Timeline::TICKS.tick(ns), Some(tick));
         }
-        assert_eq!(
-            Timeline::TICKS.position(Tick::MAX),
-            Tick::HORIZON.as_nanos()
-        );
+        assert_eq!(Timeline::TICKS.position(Tick::MAX), Tick::HORIZON.as_nanos());
         assert_eq!(Timeline::TICKS.tick(u64::MAX), None);
     }
 

@@ -24,10 +24,7 @@ impl Cached {
     pub(super) fn start(source: Monotonic) -> io::Result<Arc<Self>> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let now_ns = AtomicU64::new(source.now().as_nanos());
-        let cached = Arc::new(Self {
-            now_ns,
-            stop: Arc::clone(&stop),
-        });
+        let cached = Arc::new(Self { now_ns, stop: Arc::clone(&stop) });
         let weak = Arc::downgrade(&cached);
         thread::Builder::new()
             .name("tollgate-clock".into())
@@ -47,9 +44,7 @@ fn run(source: Monotonic, cached: &Weak<Cached>, stop: &(Mutex<bool>, Condvar)) 
     let (stopped, signal) = stop;
     let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
     while !*guard {
-        let (next, _) = signal
-            .wait_timeout(guard, PERIOD)
-            .unwrap_or_else(PoisonError::into_inner);
+        let (next, _) = signal.wait_timeout(guard, PERIOD).unwrap_or_else(PoisonError::into_inner);
         guard = next;
         let Some(cached) = cached.upgrade() else {
             return;
@@ -74,8 +69,6 @@ impl Drop for Cached {
 
 impl fmt::Debug for Cached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cached")
-            .field("now", &self.now())
-            .finish_non_exhaustive()
+        f.debug_struct("Cached").field("now", &self.now()).finish_non_exhaustive()
     }
 }

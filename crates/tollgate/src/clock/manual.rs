@@ -102,10 +102,7 @@ impl ManualClock {
     /// move if they fall due.
     pub fn call_at(&self, due: Tick, call: impl FnOnce(Tick) + Send + 'static) -> TimerId {
         let mut inner = self.lock();
-        let id = TimerId {
-            due,
-            number: inner.next_number,
-        };
+        let id = TimerId { due, number: inner.next_number };
         inner.next_number += 1;
         inner.timers.insert(id, Box::new(call));
         id
@@ -182,10 +179,7 @@ mod tests {
             again.call_at(Tick::from_secs(2), move |now| log.lock().unwrap().push(now));
         });
         hand.advance(Duration::from_secs(3));
-        assert_eq!(
-            *fired.lock().unwrap(),
-            [Tick::from_secs(1), Tick::from_secs(2)]
-        );
+        assert_eq!(*fired.lock().unwrap(), [Tick::from_secs(1), Tick::from_secs(2)]);
         assert_eq!(hand.now(), Tick::from_secs(3));
     }
 
@@ -217,10 +211,7 @@ mod tests {
         let (clock, hand) = Clock::manual();
         hand.set(Tick::from_secs(10));
         hand.set(Tick::from_secs(4));
-        assert_eq!(
-            (hand.now(), clock.now()),
-            (Tick::from_secs(4), Tick::from_secs(10))
-        );
+        assert_eq!((hand.now(), clock.now()), (Tick::from_secs(4), Tick::from_secs(10)));
         hand.advance(Duration::from_secs(5));
         assert_eq!(clock.now(), Tick::from_secs(10));
         hand.advance(Duration::from_secs(2));
@@ -233,9 +224,7 @@ mod tests {
         hand.set(Tick::from_secs(5));
         let seen = Arc::new(Mutex::new(None));
         let log = Arc::clone(&seen);
-        hand.call_at(Tick::from_secs(1), move |now| {
-            *log.lock().unwrap() = Some(now)
-        });
+        hand.call_at(Tick::from_secs(1), move |now| *log.lock().unwrap() = Some(now));
         hand.advance(Duration::ZERO);
         assert_eq!(*seen.lock().unwrap(), Some(Tick::from_secs(5)));
     }

@@ -23,10 +23,7 @@ const CHECK_EVERY: u32 = 64;
 static SHARED: LazyLock<Monotonic> = LazyLock::new(|| {
     let origin_ns = system::kernel_ns();
     let margin_ns = system::coarse().map_or(0, |coarse| coarse.tick_ns * MARGIN_TICKS);
-    Monotonic {
-        origin_ns,
-        margin_ns,
-    }
+    Monotonic { origin_ns, margin_ns }
 });
 
 /// Set while the coarse clock lags by more than the margin.
@@ -65,9 +62,7 @@ impl Monotonic {
         if reading.is_multiple_of(CHECK_EVERY) || self.margin_ns == 0 || stalled() {
             return self.checked();
         }
-        Some(Tick::from_nanos(
-            system::coarse_ns().saturating_sub(self.origin_ns),
-        ))
+        Some(Tick::from_nanos(system::coarse_ns().saturating_sub(self.origin_ns)))
     }
 
     /// Compares the two clocks. While the coarse one is stalled, every reading comes here.
@@ -103,10 +98,7 @@ mod tests {
         for _ in 0..1000 {
             let Some(early) = clock.early() else { continue };
             let now = clock.now();
-            assert!(
-                early <= now.saturating_add(Duration::from_micros(100)),
-                "{early} > {now}"
-            );
+            assert!(early <= now.saturating_add(Duration::from_micros(100)), "{early} > {now}");
         }
     }
 }

@@ -24,27 +24,19 @@ pub(super) struct Coarse {
 }
 
 #[cfg(target_os = "linux")]
-#[allow(
-    unsafe_code,
-    reason = "clock_gettime and rdtsc have no safe form in std"
-)]
+#[allow(unsafe_code, reason = "clock_gettime and rdtsc have no safe form in std")]
 mod linux {
     use super::Coarse;
 
     /// Reads one of the kernel's clocks, in nanoseconds.
     #[inline]
     fn clock_ns(id: libc::clockid_t) -> u64 {
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the pointer is to a live, writable timespec, which is all the call asks for.
         let status = unsafe { libc::clock_gettime(id, &raw mut time) };
         debug_assert_eq!(status, 0, "the ids used here exist since Linux 2.6.32");
         // OVERFLOW: seconds since boot, 584 years of them fit in nanoseconds; never negative.
-        (time.tv_sec as u64)
-            .wrapping_mul(1_000_000_000)
-            .wrapping_add(time.tv_nsec as u64)
+        (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
     }
 
     #[inline]
@@ -59,16 +51,11 @@ mod linux {
 
     /// Returns the coarse clock if its step is small enough to be of use.
     pub(crate) fn coarse() -> Option<Coarse> {
-        let mut step = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: as in `clock_ns`.
         let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut step) };
         let usable = status == 0 && step.tv_sec == 0 && (1..=20_000_000).contains(&step.tv_nsec);
-        usable.then_some(Coarse {
-            tick_ns: step.tv_nsec as u64,
-        })
+        usable.then_some(Coarse { tick_ns: step.tv_nsec as u64 })
     }
 
     /// Tells whether the kernel keeps its own time by the TSC.
@@ -232,11 +219,7 @@ pub(super) mod tsc {
         match ANCHOR.state.load(Relaxed) {
             ABSENT => return None,
             UNKNOWN => {
-                let state = if machine::kernel_runs_on_tsc() {
-                    WARMING
-                } else {
-                    ABSENT
-                };
+                let state = if machine::kernel_runs_on_tsc() { WARMING } else { ABSENT };
                 // ORDERING: Relaxed, as above; threads that race here find the same answer.
                 ANCHOR.state.store(state, Relaxed);
             }
@@ -245,10 +228,7 @@ pub(super) mod tsc {
         // ORDERING: Acquire on success makes this thread see the last writer's fields.
         let version = ANCHOR.version.load(Relaxed);
         let free = version & 1 == 0
-            && ANCHOR
-                .version
-                .compare_exchange(version, version + 1, Acquire, Relaxed)
-                .is_ok();
+            && ANCHOR.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_ok();
         if !free {
             return None;
         }
@@ -266,9 +246,7 @@ pub(super) mod tsc {
         let (old_counter, old_ns) = (ANCHOR.counter.load(Relaxed), ANCHOR.ns.load(Relaxed));
         let counts = counter.wrapping_sub(old_counter);
         let elapsed = kernel.saturating_sub(old_ns);
-        let slope = ((elapsed as u128) << SLOPE_BITS)
-            .checked_div(counts as u128)
-            .unwrap_or(0);
+        let slope = ((elapsed as u128) << SLOPE_BITS).checked_div(counts as u128).unwrap_or(0);
         // A first anchor, a counter that was reset, or a pause of more than ten spans (a
         // suspended machine counts no kernel time): start again and measure anew.
         let fresh = old_counter == 0
@@ -339,10 +317,7 @@ pub(super) mod tsc {
                 let before = kernel_ns();
                 let now = precise_ns();
                 let after = kernel_ns();
-                assert!(
-                    now >= last || last - now < 100_000,
-                    "stepped back from {last} to {now}"
-                );
+                assert!(now >= last || last - now < 100_000, "stepped back from {last} to {now}");
                 last = now;
                 let early = before as i64 - now as i64;
                 let late = now as i64 - after as i64;

@@ -80,11 +80,7 @@ impl fmt::Display for Tick {
 /// Returns a duration in nanoseconds; anything above 584 years counts as `u64::MAX`.
 pub(crate) const fn duration_nanos(duration: Duration) -> u64 {
     let nanos = duration.as_nanos();
-    if nanos > u64::MAX as u128 {
-        u64::MAX
-    } else {
-        nanos as u64
-    }
+    if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }
 }
 
 #[cfg(test)]

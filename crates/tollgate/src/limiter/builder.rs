@@ -82,14 +82,7 @@ impl LimiterBuilder {
     ///
     /// When the quota makes no sense, or not for this algorithm.
     pub fn build(self) -> Result<Limiter, QuotaError> {
-        let Self {
-            quota,
-            algorithm,
-            clock,
-            name,
-            watched,
-            observer,
-        } = self;
+        let Self { quota, algorithm, clock, name, watched, observer } = self;
         quota.check()?;
         let clock = clock.unwrap_or_default();
         let cell = Cell::new(algorithm, &quota, &clock, clock.now())?;
@@ -101,20 +94,8 @@ impl LimiterBuilder {
             mode |= WATCHED;
         }
         let watch = watched.then(|| Box::new(Watch::new(observer)));
-        let book = Mutex::new(Book {
-            quota,
-            ledger: Ledger::default(),
-        });
+        let book = Mutex::new(Book { quota, ledger: Ledger::default() });
         let mode = AtomicU8::new(mode);
-        Ok(Limiter {
-            shared: Arc::new(Shared {
-                cell,
-                clock,
-                mode,
-                name,
-                watch,
-                book,
-            }),
-        })
+        Ok(Limiter { shared: Arc::new(Shared { cell, clock, mode, name, watch, book }) })
     }
 }

@@ -91,11 +91,7 @@ impl Cell {
                 if !next.packs() {
                     let (limit, most) = (quota.count(), next.packed_limit_max());
                     let algorithm = Algorithm::SlidingCounter;
-                    return Err(QuotaError::LimitTooLarge {
-                        limit,
-                        most,
-                        algorithm,
-                    });
+                    return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
                 }
                 cell.replace(next, now, how);
             }

@@ -15,9 +15,7 @@ pub(crate) struct LockedCell<A: Step> {
 impl<A: Step> LockedCell<A> {
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let state = algorithm.initial(now);
-        Self {
-            inner: Mutex::new((algorithm, state)),
-        }
+        Self { inner: Mutex::new((algorithm, state)) }
     }
 
     /// Applies `step` to the state, atomically.

@@ -58,11 +58,7 @@ where
         let word = algorithm.pack(&algorithm.initial(now));
         debug_assert!(word <= STATE, "states leave the host's bits free");
         let slots = std::array::from_fn(|_| algorithm.to_words().map(AtomicU64::new));
-        Self {
-            word: Padded(AtomicU64::new(word)),
-            slots: Padded(slots),
-            algorithm: PhantomData,
-        }
+        Self { word: Padded(AtomicU64::new(word)), slots: Padded(slots), algorithm: PhantomData }
     }
 
     #[inline]
@@ -94,11 +90,7 @@ where
     #[inline]
     fn load_unlocked(&self) -> u64 {
         let word = self.load();
-        if word & LOCK == 0 {
-            word
-        } else {
-            self.wait_unlocked()
-        }
+        if word & LOCK == 0 { word } else { self.wait_unlocked() }
     }
 
     #[cold]
@@ -139,10 +131,7 @@ where
         // ORDERING: Relaxed on success would do for the count alone; AcqRel keeps the chain of
         // Acquire loads intact, so that a thread that sees this word also sees the slot of its
         // generation. On x86 it costs nothing. Relaxed on failure: the word is loaded again.
-        self.word
-            .0
-            .compare_exchange_weak(word, next, AcqRel, Relaxed)
-            .is_ok()
+        self.word.0.compare_exchange_weak(word, next, AcqRel, Relaxed).is_ok()
     }
 
     /// Reads the state without changing it.

@@ -21,10 +21,7 @@ const UNITS: [(u64, &[&str]); 10] = [
     (60 * SECOND, &["min", "minute", "minutes", "m"]),
     (SECOND, &["s", "sec", "second", "seconds"]),
     (1_000_000, &["ms", "milli", "millisecond", "milliseconds"]),
-    (
-        1_000,
-        &["us", "µs", "μs", "micro", "microsecond", "microseconds"],
-    ),
+    (1_000, &["us", "µs", "μs", "micro", "microsecond", "microseconds"]),
     (1, &["ns", "nano", "nanosecond", "nanoseconds"]),
 ];
 
@@ -38,11 +35,7 @@ pub struct ParseQuotaError {
 
 impl fmt::Display for ParseQuotaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            input,
-            found,
-            expected,
-        } = self;
+        let Self { input, found, expected } = self;
         write!(f, "\"{input}\" is not a quota: expected {expected}, found ")?;
         match found.as_str() {
             "" => f.write_str("the end"),
@@ -83,11 +76,7 @@ type Parsed<T> = Result<T, &'static str>;
 
 impl Parser<'_> {
     fn quota(&mut self) -> Parsed<Quota> {
-        let mut quota = if self.word(&["unlimited"]) {
-            Quota::unlimited()
-        } else {
-            self.rate()?
-        };
+        let mut quota = if self.word(&["unlimited"]) { Quota::unlimited() } else { self.rate()? };
         let (mut has_burst, mut has_initial) = (false, false);
         while !self.rest.is_empty() {
             let before = self.rest;
@@ -136,8 +125,7 @@ impl Parser<'_> {
         if self.word(&["empty"]) {
             return Ok(Initial::Empty);
         }
-        self.count("\"full\", \"empty\" or a number after \"initial\"")
-            .map(Initial::Permits)
+        self.count("\"full\", \"empty\" or a number after \"initial\"").map(Initial::Permits)
     }
 
     /// Reads one or more number-unit pairs, as in `1h30min`.
@@ -158,9 +146,7 @@ impl Parser<'_> {
 
     fn unit(&mut self) -> Parsed<u64> {
         let name = self.letters();
-        let known = UNITS
-            .iter()
-            .find(|(_, names)| names.contains(&name));
+        let known = UNITS.iter().find(|(_, names)| names.contains(&name));
         let Some((nanos, _)) = known else {
             return Err("a unit: ns, us, ms, s, min, h, day, week, month or year");
         };
@@ -182,10 +168,8 @@ impl Parser<'_> {
     }
 
     fn digits(&mut self, expected: &'static str) -> Parsed<u64> {
-        let end = self
-            .rest
-            .find(|c: char| !c.is_ascii_digit() && c != '_')
-            .unwrap_or(self.rest.len());
+        let end =
+            self.rest.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(self.rest.len());
         let text = &self.rest[..end];
         if !text.starts_with(|c: char| c.is_ascii_digit()) || text.ends_with('_') {
             return Err(expected);
@@ -193,9 +177,7 @@ impl Parser<'_> {
         let number = text
             .bytes()
             .filter(|byte| *byte != b'_')
-            .try_fold(0_u64, |sum, digit| {
-                sum.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-            })
+            .try_fold(0_u64, |sum, digit| sum.checked_mul(10)?.checked_add(u64::from(digit - b'0')))
             .ok_or("a number below 2^64")?;
         self.skip(end);
         Ok(number)
@@ -203,10 +185,7 @@ impl Parser<'_> {
 
     /// Returns the letters that stand next, without taking them.
     fn letters(&self) -> &str {
-        let end = self
-            .rest
-            .find(|c: char| !c.is_alphabetic())
-            .unwrap_or(self.rest.len());
+        let end = self.rest.find(|c: char| !c.is_alphabetic()).unwrap_or(self.rest.len());
         &self.rest[..end]
     }
 
@@ -259,10 +238,8 @@ struct Nanos(u64);
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fits = |unit: u64| self.0 != 0 && self.0.is_multiple_of(unit);
-        let (unit, names) = UNITS
-            .iter()
-            .find(|(unit, _)| fits(*unit))
-            .unwrap_or(&UNITS[UNITS.len() - 1]);
+        let (unit, names) =
+            UNITS.iter().find(|(unit, _)| fits(*unit)).unwrap_or(&UNITS[UNITS.len() - 1]);
         write!(f, "{}{}", self.0 / unit, names[0])
     }
 }
@@ -310,11 +287,7 @@ mod tests {
         let ten_seconds = Quota::per(5, Duration::from_secs(10));
         for (text, quota, printed) in [
             ("100/s", Quota::per_second(100), "100/s"),
-            (
-                "1000/min burst 50",
-                Quota::per_minute(1000).burst(50),
-                "1000/min burst 50",
-            ),
+            ("1000/min burst 50", Quota::per_minute(1000).burst(50), "1000/min burst 50"),
             ("5 per 10s", ten_seconds, "5 per 10s"),
             ("5/10s", ten_seconds, "5 per 10s"),
             ("5 every 10 seconds", ten_seconds, "5 per 10s"),
@@ -323,11 +296,7 @@ mod tests {
             (" 1_000 / hour ", Quota::per_hour(1000), "1000/h"),
             ("10k per day", Quota::per_day(10_000), "10000/day"),
             ("700M/s", Quota::per_second(700_000_000), "700000000/s"),
-            (
-                "3 per 1h30min",
-                Quota::per(3, Duration::from_secs(5400)),
-                "3 per 90min",
-            ),
+            ("3 per 1h30min", Quota::per(3, Duration::from_secs(5400)), "3 per 90min"),
             ("0/s burst 10", Quota::once(10), "0/s burst 10"),
             (
                 "2/s initial empty",

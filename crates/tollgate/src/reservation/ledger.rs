@@ -38,11 +38,7 @@ impl Ledger {
     /// Notes a take and returns its id. Entries whose mark is at most `passed` have nothing left
     /// to claim and leave.
     pub(crate) fn add(&mut self, mark: u64, units: u64, passed: u64) -> u64 {
-        while self
-            .open
-            .front()
-            .is_some_and(|oldest| oldest.mark <= passed)
-        {
+        while self.open.front().is_some_and(|oldest| oldest.mark <= passed) {
             self.open.pop_front();
         }
         let id = self.next_id;

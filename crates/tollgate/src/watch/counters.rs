@@ -107,17 +107,15 @@ impl Counters {
     pub(super) fn sum(&self) -> Counts {
         // ORDERING: Relaxed, as in `add`.
         let get = |counter: &AtomicU64| counter.load(Relaxed);
-        self.stripes
-            .iter()
-            .fold(Counts::default(), |sum, Padded(stripe)| Counts {
-                allowed: sum.allowed + get(&stripe.allowed),
-                allowed_cost: sum.allowed_cost.saturating_add(get(&stripe.allowed_cost)),
-                denied_later: sum.denied_later + get(&stripe.denied_later),
-                denied_never: sum.denied_never + get(&stripe.denied_never),
-                denied_cost: sum.denied_cost.saturating_add(get(&stripe.denied_cost)),
-                bypassed: sum.bypassed + get(&stripe.bypassed),
-                forced: sum.forced + get(&stripe.forced),
-                refunded: sum.refunded.saturating_add(get(&stripe.refunded)),
-            })
+        self.stripes.iter().fold(Counts::default(), |sum, Padded(stripe)| Counts {
+            allowed: sum.allowed + get(&stripe.allowed),
+            allowed_cost: sum.allowed_cost.saturating_add(get(&stripe.allowed_cost)),
+            denied_later: sum.denied_later + get(&stripe.denied_later),
+            denied_never: sum.denied_never + get(&stripe.denied_never),
+            denied_cost: sum.denied_cost.saturating_add(get(&stripe.denied_cost)),
+            bypassed: sum.bypassed + get(&stripe.bypassed),
+            forced: sum.forced + get(&stripe.forced),
+            refunded: sum.refunded.saturating_add(get(&stripe.refunded)),
+        })
     }
 }

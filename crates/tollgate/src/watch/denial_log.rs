@@ -44,26 +44,13 @@ pub struct DenialLine<'a> {
 
 impl fmt::Display for DenialLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            name,
-            decision,
-            left_out,
-        } = self;
-        write!(
-            f,
-            "denied by \"{name}\": cost {} of {}",
-            decision.cost(),
-            decision.limit()
-        )?;
+        let Self { name, decision, left_out } = self;
+        write!(f, "denied by \"{name}\": cost {} of {}", decision.cost(), decision.limit())?;
         match decision.retry_after(decision.at()) {
             Some(wait) => write!(f, ", retry after {wait:?}")?,
             None => f.write_str(", never passes")?,
         }
-        if *left_out > 0 {
-            write!(f, " ({left_out} more since the last line)")
-        } else {
-            Ok(())
-        }
+        if *left_out > 0 { write!(f, " ({left_out} more since the last line)") } else { Ok(()) }
     }
 }
 
@@ -75,13 +62,7 @@ impl DenialLog {
         write: impl Fn(&DenialLine<'_>) + Send + Sync + 'static,
     ) -> Self {
         let (next_ns, left_out) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self {
-            clock,
-            every_ns: duration_nanos(every),
-            next_ns,
-            left_out,
-            write: Box::new(write),
-        }
+        Self { clock, every_ns: duration_nanos(every), next_ns, left_out, write: Box::new(write) }
     }
 
     /// Tells whether this thread is the one to write a line now.
@@ -90,11 +71,7 @@ impl DenialLog {
         // ORDERING: Relaxed. The exchange makes one thread the writer; the line itself is its own.
         let next_ns = self.next_ns.load(Relaxed);
         let later = now_ns.saturating_add(self.every_ns);
-        now_ns >= next_ns
-            && self
-                .next_ns
-                .compare_exchange(next_ns, later, Relaxed, Relaxed)
-                .is_ok()
+        now_ns >= next_ns && self.next_ns.compare_exchange(next_ns, later, Relaxed, Relaxed).is_ok()
     }
 }
 
@@ -106,11 +83,7 @@ impl Observer for DenialLog {
         if self.is_due(self.clock.now()) {
             // ORDERING: Relaxed. A count for people.
             let left_out = self.left_out.swap(0, Relaxed);
-            (self.write)(&DenialLine {
-                name: event.name,
-                decision: *event.decision,
-                left_out,
-            });
+            (self.write)(&DenialLine { name: event.name, decision: *event.decision, left_out });
         } else {
             // ORDERING: Relaxed. A count for people.
             self.left_out.fetch_add(1, Relaxed);
@@ -121,8 +94,6 @@ impl Observer for DenialLog {
 impl fmt::Debug for DenialLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let every = Duration::from_nanos(self.every_ns);
-        f.debug_struct("DenialLog")
-            .field("every", &every)
-            .finish_non_exhaustive()
+        f.debug_struct("DenialLog").field("every", &every).finish_non_exhaustive()
     }
 }

@@ -59,11 +59,7 @@ impl HealthCheck {
             _ if denied_percent >= DENIED_PERCENT => Health::Denying { denied_percent },
             _ => Health::Healthy,
         };
-        *self = Self {
-            since: Some(now),
-            seen: counts,
-            last: Some(health),
-        };
+        *self = Self { since: Some(now), seen: counts, last: Some(health) };
         health
     }
 }

@@ -19,9 +19,7 @@ pub struct WaitHistogram {
 
 impl Default for WaitHistogram {
     fn default() -> Self {
-        Self {
-            counts: vec![0; BUCKETS],
-        }
+        Self { counts: vec![0; BUCKETS] }
     }
 }
 
@@ -29,11 +27,7 @@ impl Default for WaitHistogram {
 fn bucket(wait: Duration) -> usize {
     let nanos = duration_nanos(wait);
     let width = (u64::BITS - (nanos >> 10).leading_zeros()) as usize;
-    if nanos == 0 {
-        0
-    } else {
-        (width + 1).min(BUCKETS - 1)
-    }
+    if nanos == 0 { 0 } else { (width + 1).min(BUCKETS - 1) }
 }
 
 /// Returns the upper end of a bucket.
@@ -71,11 +65,7 @@ impl WaitHistogram {
 
     /// Returns the buckets that hold something, as (upper end, count).
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
-        let filled = self
-            .counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0);
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         filled.map(|(bucket, count)| (upper(bucket), *count))
     }
 }
@@ -88,9 +78,7 @@ pub(super) struct StripedHistogram {
 impl Default for StripedHistogram {
     fn default() -> Self {
         let stripe = || Padded(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self {
-            stripes: std::iter::repeat_with(stripe).take(STRIPES).collect(),
-        }
+        Self { stripes: std::iter::repeat_with(stripe).take(STRIPES).collect() }
     }
 }
 
@@ -118,22 +106,11 @@ mod tests {
 
     #[test]
     fn a_wait_lies_below_the_upper_end_of_its_bucket_and_above_half_of_it() {
-        for nanos in [
-            1,
-            1023,
-            1024,
-            1025,
-            1_000_000,
-            999_999_999,
-            3_600_000_000_000,
-        ] {
+        for nanos in [1, 1023, 1024, 1025, 1_000_000, 999_999_999, 3_600_000_000_000] {
             let wait = Duration::from_nanos(nanos);
             let end = upper(bucket(wait));
             assert!(wait <= end, "{wait:?} in the bucket up to {end:?}");
-            assert!(
-                nanos < 1024 || wait >= end / 2,
-                "{wait:?} in the bucket up to {end:?}"
-            );
+            assert!(nanos < 1024 || wait >= end / 2, "{wait:?} in the bucket up to {end:?}");
         }
         assert_eq!(bucket(Duration::ZERO), 0);
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);

@@ -10,11 +10,7 @@ pub struct TracingObserver;
 
 impl Observer for TracingObserver {
     fn decided(&self, event: &Event<'_>) {
-        let Event {
-            name,
-            verb,
-            decision,
-        } = *event;
+        let Event { name, verb, decision } = *event;
         if decision.is_allowed() {
             tracing::trace!(
                 target: "tollgate",
@@ -25,9 +21,8 @@ impl Observer for TracingObserver {
                 "allowed"
             );
         } else {
-            let retry_after_ns = decision
-                .retry_after(decision.at())
-                .map(|wait| wait.as_nanos() as u64);
+            let retry_after_ns =
+                decision.retry_after(decision.at()).map(|wait| wait.as_nanos() as u64);
             tracing::info!(
                 target: "tollgate",
                 limiter = name,

@@ -1,0 +1,127 @@
+//! The command line, taken apart and not judged yet.
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+const QUOTA_HELP: &str = "\
+How much over which time, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes \
+are optional";
+
+const ARRIVALS_HELP: &str = "\
+When events arrive, for example \"0s x3, 1s, 2s every 50ms for 1s\"; by default, times that suit \
+the quota";
+
+const COST_HELP: &str = "\
+Permits that each event asks for; by default 1, or more if the quota is large and no arrivals are \
+given";
+
+const GRAMMAR: &str = "\
+Arrivals:
+  items separated by commas; each is  [TIME] [every DURATION for DURATION] [x COUNT]
+
+  100ms                   one event 100 ms after the start
+  1s x3                   three events at 1 s
+  every 50ms for 2s       one at 0 ms, 50 ms, ... 1950 ms; the end is not included
+  3s every 5ms for 1s x2  two at a time, from 3 s on
+
+  A time is whole numbers with a unit (ns, us, ms, s, min, h, day), as in 1s500ms. Every time
+  counts from the start, so the order of the items does not matter. At most 100000 events.
+
+Quotas:
+  COUNT/UNIT or COUNT per DURATION, then optionally \"burst N\" and \"initial full|empty|N\".
+  Without a burst, as many can be saved up as one period brings. \"unlimited\" admits everything.
+
+Algorithms:
+  gcra (also token-bucket, leaky-bucket), fixed-window, anchored-window, sliding-counter,
+  sliding-log. Windows have no burst.";
+
+/// Shows what a quota lets pass, and when.
+///
+/// Events are replayed on a clock that only moves when told to, through the same code that decides
+/// in your process. Nothing waits, and the same command always prints the same.
+#[derive(Debug, Parser)]
+#[command(name = "tollgate", version, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate                                   a first look
+  tollgate table 100/min burst 10            what one quota answers, event by event
+  tollgate compare 10/s                      the same events through every algorithm
+  tollgate explain 60/min                    what a quota means";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Replay events and print each answer; the default
+    Table(TableArgs),
+    /// Replay the same events through every algorithm
+    Compare(CompareArgs),
+    /// Say what a quota means, in words and numbers
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Default, clap::Args)]
+#[command(after_long_help = GRAMMAR)]
+pub(crate) struct TableArgs {
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+
+    /// Which algorithm decides, by default gcra: --help lists them
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+
+    /// How to print: text with a picture, or rows for another program
+    #[arg(long, short, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = GRAMMAR)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) traffic: Traffic,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    #[arg(help = QUOTA_HELP, required = true)]
+    pub(crate) quota: Vec<String>,
+}
+
+/// The quota and the events that meet it.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Traffic {
+    /// In words, so that quotes are optional in the shell.
+    #[arg(help = QUOTA_HELP)]
+    pub(crate) quota: Vec<String>,
+
+    #[arg(long, value_name = "SPEC", help = ARRIVALS_HELP)]
+    pub(crate) arrivals: Option<String>,
+
+    #[arg(long, value_name = "N", help = COST_HELP)]
+    pub(crate) cost: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table, a summary and a picture
+    #[default]
+    Text,
+    /// One row per event; times in nanoseconds
+    Csv,
+    /// One object; times in nanoseconds, null for what does not apply
+    Json,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn clap_finds_no_contradiction() {
+        Args::command().debug_assert();
+    }
+}

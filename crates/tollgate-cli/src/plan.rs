@@ -1,0 +1,163 @@
+//! What to do: the command line, judged.
+
+use crate::{
+    args::{Args, Command, CompareArgs, Format, TableArgs, Traffic},
+    arrivals::{
+        self,
+        suggest::{self, Suggestion},
+    },
+    replay::{Events, Replay},
+};
+use tollgate::{Algorithm, Quota, QuotaError};
+
+/// A command line that makes no sense. The text names the value, the rule and a way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InputError(pub(crate) String);
+
+impl InputError {
+    fn new(error: impl std::error::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// What to report. Everything that can be refused has been refused by now.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    Table(Table),
+    Compare(Comparison),
+    Explain(Quota),
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) replay: Replay,
+    pub(crate) events: Events,
+    pub(crate) format: Format,
+    /// What to print below the table, for those who are new here.
+    pub(crate) hints: &'static str,
+}
+
+/// The same events through every algorithm.
+#[derive(Debug)]
+pub(crate) struct Comparison {
+    pub(crate) quota: Quota,
+    pub(crate) events: Events,
+    pub(crate) replays: Vec<Replay>,
+    /// What was changed or left out, and why.
+    pub(crate) notes: Vec<String>,
+}
+
+const HINTS: &str = "
+Try next:
+  tollgate table 10/min burst 2      your own quota, event by event
+  tollgate compare 10/s              every algorithm on the same events
+  tollgate explain 60/min            what a quota means, in words and numbers
+";
+
+impl Plan {
+    pub(crate) fn new(args: &Args) -> Result<Self, InputError> {
+        match &args.command {
+            None => table(&TableArgs::default(), HINTS).map(Self::Table),
+            Some(Command::Table(args)) => table(args, "").map(Self::Table),
+            Some(Command::Compare(args)) => compare(args).map(Self::Compare),
+            Some(Command::Explain(args)) => quota(&args.quota).map(Self::Explain),
+        }
+    }
+}
+
+fn table(args: &TableArgs, hints: &'static str) -> Result<Table, InputError> {
+    let algorithm = match &args.algorithm {
+        Some(name) => name.parse().map_err(InputError::new)?,
+        None => Algorithm::default(),
+    };
+    let quota = match args.traffic.quota.as_slice() {
+        [] => default_quota(algorithm),
+        words => quota(words)?,
+    };
+    let events = events(&args.traffic, &quota, suggest::for_table)?;
+    Ok(Table {
+        replay: Replay::run(quota, algorithm, &events).map_err(InputError::new)?,
+        events,
+        format: args.format,
+        hints,
+    })
+}
+
+fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
+    let quota = match args.traffic.quota.as_slice() {
+        [] => Quota::per_second(10),
+        words => quota(words)?,
+    };
+    let events = events(&args.traffic, &quota, suggest::for_compare)?;
+    let (mut replays, mut notes) = (Vec::new(), Vec::new());
+    if let Some(burst) = burst_for_gcra_only(&quota) {
+        notes.push(format!(
+            "a window has no burst: the windows run {}, only gcra has the burst {burst}",
+            without_burst(&quota)
+        ));
+    }
+    for algorithm in Algorithm::ALL {
+        let replay = match Replay::run(quota, algorithm, &events) {
+            Err(QuotaError::BurstOnWindow { .. }) if quota.count() > 0 => {
+                Replay::run(without_burst(&quota), algorithm, &events)
+            }
+            other => other,
+        };
+        match replay {
+            Ok(replay) => replays.push(replay),
+            Err(QuotaError::BurstOnWindow { .. }) => notes.push(format!(
+                "{algorithm} is left out: a budget that never refills has no window"
+            )),
+            Err(error) => notes.push(format!("{algorithm} is left out: {error}")),
+        }
+    }
+    Ok(Comparison {
+        quota,
+        events,
+        replays,
+        notes,
+    })
+}
+
+/// The quota of a first look: small enough to be emptied in a few rows.
+fn default_quota(algorithm: Algorithm) -> Quota {
+    match algorithm {
+        Algorithm::Gcra => Quota::per_second(5).burst(3),
+        _ => Quota::per_second(5),
+    }
+}
+
+fn quota(words: &[String]) -> Result<Quota, InputError> {
+    let quota: Quota = words.join(" ").parse().map_err(InputError::new)?;
+    quota.check().map_err(InputError::new)?;
+    Ok(quota)
+}
+
+/// Returns the burst that windows will have to do without.
+fn burst_for_gcra_only(quota: &Quota) -> Option<u64> {
+    let differs = |burst: &u64| *burst != quota.count();
+    quota
+        .explicit_burst()
+        .filter(|burst| differs(burst) && quota.count() > 0)
+}
+
+fn without_burst(quota: &Quota) -> Quota {
+    Quota::per(quota.count(), quota.period()).initial(quota.initial_fill())
+}
+
+type Suggest = fn(&Quota, Option<u64>) -> Suggestion;
+
+fn events(traffic: &Traffic, quota: &Quota, suggest: Suggest) -> Result<Events, InputError> {
+    let Suggestion { arrivals, cost } = match &traffic.arrivals {
+        Some(arrivals) => Suggestion {
+            arrivals: arrivals.clone(),
+            cost: traffic.cost.unwrap_or(1),
+        },
+        None => suggest(quota, traffic.cost),
+    };
+    Ok(Events {
+        ticks: arrivals::parse(&arrivals).map_err(InputError::new)?,
+        arrivals,
+        cost,
+    })
+}
