@@ -33,7 +33,9 @@ use std::{fmt, time::Duration};
 pub struct Decision {
     outcome: Outcome,
     bypassed: bool,
-    timeline: Timeline,
+    /// The timeline of the positions below, taken apart: as one field it would cost 8 bytes more.
+    shift: u8,
+    multiplier: u64,
     at: Tick,
     cost: u64,
     limit: u64,
@@ -90,7 +92,23 @@ impl Decision {
         retry: u64,
     ) -> Self {
         let Level { at, limit, remaining, full } = level;
-        Self { outcome, bypassed: false, timeline, at, cost, limit, remaining, retry, full }
+        let (multiplier, shift) = timeline.to_words();
+        Self {
+            outcome,
+            bypassed: false,
+            shift,
+            multiplier,
+            at,
+            cost,
+            limit,
+            remaining,
+            retry,
+            full,
+        }
+    }
+
+    const fn timeline(&self) -> Timeline {
+        Timeline::from_words(self.multiplier, self.shift)
     }
 
     /// The answer of a limiter without a limit.
@@ -151,7 +169,7 @@ impl Decision {
     pub const fn outcome(&self) -> Outcome {
         // A wait that ends beyond the clock's horizon is not worth the name.
         match self.outcome {
-            Outcome::Later if self.timeline.reaches(self.retry) => Outcome::Later,
+            Outcome::Later if self.timeline().reaches(self.retry) => Outcome::Later,
             Outcome::Later => Outcome::Never,
             other => other,
         }
@@ -192,7 +210,7 @@ impl Decision {
     #[must_use]
     pub const fn retry_at(&self) -> Option<Tick> {
         match self.outcome {
-            Outcome::Later => self.timeline.tick(self.retry),
+            Outcome::Later => self.timeline().tick(self.retry),
             _ => None,
         }
     }
@@ -210,7 +228,7 @@ impl Decision {
     /// Returns when the limiter is full again if nobody takes more; `None` if never.
     #[must_use]
     pub const fn full_at(&self) -> Option<Tick> {
-        match self.timeline.tick(self.full) {
+        match self.timeline().tick(self.full) {
             Some(at) if at.as_nanos() < self.at.as_nanos() => Some(self.at),
             other => other,
         }

@@ -19,3 +19,16 @@ pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
+
+/// The user's pages, compiled: their examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/choosing.md")]
+    struct Choosing;
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/watching.md")]
+    struct Watching;
+}

@@ -10,6 +10,7 @@
 //! | retry too early, zero or negative | `oracle.rs`, `check_retry` on every denial |
 //! | limit drifts over hours | `rate.rs`, `ten_million_calls_do_not_drift` |
 //! | rounding above 1000/s | `rate.rs`, `seven_hundred_million_per_second_is_not_a_thousand_million` |
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

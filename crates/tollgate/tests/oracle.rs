@@ -2,6 +2,7 @@
 //!
 //! A model remembers every event there ever was and works each answer out from scratch. It shares
 //! no code with the algorithms. Random quotas, costs and gaps; proptest prints the seed.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

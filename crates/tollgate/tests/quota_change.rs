@@ -1,4 +1,5 @@
 //! Live changes of the quota: what is kept is what was declared.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

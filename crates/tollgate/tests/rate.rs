@@ -1,4 +1,5 @@
 //! G2 and the long-run rate: what a greedy caller gets, against the exact ideal.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Step tables: the worked examples of the seeds, as corrected by the design, section 7.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

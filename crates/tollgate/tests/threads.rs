@@ -1,4 +1,5 @@
 //! Many threads on one limiter: G1 holds in every interval, and nothing is lost.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! G7: time that stands still, goes backwards or jumps; and the extremes of time and numbers.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! A limiter on tokio's paused time.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(feature = "tokio")]
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
 //! Counts, observers, the denial log, health and snapshots.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod support;
 
