@@ -25,9 +25,7 @@ fn main() -> ExitCode {
     match Plan::new(&Args::parse()) {
         Ok(plan) => write(&plan),
         Err(InputError(text)) => {
-            complain(format_args!(
-                "{text}\n\nFor more information, try '--help'."
-            ));
+            complain(format_args!("{text}\n\nFor more information, try '--help'."));
             ExitCode::from(BAD_INPUT)
         }
     }

@@ -90,12 +90,6 @@ fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
     };
     let events = events(&args.traffic, &quota, suggest::for_compare)?;
     let (mut replays, mut notes) = (Vec::new(), Vec::new());
-    if let Some(burst) = burst_for_gcra_only(&quota) {
-        notes.push(format!(
-            "a window has no burst: the windows run {}, only gcra has the burst {burst}",
-            without_burst(&quota)
-        ));
-    }
     for algorithm in Algorithm::ALL {
         let replay = match Replay::run(quota, algorithm, &events) {
             Err(QuotaError::BurstOnWindow { .. }) if quota.count() > 0 => {
@@ -111,12 +105,13 @@ fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
             Err(error) => notes.push(format!("{algorithm} is left out: {error}")),
         }
     }
-    Ok(Comparison {
-        quota,
-        events,
-        replays,
-        notes,
-    })
+    if let Some(window) = replays.iter().find(|replay| replay.quota != quota) {
+        let (window, burst) = (window.quota, quota.capacity());
+        notes.push(format!(
+            "a window has no burst: the windows run {window}, only gcra has the burst {burst}"
+        ));
+    }
+    Ok(Comparison { quota, events, replays, notes })
 }
 
 /// The quota of a first look: small enough to be emptied in a few rows.
@@ -133,14 +128,6 @@ fn quota(words: &[String]) -> Result<Quota, InputError> {
     Ok(quota)
 }
 
-/// Returns the burst that windows will have to do without.
-fn burst_for_gcra_only(quota: &Quota) -> Option<u64> {
-    let differs = |burst: &u64| *burst != quota.count();
-    quota
-        .explicit_burst()
-        .filter(|burst| differs(burst) && quota.count() > 0)
-}
-
 fn without_burst(quota: &Quota) -> Quota {
     Quota::per(quota.count(), quota.period()).initial(quota.initial_fill())
 }
@@ -149,15 +136,10 @@ type Suggest = fn(&Quota, Option<u64>) -> Suggestion;
 
 fn events(traffic: &Traffic, quota: &Quota, suggest: Suggest) -> Result<Events, InputError> {
     let Suggestion { arrivals, cost } = match &traffic.arrivals {
-        Some(arrivals) => Suggestion {
-            arrivals: arrivals.clone(),
-            cost: traffic.cost.unwrap_or(1),
-        },
+        Some(arrivals) => {
+            Suggestion { arrivals: arrivals.clone(), cost: traffic.cost.unwrap_or(1) }
+        }
         None => suggest(quota, traffic.cost),
     };
-    Ok(Events {
-        ticks: arrivals::parse(&arrivals).map_err(InputError::new)?,
-        arrivals,
-        cost,
-    })
+    Ok(Events { ticks: arrivals::parse(&arrivals).map_err(InputError::new)?, arrivals, cost })
 }

@@ -30,19 +30,12 @@ impl Replay {
         events: &Events,
     ) -> Result<Self, QuotaError> {
         let (clock, hand) = Clock::manual();
-        let limiter = Limiter::builder(quota)
-            .algorithm(algorithm)
-            .clock(clock)
-            .build()?;
+        let limiter = Limiter::builder(quota).algorithm(algorithm).clock(clock).build()?;
         let decide = |tick: &Tick| {
             hand.set(*tick);
             limiter.try_acquire_n(events.cost)
         };
-        Ok(Self {
-            quota,
-            algorithm,
-            decisions: events.ticks.iter().map(decide).collect(),
-        })
+        Ok(Self { quota, algorithm, decisions: events.ticks.iter().map(decide).collect() })
     }
 
     /// Returns how many events passed.
@@ -112,11 +105,7 @@ mod tests {
             assert_eq!(replay.allowed(), passed, "{algorithm}");
             assert_eq!(replay.most_in_any(second), most, "{algorithm}");
             let refused = replay.decisions.iter().find(|d| d.is_denied()).unwrap();
-            assert_eq!(
-                refused.at(),
-                Tick::from_millis(refused_at_ms),
-                "{algorithm}"
-            );
+            assert_eq!(refused.at(), Tick::from_millis(refused_at_ms), "{algorithm}");
             let wait = refused.retry_after(refused.at());
             assert_eq!(wait, Some(Duration::from_nanos(wait_ns)), "{algorithm}");
         }

@@ -11,6 +11,9 @@ const LONG_UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "h"), (60, "min")
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(duration) = self;
+        if duration.is_zero() {
+            return f.write_str("0s");
+        }
         if duration.as_secs() < 60 {
             return write!(f, "{duration:?}");
         }
@@ -35,7 +38,7 @@ mod tests {
     #[test]
     fn long_durations_are_not_counted_in_seconds() {
         for (duration, text) in [
-            (Duration::ZERO, "0ns"),
+            (Duration::ZERO, "0s"),
             (Duration::from_millis(1500), "1.5s"),
             (Duration::from_secs(59), "59s"),
             (Duration::from_secs(60), "1min"),

@@ -277,10 +277,15 @@ impl fmt::Display for Denied {
         let Self(decision) = self;
         match decision.retry_after(decision.at()) {
             Some(wait) => write!(f, "over the limit of {}; retry after {wait:?}", decision.limit()),
-            None => write!(
+            None if decision.cost() > decision.limit() => write!(
                 f,
                 "cost {} never passes a limit of {}; ask for less, or raise the limit",
                 decision.cost(),
+                decision.limit()
+            ),
+            None => write!(
+                f,
+                "the budget of {} is spent and does not refill; reset it, or give it a rate",
                 decision.limit()
             ),
         }

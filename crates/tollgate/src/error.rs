@@ -84,7 +84,8 @@ impl fmt::Display for QuotaError {
             ),
             Self::InitialAboveBurst { initial, burst } => write!(
                 f,
-                "initial {initial} is above the burst {burst}; lower it, or raise the burst"
+                "initial {initial} is above {burst}, the most that can be held; lower it, or raise the burst \
+                 or limit"
             ),
             Self::UnlimitedWithMore => f.write_str(
                 "an unlimited quota has no burst and no initial fill; remove them, or give a rate",

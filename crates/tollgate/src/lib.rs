@@ -11,7 +11,7 @@ mod reservation;
 mod sync;
 pub mod watch;
 
-pub use algorithm::{Algorithm, Inherit};
+pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use decision::{Decision, Denied, Outcome};
 pub use error::QuotaError;

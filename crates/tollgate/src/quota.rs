@@ -157,6 +157,13 @@ impl Quota {
         self
     }
 
+    /// Removes a burst that was set: a window algorithm then takes the quota.
+    #[must_use]
+    pub const fn without_burst(mut self) -> Self {
+        self.burst = None;
+        self
+    }
+
     /// Sets what a fresh limiter holds, by default [`Initial::Full`].
     #[must_use]
     pub const fn initial(mut self, initial: Initial) -> Self {
@@ -292,7 +299,8 @@ mod tests {
             ),
             (
                 Quota::per_second(1).burst(5).initial(Initial::Permits(6)),
-                "initial 6 is above the burst 5; lower it, or raise the burst",
+                "initial 6 is above 5, the most that can be held; lower it, or raise the burst or \
+                 limit",
             ),
             (
                 Quota::unlimited().burst(5),

@@ -3,7 +3,7 @@
 pub(crate) mod ledger;
 
 use crate::{
-    Decision, Limiter, Tick,
+    Decision, Denied, Limiter, Tick,
     algorithm::Step,
     limiter::cell::{Cell, on_cell},
     watch::Verb,
@@ -82,12 +82,9 @@ impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decision = self.decision();
         let wait = decision.retry_after(decision.at()).unwrap_or_default();
-        let (cost, limit) = (decision.cost(), decision.limit());
+        let cost = decision.cost();
         match self {
-            Self::Never(_) => write!(
-                f,
-                "cost {cost} never passes a limit of {limit}; ask for less, or raise the limit"
-            ),
+            Self::Never(decision) => Denied(*decision).fmt(f),
             Self::TooLong { max_wait, .. } => write!(
                 f,
                 "cost {cost} has to wait {wait:?}, more than {max_wait:?}; ask for less, or allow a \
@@ -153,25 +150,33 @@ impl Limiter {
             return Ok(self.reservation(None, cost, now, decision));
         }
         let mut book = self.book();
-        let taken = match &self.shared.cell {
+        // The answer is worked out in the same step as the take, so that it describes that take.
+        let (taken, decision) = match &self.shared.cell {
             Cell::Gcra(cell) => cell.update(|gcra, tat| {
-                let act_at = gcra.reserve(tat, now, cost, max_wait)?;
-                let (mark, units) = (*tat, gcra.units(cost));
-                Some(Taken { act_at, mark, units, passed: gcra.position(now) })
+                let answer = gcra.peek(tat, now, cost);
+                let taken = gcra.reserve(tat, now, cost, max_wait).map(|act_at| Taken {
+                    act_at,
+                    mark: *tat,
+                    units: gcra.units(cost),
+                    passed: gcra.position(now),
+                });
+                (taken, if answer.is_allowed() { answer } else { gcra.peek(tat, now, cost) })
             }),
             cell => on_cell!(cell, cell => cell.update(|step, state| {
-                let passes = step.decide(state, now, cost).is_allowed();
+                let answer = step.decide(state, now, cost);
                 let (mark, units) = (step.mark(state, now), step.units(cost));
-                passes.then_some(Taken { act_at: now, mark, units, passed: 0 })
+                let taken = answer.is_allowed().then_some(Taken { act_at: now, mark, units, passed: 0 });
+                (taken, answer)
             })),
         };
         let Some(taken) = taken else {
             drop(book);
-            return Err(self.refusal(now, cost, max_wait));
+            self.report(Verb::Reserve, &decision);
+            return Err(self.refusal(decision, max_wait));
         };
         let id = book.ledger.add(taken.mark, taken.units, taken.passed);
         drop(book);
-        let decision = self.level_at(now).forced(cost);
+        let decision = decision.forced(cost);
         if let Some(watch) = self.watch() {
             watch.waits(taken.act_at.since(now));
         }
@@ -189,9 +194,7 @@ impl Limiter {
         Reservation { limiter: self.clone(), id, cost, act_at, decision }
     }
 
-    fn refusal(&self, now: Tick, cost: u64, max_wait: Duration) -> Refused {
-        let decision = self.peek_at(now, cost);
-        self.report(Verb::Reserve, &decision);
+    fn refusal(&self, decision: Decision, max_wait: Duration) -> Refused {
         if decision.is_never() {
             Refused::Never(decision)
         } else if matches!(self.shared.cell, Cell::Gcra(_)) {

@@ -107,6 +107,15 @@ fn a_denial_is_not_an_error_and_never_is_not_later() {
 }
 
 #[test]
+fn a_spent_budget_is_not_a_cost_too_large() {
+    let (limiter, _) = manual(Algorithm::Gcra, "0/s burst 1");
+    let _ = limiter.try_acquire();
+    let text = "the budget of 1 is spent and does not refill; reset it, or give it a rate";
+    assert_eq!(limiter.try_acquire().ok().unwrap_err().to_string(), text);
+    assert_eq!(limiter.reserve(1).unwrap_err().to_string(), text);
+}
+
+#[test]
 fn degenerate_quotas_are_exact_or_refused() {
     // guava: a warm-up of zero switches the limiter off.
     let build = |text: &str, algorithm| {

@@ -212,3 +212,19 @@ fn quotas_change_under_load_without_a_wrong_word() {
     });
     assert_eq!(limiter.available_at(now), 1_000_000_000 - 7 * 20_000);
 }
+
+#[test]
+fn a_refusal_describes_the_take_that_failed() {
+    // A refusal worked out after the fact would sometimes say "allowed": the other thread has
+    // given its permit back by then.
+    let (limiter, _) = manual(Algorithm::Gcra, "1/s burst 1");
+    hammer(|_| {
+        for _ in 0..5_000 {
+            match limiter.reserve_within(1, Duration::ZERO) {
+                Ok(reservation) => assert_eq!(reservation.cancel(), 1),
+                Err(refused) => assert!(refused.decision().retry_at().is_some(), "{refused:?}"),
+            }
+        }
+        Vec::new()
+    });
+}

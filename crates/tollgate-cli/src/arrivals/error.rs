@@ -6,40 +6,19 @@ use std::fmt;
 /// Why a text does not describe arrivals. Each message names the value, the rule and a way out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ArrivalsError {
-    NotUnderstood {
-        item: String,
-        expected: &'static str,
-        found: String,
-    },
-    NoInterval {
-        item: String,
-    },
-    NoSpan {
-        item: String,
-    },
-    NoCopies {
-        item: String,
-    },
-    TooMany {
-        events: u64,
-    },
-    TooLate {
-        item: String,
-    },
+    NotUnderstood { item: String, expected: &'static str, found: String },
+    NoInterval { item: String },
+    NoSpan { item: String },
+    NoCopies { item: String },
+    TooMany { events: u64 },
+    TooLate { item: String },
 }
 
 impl fmt::Display for ArrivalsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotUnderstood {
-                item,
-                expected,
-                found,
-            } => {
-                write!(
-                    f,
-                    "arrival \"{item}\" is not understood: expected {expected}, found "
-                )?;
+            Self::NotUnderstood { item, expected, found } => {
+                write!(f, "arrival \"{item}\" is not understood: expected {expected}, found ")?;
                 match found.as_str() {
                     "" => f.write_str("the end")?,
                     found => write!(f, "\"{found}\"")?,
@@ -51,14 +30,12 @@ impl fmt::Display for ArrivalsError {
                 "arrival \"{item}\" has no time between its events; give at least 1ns, or write x5 \
                  for five at once"
             ),
-            Self::NoSpan { item } => write!(
-                f,
-                "arrival \"{item}\" brings no event; give a longer time, or leave it out"
-            ),
-            Self::NoCopies { item } => write!(
-                f,
-                "arrival \"{item}\" brings no event; use at least x1, or leave it out"
-            ),
+            Self::NoSpan { item } => {
+                write!(f, "arrival \"{item}\" brings no event; give a longer time, or leave it out")
+            }
+            Self::NoCopies { item } => {
+                write!(f, "arrival \"{item}\" brings no event; use at least x1, or leave it out")
+            }
             Self::TooMany { events } => write!(
                 f,
                 "these arrivals are {events} events or more, above {EVENTS_MAX} in one run; use a \

@@ -32,12 +32,7 @@ impl<'a> Parser<'a> {
 
     /// Reads the whole item.
     pub(super) fn item(mut self) -> Result<Item, ArrivalsError> {
-        let mut item = Item {
-            from_ns: 0,
-            every_ns: 1,
-            span_ns: 1,
-            copies: 1,
-        };
+        let mut item = Item { from_ns: 0, every_ns: 1, span_ns: 1, copies: 1 };
         let has_time = self.at_digit();
         if has_time {
             item.from_ns = self.duration()?;
@@ -72,9 +67,7 @@ impl<'a> Parser<'a> {
 
     fn copies(&mut self) -> Result<u64, ArrivalsError> {
         match self.number()? {
-            0 => Err(ArrivalsError::NoCopies {
-                item: shorten(self.item, 40),
-            }),
+            0 => Err(ArrivalsError::NoCopies { item: shorten(self.item, 40) }),
             copies => Ok(copies),
         }
     }
@@ -96,12 +89,8 @@ impl<'a> Parser<'a> {
                 None if number == 0 => 0,
                 None => return Err(self.expected("a unit: ns, us, ms, s, min, h or day")),
             };
-            let sum = number
-                .checked_mul(unit_ns)
-                .and_then(|part_ns| sum_ns.checked_add(part_ns));
-            sum_ns = sum.ok_or_else(|| ArrivalsError::TooLate {
-                item: shorten(self.item, 40),
-            })?;
+            let sum = number.checked_mul(unit_ns).and_then(|part_ns| sum_ns.checked_add(part_ns));
+            sum_ns = sum.ok_or_else(|| ArrivalsError::TooLate { item: shorten(self.item, 40) })?;
             if !self.at_digit() {
                 return Ok(sum_ns);
             }
@@ -109,16 +98,11 @@ impl<'a> Parser<'a> {
     }
 
     fn number(&mut self) -> Result<u64, ArrivalsError> {
-        let end = self
-            .rest
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(self.rest.len());
+        let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
         if end == 0 {
             return Err(self.expected("a number"));
         }
-        let number = self.rest[..end]
-            .parse()
-            .map_err(|_| self.expected("a number below 2^64"))?;
+        let number = self.rest[..end].parse().map_err(|_| self.expected("a number below 2^64"))?;
         self.skip(end);
         Ok(number)
     }
@@ -129,10 +113,7 @@ impl<'a> Parser<'a> {
 
     /// Returns the letters that stand next, without taking them.
     fn letters(&self) -> &'a str {
-        let end = self
-            .rest
-            .find(|c: char| !c.is_alphabetic())
-            .unwrap_or(self.rest.len());
+        let end = self.rest.find(|c: char| !c.is_alphabetic()).unwrap_or(self.rest.len());
         &self.rest[..end]
     }
 

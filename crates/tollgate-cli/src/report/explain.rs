@@ -1,6 +1,5 @@
 //! What a quota means, in words and numbers.
 
-use super::count;
 use crate::span::Span;
 use std::{
     io::{self, Write},
@@ -22,22 +21,15 @@ pub(super) fn text(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     }
     rate(quota, out)?;
     let burst = quota.capacity();
-    let name = if quota.explicit_burst().is_some() {
-        "set"
-    } else {
-        "one period's worth, because none is set"
+    let why = match quota.explicit_burst() {
+        Some(_) => "",
+        None => " (one period's worth, because no burst is set)",
     };
-    writeln!(
-        out,
-        "  burst        {burst} at once after a long pause ({name})"
-    )?;
+    writeln!(out, "  burst        {burst} can be saved up, and then pass at once{why}")?;
     writeln!(out, "  cost         a cost above {burst} never passes")?;
     fresh(quota, out)?;
     if quota.count() == 0 {
-        return writeln!(
-            out,
-            "  in all       {burst}, and then nothing: the rate is zero"
-        );
+        return writeln!(out, "  in all       {burst}, and then nothing: the rate is zero");
     }
     bounds(quota, out)?;
     windows(quota, out)
@@ -51,11 +43,7 @@ fn rate(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     write!(out, "  rate         {number} every {}", Span(period))?;
     let period_ns = period.as_nanos();
     let each_ns = period_ns / u128::from(number);
-    let about = if period_ns.is_multiple_of(u128::from(number)) {
-        ""
-    } else {
-        "about "
-    };
+    let about = if period_ns.is_multiple_of(u128::from(number)) { "" } else { "about " };
     // A rounded figure below a microsecond would mislead.
     if number > 1 && (about.is_empty() || each_ns >= 1_000) {
         let each = Duration::from_nanos(u64::try_from(each_ns).unwrap_or(u64::MAX));
@@ -76,11 +64,9 @@ fn fresh(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
             "  fresh start  full: {} at once, also after a restart",
             permits(quota.capacity())
         )?,
-        Initial::Permits(number) if number > 0 => writeln!(
-            out,
-            "  fresh start  {} at once, then the rate",
-            permits(number)
-        )?,
+        Initial::Permits(number) if number > 0 => {
+            writeln!(out, "  fresh start  {} at once, then the rate", permits(number))?
+        }
         _ => writeln!(out, "  fresh start  empty: nothing passes at once")?,
     }
     let Ok((first, full)) = from_empty(quota) else {
@@ -102,9 +88,7 @@ type Waits = (Option<Duration>, Option<Duration>);
 /// Returns how long an emptied limiter takes to admit one, and to be full; none if never.
 fn from_empty(quota: &Quota) -> Result<Waits, QuotaError> {
     let (clock, _hand) = Clock::manual();
-    let limiter = Limiter::builder(quota.initial(Initial::Empty))
-        .clock(clock)
-        .build()?;
+    let limiter = Limiter::builder(quota.initial(Initial::Empty)).clock(clock).build()?;
     let (decision, now) = (limiter.peek(), limiter.now());
     Ok((decision.retry_after(now), decision.reset_after(now)))
 }
@@ -112,10 +96,8 @@ fn from_empty(quota: &Quota) -> Result<Waits, QuotaError> {
 fn bounds(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let burst = quota.capacity();
     writeln!(out, "\nMost that can pass, burst + rate x time:")?;
-    let mut spans = vec![1, 60, 3_600, 86_400]
-        .into_iter()
-        .map(Duration::from_secs)
-        .collect::<Vec<_>>();
+    let mut spans =
+        vec![1, 60, 3_600, 86_400].into_iter().map(Duration::from_secs).collect::<Vec<_>>();
     spans.push(quota.period());
     spans.sort();
     spans.dedup();
@@ -131,11 +113,12 @@ fn bounds(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "If that is too much for what stands behind, lower the burst; sliding-log holds a hard limit."
+        "If that is too much for what stands behind, lower the burst; sliding-log keeps to a hard \
+         limit."
     )
 }
 
-/// Says what the windows would make of the quota.
+/// Says what the windows make of the quota, or why they refuse it.
 fn windows(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let (limit, period) = (quota.count(), Span(quota.period()));
     writeln!(out, "\nAs a window:")?;
@@ -147,27 +130,30 @@ fn windows(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         );
     }
     let double = limit.saturating_mul(2);
-    let each = count(usize::try_from(limit).unwrap_or(usize::MAX), "event");
     for (algorithm, promise) in [
         (
             Algorithm::FixedWindow,
-            format!("{each} in each {period} since the epoch; up to {double} across a border"),
+            format!("{limit} in each {period} since the epoch; up to {double} across a border"),
         ),
         (
             Algorithm::AnchoredWindow,
             format!(
-                "{each} in each {period} since its first event; up to {double} across a border"
+                "{limit} in each {period} from its first event; up to {} across a border",
+                double.saturating_sub(1)
             ),
         ),
         (
             Algorithm::SlidingCounter,
             format!("about {limit} in any {period}, by estimate; never more than {double}"),
         ),
-        (
-            Algorithm::SlidingLog,
-            format!("{each} in every {period}, exactly"),
-        ),
+        (Algorithm::SlidingLog, format!("{limit} in every {period}, exactly")),
     ] {
+        let (clock, _hand) = Clock::manual();
+        let limiter = Limiter::builder(*quota).algorithm(algorithm).clock(clock);
+        let promise = match limiter.build() {
+            Ok(_) => promise,
+            Err(error) => format!("refuses it: {error}"),
+        };
         writeln!(out, "  {:<16} {promise}", algorithm.name())?;
     }
     Ok(())

@@ -14,29 +14,16 @@ use tollgate::{Decision, Outcome};
 
 const COLUMNS: usize = 6;
 
-const TITLES: [&str; COLUMNS] = [
-    "time",
-    "cost",
-    "answer",
-    "remaining",
-    "retry after",
-    "full after",
-];
+const TITLES: [&str; COLUMNS] =
+    ["time", "cost", "answer", "remaining", "retry after", "full after"];
 
 /// The names of the fields, for programs: the unit is the last word.
 const FIELDS: &str = "at_ns,cost,answer,remaining,retry_after_ns,full_after_ns";
 
 /// Writes the table, a summary and a picture.
 pub(super) fn text(plan: &Table, out: &mut impl Write) -> io::Result<()> {
-    let Table {
-        replay,
-        events,
-        hints,
-        ..
-    } = plan;
-    let Replay {
-        quota, algorithm, ..
-    } = replay;
+    let Table { replay, events, hints, .. } = plan;
+    let Replay { quota, algorithm, .. } = replay;
     let arrivals = count(events.ticks.len(), "arrival");
     writeln!(
         out,

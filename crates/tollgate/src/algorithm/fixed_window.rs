@@ -5,7 +5,7 @@
 //! Time is cut into windows of one length. Each has a count; an event passes if the count stays
 //! within the limit. Windows either start at multiples of their length since the Unix epoch
 //! (*aligned*: every process agrees, and `Reset` is a round time), or with the first event after
-//! the last window ended (*anchored*: nobody can straddle a border they know of).
+//! the last window ended (*anchored*: a window lasts its full length from the caller's first event).
 //!
 //! ```text
 //! count' = count + cost                allowed if  count' <= limit

@@ -33,7 +33,7 @@
 //! and one removed per event, behind a short lock.
 //!
 //! Source: the textbook log. Departures: (1) weighted entries; (2) refused events leave no entry;
-//! (3) the boundary is half-open (the seeds disagree on it).
+//! (3) the boundary is half-open; textbooks differ.
 
 use super::{
     Algorithm, Inherit, Step, Succeed,
