@@ -93,7 +93,7 @@ fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
     for algorithm in Algorithm::ALL {
         let replay = match Replay::run(quota, algorithm, &events) {
             Err(QuotaError::BurstOnWindow { .. }) if quota.count() > 0 => {
-                Replay::run(without_burst(&quota), algorithm, &events)
+                Replay::run(quota.without_burst(), algorithm, &events)
             }
             other => other,
         };
@@ -126,10 +126,6 @@ fn quota(words: &[String]) -> Result<Quota, InputError> {
     let quota: Quota = words.join(" ").parse().map_err(InputError::new)?;
     quota.check().map_err(InputError::new)?;
     Ok(quota)
-}
-
-fn without_burst(quota: &Quota) -> Quota {
-    Quota::per(quota.count(), quota.period()).initial(quota.initial_fill())
 }
 
 type Suggest = fn(&Quota, Option<u64>) -> Suggestion;

@@ -20,7 +20,8 @@
 //!
 //! Should the machine stall so badly that the coarse clock lags by more than `m`, decisions made
 //! meanwhile are off by at most rate x (lag - m). Each thread compares the two clocks on every
-//! 64th reading, and a lag beyond `m` switches the coarse clock off until it has caught up.
+//! 64th reading, and once it has seen a lag beyond `m` it compares on every one until the coarse
+//! clock has caught up.
 //!
 //! # Time that goes backwards, or stands still, or jumps
 //!
@@ -47,6 +48,7 @@ pub use tick::Tick;
 
 use cached::Cached;
 use monotonic::Monotonic;
+pub(crate) use monotonic::Monotonic as Early;
 use std::{
     fmt,
     sync::{
@@ -142,8 +144,19 @@ impl Clock {
     /// Returns the time now.
     #[inline]
     #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn now(&self) -> Tick {
+        match &self.source {
+            Source::Monotonic(monotonic) => monotonic.now(),
+            Source::Cached(cached) => cached.now(),
+            _ => self.test_time(),
+        }
+    }
+
+    /// The clocks of tests, out of the way of the others.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
+    fn test_time(&self) -> Tick {
         match &self.source {
             Source::Monotonic(monotonic) => monotonic.now(),
             Source::Cached(cached) => cached.now(),
@@ -153,21 +166,12 @@ impl Clock {
         }
     }
 
-    /// Returns a tick that lies before the time now by less than [`Clock::margin`], if that is
-    /// cheaper to have than the time itself.
-    #[inline]
-    pub(crate) fn early(&self) -> Option<Tick> {
+    /// Returns the cheap reading of this clock, if it has one: a tick that lies before the time
+    /// now by less than its margin.
+    pub(crate) fn early(&self) -> Early {
         match &self.source {
-            Source::Monotonic(monotonic) => monotonic.early(),
-            _ => None,
-        }
-    }
-
-    /// Returns the bound on the lag of [`Clock::early`].
-    pub(crate) fn margin(&self) -> Duration {
-        match &self.source {
-            Source::Monotonic(monotonic) => monotonic.margin(),
-            _ => Duration::ZERO,
+            Source::Monotonic(monotonic) => *monotonic,
+            _ => Early::NONE,
         }
     }
 

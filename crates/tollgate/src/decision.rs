@@ -68,22 +68,22 @@ pub(crate) struct Level {
 }
 
 impl Decision {
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn allowed(timeline: Timeline, level: Level, cost: u64) -> Self {
         Self::new(Outcome::Allowed, timeline, level, cost, 0)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn later(timeline: Timeline, level: Level, cost: u64, retry: u64) -> Self {
         Self::new(Outcome::Later, timeline, level, cost, retry)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn never(timeline: Timeline, level: Level, cost: u64) -> Self {
         Self::new(Outcome::Never, timeline, level, cost, 0)
     }
 
-    #[inline]
+    #[inline(always)]
     const fn new(
         outcome: Outcome,
         timeline: Timeline,

@@ -1,6 +1,11 @@
 //! Batches of permits for very hot limiters.
 
-use crate::{Decision, Limiter, Reservation, Tick, algorithm::timeline::Timeline, decision::Level};
+use crate::{
+    Decision, Limiter, Tick,
+    algorithm::{Step, timeline::Timeline},
+    decision::Level,
+    limiter::cell::{Cell, on_cell},
+};
 use std::time::Duration;
 
 /// A batch of permits held by one thread or task, so that most takes touch nothing shared.
@@ -14,8 +19,9 @@ use std::time::Duration;
 /// | any interval w | at most burst + rate x w + the permits held by all leases when it began |
 /// | held permits | at most `batch` per lease, given back after `life` (plus the clock's margin) |
 ///
-/// A lease that expires, or is dropped, gives back what it has not used, by the rule of
-/// [`Reservation::settle`]. Choose a batch well below the burst divided by the number of leases:
+/// A lease that expires, or is dropped, gives back what it has not used and time has not refilled
+/// already. A change of the quota makes batches final. A limiter that is watched, bypassed or
+/// unlimited is asked for every permit. Choose a batch well below the burst divided by the number of leases:
 /// what one lease holds, the others miss.
 ///
 /// # Examples
@@ -38,7 +44,16 @@ pub struct Lease {
     /// Permits taken from the limiter and not used yet.
     held: u64,
     expires: Tick,
-    source: Option<Reservation>,
+    claim: Claim,
+}
+
+/// What a lease can give back: as an entry of the ledger, but kept here, because most batches are
+/// used up and never come back.
+#[derive(Clone, Copy, Debug, Default)]
+struct Claim {
+    mark: u64,
+    /// Units refunded, and changes of the quota, before the batch was taken.
+    base: (u64, u64),
 }
 
 impl Limiter {
@@ -48,7 +63,7 @@ impl Limiter {
     #[must_use]
     pub fn lease(&self, batch: u64, life: Duration) -> Lease {
         let (batch, expires) = (batch.max(1), Tick::ZERO);
-        Lease { limiter: self.clone(), batch, life, held: 0, expires, source: None }
+        Lease { limiter: self.clone(), batch, life, held: 0, expires, claim: Claim::default() }
     }
 }
 
@@ -62,9 +77,9 @@ impl Lease {
     /// Takes `cost` permits from the batch, or more from the limiter if they do not suffice.
     #[inline]
     pub fn try_acquire_n(&mut self, cost: u64) -> Decision {
-        let clock = self.limiter.clock();
         // The early reading does: it only lets a batch live a little longer.
-        let now = clock.early().unwrap_or_else(|| clock.now());
+        let shared = &*self.limiter.shared;
+        let now = shared.early.read().unwrap_or_else(|| shared.clock.now());
         if self.held >= cost && now < self.expires {
             self.held -= cost;
             return self.held_decision(now, cost);
@@ -78,26 +93,28 @@ impl Lease {
         Decision::allowed(Timeline::TICKS, level, cost)
     }
 
+    /// Takes a batch, or as much of it as is free, and `cost` from it.
     #[cold]
     #[inline(never)]
     fn refill(&mut self, cost: u64) -> Decision {
         self.give_back();
-        let now = self.limiter.now();
-        if self.limiter.exempt(now, cost).is_some() {
-            return self.limiter.try_acquire_at(now, cost);
+        let (limiter, wanted) = (&self.limiter, self.batch.max(cost));
+        let now = limiter.now();
+        if limiter.is_special() {
+            return limiter.try_acquire_at(now, cost);
         }
-        let wanted = self.batch.max(cost);
-        let batch = wanted.min(self.limiter.available_at(now)).max(cost);
-        match self.limiter.reserve_at(now, batch, Duration::ZERO) {
-            Ok(reservation) => {
-                self.held = batch - cost;
-                self.expires = now.saturating_add(self.life);
-                self.source = Some(reservation);
-                self.held_decision(now, cost)
-            }
-            // The last permits were taken between the two calls, or there are too few.
-            Err(_) => self.limiter.try_acquire_at(now, cost),
+        let base = limiter.shared.claim_base();
+        let (decision, mark) = on_cell!(&limiter.shared.cell, cell => cell.update(|step, state| {
+            let batch = wanted.min(step.available(state, now)).max(cost);
+            (step.decide(state, now, batch), step.mark(state, now))
+        }));
+        if decision.is_denied() {
+            return decision;
         }
+        self.held = decision.cost() - cost;
+        self.expires = now.saturating_add(self.life);
+        self.claim = Claim { mark, base };
+        self.held_decision(now, cost)
     }
 
     /// Returns the permits held.
@@ -108,11 +125,39 @@ impl Lease {
 
     /// Gives back what is not used yet.
     pub fn give_back(&mut self) {
-        if let Some(source) = self.source.take() {
-            let used = source.cost() - self.held;
-            let _level = source.settle(used);
+        if self.held > 0 {
+            let now = self.limiter.now();
+            self.limiter.take_back(now, self.claim, std::mem::take(&mut self.held));
         }
-        self.held = 0;
+    }
+}
+
+impl Limiter {
+    /// Takes back what is still outstanding of the last `held` permits of a batch.
+    ///
+    /// The rule of the ledger, but every refund since the take counts as one of an older take, so
+    /// it may give back less. The claims of open reservations are lowered likewise.
+    fn take_back(&self, now: Tick, claim: Claim, held: u64) {
+        let mut book = self.book();
+        let ((refunded, changes), (refunded_then, changes_then)) =
+            (self.shared.claim_base(), claim.base);
+        if changes != changes_then {
+            return;
+        }
+        let is_gcra = matches!(self.shared.cell, Cell::Gcra(_));
+        let since = if is_gcra { refunded.wrapping_sub(refunded_then) } else { 0 };
+        let mark = claim.mark.saturating_sub(since);
+        let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
+            let amount = step.give_back(state, now, mark, step.units(held));
+            (amount, step.whole_permits(amount))
+        }));
+        if is_gcra {
+            book.ledger.lower_all(amount);
+        }
+        self.shared.note_refund(amount);
+        if let Some(watch) = self.watch() {
+            watch.refunded(whole);
+        }
     }
 }
 

@@ -12,8 +12,9 @@ pub use builder::LimiterBuilder;
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
     algorithm::Step,
+    clock::Early,
     reservation::ledger::Ledger,
-    sync::{Arc, AtomicU8, Mutex, MutexGuard, Ordering::Relaxed, lock},
+    sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
     watch::{Verb, Watch},
 };
 use cell::{Cell, on_cell};
@@ -61,18 +62,46 @@ pub struct Limiter {
 pub(crate) struct Shared {
     pub(crate) cell: Cell,
     pub(crate) clock: Clock,
+    /// The clock's early reading, if it has one.
+    pub(crate) early: Early,
     /// Which path a decision takes: see the constants.
     mode: AtomicU8,
     name: Box<str>,
     watch: Option<Box<Watch>>,
     /// Lock order: book, then cell.
     book: Mutex<Book>,
+    /// Units given back so far, and how often all claims were forgotten or rescaled: what a lease
+    /// needs to know to give back without an entry in the ledger.
+    refunded: AtomicU64,
+    changes: AtomicU64,
+}
+
+impl Shared {
+    /// ORDERING: Relaxed, here and in `claim_base`. The book's lock orders whoever gives back; a
+    /// lease reads them without it before its take, and an old value only makes its claim smaller.
+    pub(crate) fn note_refund(&self, units: u64) {
+        self.refunded.fetch_add(units, Relaxed);
+    }
+
+    /// Returns (units refunded so far, changes so far).
+    pub(crate) fn claim_base(&self) -> (u64, u64) {
+        (self.refunded.load(Relaxed), self.changes.load(Relaxed))
+    }
 }
 
 /// What changes rarely.
 pub(crate) struct Book {
     quota: Quota,
     pub(crate) ledger: Ledger,
+}
+
+impl Book {
+    /// Makes all open reservations and leases final.
+    fn forget_claims(&mut self, shared: &Shared) {
+        self.ledger.clear();
+        // ORDERING: Relaxed, see `Shared::note_refund`.
+        shared.changes.fetch_add(1, Relaxed);
+    }
 }
 
 /// Ask the precise clock first: the last decision could not be made from the early reading.
@@ -182,7 +211,7 @@ impl Limiter {
             quota.check()?;
             // ORDERING: Relaxed. The flag is read on its own; a decision under way still counts.
             mode.fetch_or(UNLIMITED, Relaxed);
-            book.ledger.clear();
+            book.forget_claims(&self.shared);
         } else {
             let how = if book.quota.is_unlimited() { Inherit::Reset } else { how };
             let change = cell.set_quota(&quota, clock, now, how)?;
@@ -190,6 +219,8 @@ impl Limiter {
                 Some((old, new)) => book.ledger.rescale(&old, &new, now, how),
                 None => book.ledger.clear(),
             }
+            // ORDERING: Relaxed, see `Shared::note_refund`.
+            self.shared.changes.fetch_add(1, Relaxed);
             // ORDERING: Relaxed, as above. The new state is in place already.
             mode.fetch_and(!UNLIMITED, Relaxed);
         }
@@ -228,6 +259,12 @@ impl Limiter {
 
     pub(crate) fn watch(&self) -> Option<&Watch> {
         self.shared.watch.as_deref()
+    }
+
+    /// Tells whether there is more to do than to decide.
+    #[inline]
+    pub(crate) fn is_special(&self) -> bool {
+        self.mode() & SPECIAL != 0
     }
 
     /// Answers without the cell if the limiter is bypassed or unlimited.

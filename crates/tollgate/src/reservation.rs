@@ -225,6 +225,7 @@ impl Limiter {
         if matches!(self.shared.cell, Cell::Gcra(_)) {
             book.ledger.lower_younger(id, amount);
         }
+        self.shared.note_refund(amount);
         if let Some(watch) = self.watch() {
             watch.refunded(whole);
         }

@@ -17,6 +17,14 @@ fn limiter(algorithm: Algorithm, quota: Quota) -> Limiter {
     Limiter::builder(quota).algorithm(algorithm).clock(clock).build().unwrap()
 }
 
+/// Explores every interleaving with at most three preemptions: all of them would take days where a
+/// change of quota takes part.
+fn bounded(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
 /// Algorithms whose state is one word.
 const WORDS: [Algorithm; 4] =
     [Algorithm::Gcra, Algorithm::FixedWindow, Algorithm::AnchoredWindow, Algorithm::SlidingCounter];
@@ -88,7 +96,7 @@ fn scales(algorithm: Algorithm) -> (Quota, Quota) {
 #[test]
 fn a_change_of_quota_racing_with_an_acquire_pairs_no_old_quota_with_a_new_word() {
     for algorithm in WORDS {
-        loom::model(move || {
+        bounded(move || {
             let (slow, fast) = scales(algorithm);
             let mine = limiter(algorithm, slow);
             assert!(mine.try_acquire_at(NOW, 4).is_allowed());
@@ -106,7 +114,7 @@ fn a_change_of_quota_racing_with_an_acquire_pairs_no_old_quota_with_a_new_word()
 #[test]
 fn two_changes_racing_with_an_acquire_and_a_denial() {
     for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow] {
-        loom::model(move || {
+        bounded(move || {
             let (slow, fast) = scales(algorithm);
             let mine = limiter(algorithm, slow);
             let theirs = mine.clone();

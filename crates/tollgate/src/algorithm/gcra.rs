@@ -119,7 +119,7 @@ impl Gcra {
     }
 
     /// OVERFLOW: at most [`BURST_SPAN`] for `permits <= burst`, which every caller ensures.
-    #[inline]
+    #[inline(always)]
     const fn span(&self, permits: u64) -> u64 {
         permits << self.fraction
     }
@@ -129,7 +129,7 @@ impl Gcra {
         if permits > DEBT_SPAN >> self.fraction { None } else { Some(self.span(permits)) }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn position(&self, now: Tick) -> u64 {
         self.timeline.position(now)
     }
@@ -149,7 +149,7 @@ impl Gcra {
     /// - (a) the event is denied even at the later end: then it is denied now;
     /// - (b) the limiter is booked beyond the later end, so `max(tat, now)` is `tat` whatever the
     ///   time, and the event passes even at the earlier end: then it passes now.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn certain(&self, tat: u64, early: u64, cost: u64) -> Certain {
         if cost > self.burst {
             return Certain::Open;
@@ -168,7 +168,7 @@ impl Gcra {
 
     /// Tells whether [`certain`](Self::certain) would have decided about `cost` at the exact
     /// `position`, however much the early reading lags.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn is_clear(&self, tat: u64, position: u64, cost: u64) -> bool {
         if self.margin == 0 || cost > self.burst {
             return false;
@@ -179,7 +179,7 @@ impl Gcra {
     }
 
     /// Answers as of `now` for a word that is already decided upon: allowed if `after` is given.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn answer(
         &self,
         before: u64,
@@ -244,8 +244,8 @@ impl Gcra {
     }
 
     /// The word if `cost` passes at `position`.
-    #[inline]
-    const fn next(&self, tat: u64, position: u64, cost: u64) -> Option<u64> {
+    #[inline(always)]
+    pub(crate) const fn next(&self, tat: u64, position: u64, cost: u64) -> Option<u64> {
         if cost > self.burst {
             return None;
         }
@@ -345,7 +345,7 @@ impl Packed for Gcra {
         [multiplier, small, self.burst, self.margin]
     }
 
-    #[inline]
+    #[inline(always)]
     fn from_words([multiplier, small, burst, margin]: [u64; 4]) -> Self {
         let (fraction, shift) = (small as u8 & 0x3f, (small >> 6) as u8 & 0x7f);
         let timeline = Timeline::from_words(multiplier, shift);

@@ -76,7 +76,7 @@ impl Timeline {
     }
 
     /// Returns the position of a tick; ticks beyond the horizon count as the horizon.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn position(self, tick: Tick) -> u64 {
         let tick = if tick.as_nanos() < Tick::HORIZON.as_nanos() { tick } else { Tick::HORIZON };
         let wide = ((tick.as_nanos() << HEADROOM) as u128 * self.multiplier as u128) >> 64;

@@ -1,14 +1,7 @@
 //! The system's monotonic clock, with its cheap early reading.
 
 use super::{Tick, system};
-use std::{
-    cell::Cell,
-    sync::{
-        LazyLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{cell::Cell, sync::LazyLock, time::Duration};
 
 /// How many coarse ticks the coarse clock is trusted to lag by at most.
 ///
@@ -16,76 +9,80 @@ use std::{
 /// reserve. More would send more decisions near a border to the precise clock.
 const MARGIN_TICKS: u64 = 3;
 
-/// Each thread compares the coarse clock with the precise one on every n-th reading.
-const CHECK_EVERY: u32 = 64;
+/// How many readings of the coarse clock a thread trusts before it compares the two clocks again.
+const TRUSTED_READINGS: u32 = 63;
 
 /// One time base for the whole process, so that ticks of two monotonic clocks can be compared.
 static SHARED: LazyLock<Monotonic> = LazyLock::new(|| {
+    system::skip_libc();
     let origin_ns = system::kernel_ns();
     let margin_ns = system::coarse().map_or(0, |coarse| coarse.tick_ns * MARGIN_TICKS);
     Monotonic { origin_ns, margin_ns }
 });
 
-/// Set while the coarse clock lags by more than the margin.
-static STALLED: AtomicBool = AtomicBool::new(false);
-
 thread_local! {
-    static READINGS: Cell<u32> = const { Cell::new(0) };
+    /// Readings of the coarse clock until the next comparison; zero as long as it lags too much.
+    static TRUSTED: Cell<u32> = const { Cell::new(0) };
 }
 
+/// The monotonic clock; for hosts also the early reading alone, without asking which clock it is.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Monotonic {
+pub(crate) struct Monotonic {
     origin_ns: u64,
     /// Zero where there is no coarse clock.
     margin_ns: u64,
 }
 
 impl Monotonic {
+    /// No early reading.
+    pub(crate) const NONE: Self = Self { origin_ns: 0, margin_ns: 0 };
+
     pub(super) fn shared() -> Self {
         *SHARED
     }
 
     #[inline]
     pub(super) fn now(self) -> Tick {
-        Tick::from_nanos(system::precise_ns().saturating_sub(self.origin_ns))
+        self.tick(system::precise_ns())
     }
 
-    pub(super) fn margin(self) -> Duration {
+    /// Returns the bound on the lag of [`read`](Self::read); zero if there is no early reading.
+    pub(crate) const fn margin(self) -> Duration {
         Duration::from_nanos(self.margin_ns)
     }
 
-    /// Returns the coarse time, unless there is none or it is not to be trusted.
-    #[inline]
-    pub(super) fn early(self) -> Option<Tick> {
-        let reading = READINGS.get().wrapping_add(1);
-        READINGS.set(reading);
-        if reading.is_multiple_of(CHECK_EVERY) || self.margin_ns == 0 || stalled() {
-            return self.checked();
+    /// Returns the coarse time, unless there is none or it lags too much to be trusted.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: it is on the path of every decision")]
+    pub(crate) fn read(self) -> Option<Tick> {
+        let trusted = TRUSTED.get();
+        if trusted == 0 {
+            return self.compare();
         }
-        Some(Tick::from_nanos(system::coarse_ns().saturating_sub(self.origin_ns)))
+        TRUSTED.set(trusted - 1);
+        Some(self.tick(system::coarse_ns()))
     }
 
-    /// Compares the two clocks. While the coarse one is stalled, every reading comes here.
+    /// Compares the two clocks. While the coarse one lags, every reading of it comes here.
     #[cold]
     #[inline(never)]
-    fn checked(self) -> Option<Tick> {
-        if self.margin_ns == 0 {
-            return None;
-        }
+    fn compare(self) -> Option<Tick> {
         let early = system::coarse_ns();
         let lag = system::kernel_ns().saturating_sub(early);
-        let stalled = lag > self.margin_ns;
-        // ORDERING: Relaxed. A flag on its own; seeing it late costs what the module doc states.
-        STALLED.store(stalled, Relaxed);
-        (!stalled).then(|| Tick::from_nanos(early.saturating_sub(self.origin_ns)))
+        let trusted = trusted_readings(lag, self.margin_ns);
+        TRUSTED.set(trusted);
+        (trusted > 0).then(|| self.tick(early))
+    }
+
+    #[inline]
+    fn tick(self, ns: u64) -> Tick {
+        Tick::from_nanos(ns.saturating_sub(self.origin_ns))
     }
 }
 
-/// Tells whether some thread has found the coarse clock lagging and none has seen it recover.
-#[inline]
-fn stalled() -> bool {
-    // ORDERING: Relaxed, see `checked`.
-    STALLED.load(Relaxed)
+/// Returns how many readings to trust, given how far the coarse clock was found to lag.
+const fn trusted_readings(lag_ns: u64, margin_ns: u64) -> u32 {
+    if margin_ns > 0 && lag_ns <= margin_ns { TRUSTED_READINGS } else { 0 }
 }
 
 #[cfg(test)]
@@ -93,10 +90,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_lag_beyond_the_margin_is_not_trusted_for_a_single_reading() {
+        let margin = 12_000_000;
+        assert_eq!(trusted_readings(0, margin), TRUSTED_READINGS);
+        assert_eq!(trusted_readings(margin, margin), TRUSTED_READINGS);
+        assert_eq!(trusted_readings(margin + 1, margin), 0);
+        assert_eq!(trusted_readings(u64::MAX, margin), 0);
+        assert_eq!(trusted_readings(0, 0), 0, "no margin, no coarse clock");
+    }
+
+    #[test]
     fn early_is_at_or_before_now_and_within_the_margin() {
         let clock = Monotonic::shared();
+        if clock.margin_ns == 0 {
+            return;
+        }
         for _ in 0..1000 {
-            let Some(early) = clock.early() else { continue };
+            let Some(early) = clock.read() else { continue };
             let now = clock.now();
             assert!(early <= now.saturating_add(Duration::from_micros(100)), "{early} > {now}");
         }

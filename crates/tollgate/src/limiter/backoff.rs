@@ -2,17 +2,19 @@
 
 use crate::sync::{spin_loop, yield_now};
 
-/// Waits a little longer after each lost race, so that many threads on one word do not keep each
-/// other from winning.
+/// Waits after a lost race, so that many threads on one word do not keep each other from winning.
 ///
-/// A thread spins 1, 2, 4 .. 64 times and then yields its processor. The figures behind these
-/// numbers are in `docs/benchmarks.md`, "threads on one limiter".
+/// A thread pauses long enough for the winner to go on with the line in its cache, three times, and
+/// then yields its processor: a winner that is not running cannot get out of the way. The figures
+/// behind these numbers are in `docs/benchmarks.md`, "threads on one limiter".
 pub(crate) struct Backoff {
     losses: u32,
 }
 
-/// Losses after which a thread yields instead of spinning.
-const SPIN_LOSSES: u32 = 6;
+/// Pauses after a loss. Fewer fetch the line back at once, and everybody loses again.
+const PAUSES: u32 = 32;
+/// Losses after which a thread yields instead of pausing.
+const PAUSED_LOSSES: u32 = 3;
 
 impl Backoff {
     #[inline]
@@ -22,11 +24,11 @@ impl Backoff {
 
     #[inline]
     pub(crate) fn wait(&mut self) {
-        if self.losses > SPIN_LOSSES || cfg!(tollgate_loom) {
+        if self.losses >= PAUSED_LOSSES || cfg!(tollgate_loom) {
             yield_now();
             return;
         }
-        for _ in 0..1 << self.losses {
+        for _ in 0..PAUSES {
             spin_loop();
         }
         self.losses += 1;

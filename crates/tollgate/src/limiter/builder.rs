@@ -4,7 +4,7 @@ use super::{Book, Cell, EXACT, Limiter, Shared, UNLIMITED, WATCHED};
 use crate::{
     Algorithm, Clock, Quota, QuotaError,
     reservation::ledger::Ledger,
-    sync::{Arc, AtomicU8, Mutex},
+    sync::{Arc, AtomicU8, AtomicU64, Mutex},
     watch::{Observer, Watch},
 };
 
@@ -96,6 +96,9 @@ impl LimiterBuilder {
         let watch = watched.then(|| Box::new(Watch::new(observer)));
         let book = Mutex::new(Book { quota, ledger: Ledger::default() });
         let mode = AtomicU8::new(mode);
-        Ok(Limiter { shared: Arc::new(Shared { cell, clock, mode, name, watch, book }) })
+        let (refunded, changes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let early = clock.early();
+        let shared = Shared { cell, clock, early, mode, name, watch, book, refunded, changes };
+        Ok(Limiter { shared: Arc::new(shared) })
     }
 }

@@ -33,7 +33,7 @@ macro_rules! on_cell {
 pub(crate) use on_cell;
 
 fn gcra(quota: &Quota, clock: &Clock) -> Result<Gcra, QuotaError> {
-    Ok(Gcra::new(quota)?.with_margin(clock.margin()))
+    Ok(Gcra::new(quota)?.with_margin(clock.early().margin()))
 }
 
 impl Cell {

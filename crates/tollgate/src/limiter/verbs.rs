@@ -1,14 +1,21 @@
 //! The verbs of [`Limiter`] that decide.
 
 use super::{
-    EXACT, Limiter, SPECIAL, Shared,
+    EXACT, Limiter, SPECIAL, Shared, WATCHED,
     cell::{Cell, on_cell},
+    word::WordCell,
 };
-use crate::{Decision, Tick, algorithm::Step, sync::Ordering::Relaxed, watch::Verb};
+use crate::{
+    Decision, Tick,
+    algorithm::{Gcra, Step},
+    sync::Ordering::Relaxed,
+    watch::Verb,
+};
 
+#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl Limiter {
     /// Takes one permit if it is free now. Never waits.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "allow")]
     #[doc(alias = "check")]
     #[doc(alias = "tryConsume")]
@@ -20,52 +27,75 @@ impl Limiter {
     ///
     /// A cost above the burst is denied as [never](Decision::is_never). A cost of zero passes
     /// unless the limiter is in debt.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "allow_n")]
     #[doc(alias = "check_n")]
     pub fn try_acquire_n(&self, cost: u64) -> Decision {
-        let Shared { cell, clock, .. } = &*self.shared;
         let mode = self.mode();
-        if let Cell::Gcra(cell) = cell {
-            if mode == 0
-                && let Some(early) = clock.early()
-                && let Some(decision) = cell.try_early(early, cost)
-            {
-                return decision;
-            }
-            if mode & SPECIAL == 0 {
-                let (decision, clear) = cell.try_exact(clock.now(), cost);
-                // Next time, ask the clock that would have been the right one this time.
-                if clear == (mode & EXACT != 0) {
-                    self.prefer(clear);
-                }
-                return decision;
-            }
+        match &self.shared.cell {
+            Cell::Gcra(cell) if mode & SPECIAL == 0 => self.decide_now(cell, mode, cost),
+            _ => self.general_now(mode, cost),
         }
-        self.try_acquire_at(clock.now(), cost)
+    }
+
+    /// Decides by the clock that the mode names, and by the exact one if that does not suffice.
+    #[inline(always)]
+    fn decide_now(&self, cell: &WordCell<Gcra>, mode: u8, cost: u64) -> Decision {
+        let Shared { clock, early, .. } = &*self.shared;
+        if mode & EXACT == 0
+            && let Some(early) = early.read()
+            && let Some(decided) = cell.try_early(early, cost)
+        {
+            return decided.decision();
+        }
+        let decided = cell.try_exact(clock.now(), cost);
+        // Next time, ask the clock that would have been the right one this time.
+        if decided.clear == (mode & EXACT != 0) {
+            self.prefer(decided.clear);
+        }
+        decided.decision()
+    }
+
+    /// What [`try_acquire_n`](Self::try_acquire_n) does for every algorithm and mode. Not inlined:
+    /// it is large.
+    #[inline(never)]
+    fn general_now(&self, mode: u8, cost: u64) -> Decision {
+        match &self.shared.cell {
+            Cell::Gcra(cell) if mode & SPECIAL == WATCHED => {
+                let decision = self.decide_now(cell, mode, cost);
+                self.report(Verb::TryAcquire, &decision);
+                decision
+            }
+            _ => self.general(self.now(), cost),
+        }
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
     ///
     /// For callers that have read the clock already, and for simulation. A `now` that lies behind
     /// an earlier one decides as of then: it can only refuse more.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire_at(&self, now: Tick, cost: u64) -> Decision {
+        match &self.shared.cell {
+            Cell::Gcra(cell) if self.mode() & SPECIAL == 0 => cell.try_exact(now, cost).decision(),
+            _ => self.general(now, cost),
+        }
+    }
+
+    /// Decides for every algorithm and mode. Not inlined: it is large.
+    #[inline(never)]
+    fn general(&self, now: Tick, cost: u64) -> Decision {
         if self.mode() & SPECIAL != 0 {
             return self.special(Verb::TryAcquire, now, cost);
         }
-        match &self.shared.cell {
-            Cell::Gcra(cell) => cell.try_exact(now, cost).0,
-            cell => {
-                on_cell!(cell, cell => cell.update(|step, state| step.decide(state, now, cost)))
-            }
-        }
+        let cell = &self.shared.cell;
+        on_cell!(cell, cell => cell.update(|step, state| step.decide(state, now, cost)))
     }
 
     /// Notes which clock to ask first: the early one if the last decision was clear of borders.
     #[cold]
     fn prefer(&self, clear: bool) {
-        if self.shared.clock.margin().is_zero() {
+        if self.shared.early.margin().is_zero() {
             return;
         }
         // ORDERING: Relaxed. A hint: either clock leads to the same decision.
@@ -164,6 +194,7 @@ impl Limiter {
         if matches!(self.shared.cell, Cell::Gcra(_)) {
             book.ledger.lower_all(units);
         }
+        self.shared.note_refund(units);
         if let Some(watch) = self.watch() {
             watch.refunded(permits);
         }
@@ -179,6 +210,6 @@ impl Limiter {
     pub fn reset_at(&self, now: Tick) {
         let mut book = self.book();
         on_cell!(&self.shared.cell, cell => cell.update(|step, state| *state = step.initial(now)));
-        book.ledger.clear();
+        book.forget_claims(&self.shared);
     }
 }

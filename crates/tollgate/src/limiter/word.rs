@@ -5,23 +5,26 @@
 //! | bits | what |
 //! |---|---|
 //! | 63 | lock: somebody changes the parameters, or several limiters at once |
-//! | 61..=62 | generation: which of the four parameter slots belongs to this word |
+//! | 61..=62 | generation: counts the changes of the parameters, modulo four |
 //! | 0..=60 | state of the algorithm |
 //!
 //! # Quota and word change together
 //!
-//! A reader takes the word and then the slot that its generation names, so it never pairs an old
-//! quota with a new word. A change locks the word, fills the *next* slot, and publishes word and
-//! generation in one store. A slot is filled again four changes later. So a thread would have to
-//! sleep through four changes between its load and its exchange, with nobody taking a permit
-//! meanwhile, to find the word it remembers. Words of different timelines or windows are different
-//! numbers, so even then the quota of four changes ago must have had the same rate, and the worst
-//! that happens is one decision by its burst.
+//! The word is also the version of a seqlock over the parameters. A change locks the word, writes
+//! the parameters, and stores the new state with the next generation, which unlocks. A reader takes
+//! the word, then the parameters. If it goes on to write, its exchange fails unless the word is
+//! still the one it read; if it has nothing to write, it looks at the word's generation again. So
+//! no decision pairs an old quota with a new word.
+//!
+//! A thread would have to sleep through four changes between its load and its exchange, with nobody
+//! taking a permit meanwhile, to find the word it remembers. Words of different timelines or
+//! windows are different numbers, so even then the quota of four changes ago must have had the same
+//! rate, and the worst that happens is one decision by its burst.
 
 use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
-    algorithm::{Gcra, Packed, Succeed},
+    algorithm::{Certain, Gcra, Packed, Succeed},
     decision::Decision,
     sync::{
         AtomicU64,
@@ -34,22 +37,24 @@ use std::{fmt, marker::PhantomData};
 const LOCK: u64 = 1 << 63;
 const GENERATION: u64 = 1 << 61;
 const STATE: u64 = GENERATION - 1;
-const SLOTS: usize = 4;
 
 /// One word of state with its parameters, shared between threads.
 pub(crate) struct WordCell<A> {
     /// Written on every admission: alone on its cache line.
     word: Padded<AtomicU64>,
     /// Written on a change of quota only.
-    slots: Padded<[[AtomicU64; 4]; SLOTS]>,
+    parameters: Padded<Parameters>,
     algorithm: PhantomData<A>,
 }
 
-/// Which slot a word belongs to.
-const fn slot_of(word: u64) -> usize {
-    (word >> 61) as usize & (SLOTS - 1)
+/// The algorithm's parameters, and the lock and generation bits of the words they belong to.
+#[derive(Debug)]
+struct Parameters {
+    tag: AtomicU64,
+    words: [AtomicU64; 4],
 }
 
+#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl<A: Packed> WordCell<A>
 where
     A::State: Copy,
@@ -57,61 +62,71 @@ where
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let word = algorithm.pack(&algorithm.initial(now));
         debug_assert!(word <= STATE, "states leave the host's bits free");
-        let slots = std::array::from_fn(|_| algorithm.to_words().map(AtomicU64::new));
-        Self { word: Padded(AtomicU64::new(word)), slots: Padded(slots), algorithm: PhantomData }
+        let words = algorithm.to_words().map(AtomicU64::new);
+        let parameters = Padded(Parameters { tag: AtomicU64::new(0), words });
+        Self { word: Padded(AtomicU64::new(word)), parameters, algorithm: PhantomData }
     }
 
-    #[inline]
+    #[inline(always)]
     fn load(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release of `replace`: whoever sees a generation sees
-        // the slot that was filled for it.
+        // ORDERING: Acquire pairs with the Release of `unlock`: whoever sees a generation sees the
+        // parameters that were written for it, or later ones.
         self.word.0.load(Acquire)
     }
 
-    #[inline]
-    fn parameters(&self, word: u64) -> A {
-        let slot = &self.slots.0[slot_of(word)];
-        // ORDERING: Relaxed. The word's Acquire covers them; a slot that is being refilled gives
-        // nonsense, which `is_current` or the exchange then throws away.
-        A::from_words(std::array::from_fn(|i| slot[i].load(Relaxed)))
+    /// Reads the parameters. They may be torn by a change under way: the exchange or `is_current`
+    /// then fails.
+    #[inline(always)]
+    fn parameters(&self) -> A {
+        // ORDERING: Relaxed, between the two looks at the word; see the module's head.
+        A::from_words(std::array::from_fn(|i| self.parameters.0.words[i].load(Relaxed)))
     }
 
-    /// Tells whether parameters read for `word` belonged to it: for answers that write nothing.
-    #[inline]
+    /// Tells whether `word` is unlocked and of the generation of the parameters.
+    #[inline(always)]
+    fn is_settled(&self, word: u64) -> bool {
+        // ORDERING: Relaxed, as in `parameters`. The tag never has the lock bit.
+        word & !STATE == self.parameters.0.tag.load(Relaxed)
+    }
+
+    /// Tells whether parameters read after `word` belonged to it: for answers that write nothing.
+    #[inline(always)]
     fn is_current(&self, word: u64) -> bool {
         // ORDERING: the fence keeps the parameter loads from moving below this second look.
         fence(Acquire);
-        // ORDERING: Relaxed, behind the fence. Only the generation matters: that others took
+        // ORDERING: Relaxed, behind the fence. Only lock and generation matter: that others took
         // permits since is no reason to decide anew.
-        slot_of(self.word.0.load(Relaxed)) == slot_of(word)
+        (self.word.0.load(Relaxed) ^ word) & !STATE == 0
     }
 
     /// Waits until nobody holds the lock bit. Returns the word.
-    #[inline]
-    fn load_unlocked(&self) -> u64 {
-        let word = self.load();
-        if word & LOCK == 0 { word } else { self.wait_unlocked() }
-    }
-
     #[cold]
-    fn wait_unlocked(&self) -> u64 {
+    #[inline(never)]
+    fn wait_settled(&self) -> u64 {
         let mut backoff = Backoff::new();
         loop {
             let word = self.load();
-            if word & LOCK == 0 {
+            if self.is_settled(word) {
                 return word;
             }
             backoff.wait();
         }
     }
 
+    /// Returns a word that is not locked.
+    #[inline(always)]
+    fn load_settled(&self) -> u64 {
+        let word = self.load();
+        if self.is_settled(word) { word } else { self.wait_settled() }
+    }
+
     /// Applies `step` to the state, atomically. It may run several times; the last run counts.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn update<R>(&self, mut step: impl FnMut(&A, &mut A::State) -> R) -> R {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load_unlocked();
-            let algorithm = self.parameters(word);
+            let word = self.load_settled();
+            let algorithm = self.parameters();
             let mut state = algorithm.unpack(word & STATE);
             let result = step(&algorithm, &mut state);
             let next = word & !STATE | algorithm.pack(&state);
@@ -126,11 +141,13 @@ where
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn exchange(&self, word: u64, next: u64) -> bool {
-        // ORDERING: Relaxed on success would do for the count alone; AcqRel keeps the chain of
-        // Acquire loads intact, so that a thread that sees this word also sees the slot of its
-        // generation. On x86 it costs nothing. Relaxed on failure: the word is loaded again.
+        // ORDERING: the fence pairs with the one in `replace`: if a parameter read before was of a
+        // later change, the exchange sees that change's lock, and fails. It costs nothing on x86.
+        fence(Acquire);
+        // ORDERING: AcqRel keeps the chain of Acquire loads intact, so that a thread that sees this
+        // word also sees the parameters of its generation. Relaxed on failure: it is loaded again.
         self.word.0.compare_exchange_weak(word, next, AcqRel, Relaxed).is_ok()
     }
 
@@ -143,7 +160,7 @@ where
     fn lock(&self) -> u64 {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load_unlocked();
+            let word = self.load_settled();
             if self.exchange(word, word | LOCK) {
                 return word;
             }
@@ -153,7 +170,7 @@ where
 
     fn unlock(&self, word: u64) {
         debug_assert_eq!(word & LOCK, 0, "the stored word is unlocked");
-        // ORDERING: Release publishes the slot filled under the lock.
+        // ORDERING: Release publishes the parameters written under the lock.
         self.word.0.store(word, Release);
     }
 }
@@ -165,59 +182,106 @@ where
     /// Changes the parameters; the state is carried over as `how` says. Returns the old ones.
     pub(crate) fn replace(&self, next: A, now: Tick, how: Inherit) -> A {
         let word = self.lock();
-        let old = self.parameters(word);
+        let old = self.parameters();
         let state = next.succeed(&old, &old.unpack(word & STATE), now, how);
-        let generation = (word & !STATE).wrapping_add(GENERATION) & !LOCK & !STATE;
-        let slot = &self.slots.0[slot_of(generation)];
-        for (atomic, value) in slot.iter().zip(next.to_words()) {
+        let generation = (word & !STATE).wrapping_add(GENERATION) & !LOCK;
+        // ORDERING: the fence makes the lock visible before any of the parameters.
+        fence(Release);
+        let Parameters { tag, words } = &self.parameters.0;
+        for (atomic, value) in words.iter().zip(next.to_words()) {
             // ORDERING: Relaxed; `unlock` publishes them.
             atomic.store(value, Relaxed);
         }
+        // ORDERING: Relaxed, as above.
+        tag.store(generation, Relaxed);
         self.unlock(generation | next.pack(&state));
         old
     }
 }
 
-/// The hot paths of GCRA.
+/// A decision of GCRA in its parts. Inlined into the caller, only the parts that somebody reads
+/// are ever worked out: a caller that asks `is_allowed` pays for no more.
+pub(crate) struct Decided {
+    gcra: Gcra,
+    before: u64,
+    after: Option<u64>,
+    now: Tick,
+    position: u64,
+    cost: u64,
+    /// Whether a lagging time would have done.
+    pub(crate) clear: bool,
+}
+
+impl Decided {
+    #[inline(always)]
+    pub(crate) fn decision(&self) -> Decision {
+        self.gcra.answer(self.before, self.after, (self.now, self.position), self.cost)
+    }
+}
+
+/// The hot paths of GCRA, inlined up to the first lost race.
+#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl WordCell<Gcra> {
     /// Decides by a time that may lag, if the outcome is certain all the same.
-    #[inline]
-    pub(crate) fn try_early(&self, early: Tick, cost: u64) -> Option<Decision> {
-        use crate::algorithm::Certain;
-        let mut backoff = Backoff::new();
-        loop {
-            let word = self.load();
-            let gcra = self.parameters(word);
-            let (tat, position) = (word & STATE, gcra.position(early));
-            if word & LOCK != 0 {
-                return None;
-            }
-            match gcra.certain(tat, position, cost) {
-                Certain::Open => return None,
-                Certain::Denied if self.is_current(word) => {
-                    return Some(gcra.answer(tat, None, (early, position), cost));
-                }
-                Certain::Denied => {}
-                Certain::Allowed(next) => {
-                    if self.exchange(word, word & !STATE | next) {
-                        return Some(gcra.answer(tat, Some(next), (early, position), cost));
-                    }
-                }
-            }
-            backoff.wait();
+    #[inline(always)]
+    pub(crate) fn try_early(&self, early: Tick, cost: u64) -> Option<Decided> {
+        let word = self.load();
+        if !self.is_settled(word) {
+            return None;
         }
+        let gcra = self.parameters();
+        let (before, position) = (word & STATE, gcra.position(early));
+        let after = match gcra.certain(before, position, cost) {
+            Certain::Denied if self.is_current(word) => None,
+            Certain::Allowed(next) if self.exchange(word, word & !STATE | next) => Some(next),
+            // Open, or a lost race. The exact path waits its turn.
+            _ => return None,
+        };
+        Some(Decided { gcra, before, after, now: early, position, cost, clear: true })
     }
 
-    /// Decides by the exact time. Also tells whether a lagging time would have done.
-    #[inline]
-    pub(crate) fn try_exact(&self, now: Tick, cost: u64) -> (Decision, bool) {
-        self.update(|gcra, tat| {
-            let position = gcra.position(now);
-            let clear = gcra.is_clear(*tat, position, cost);
-            let (decision, next) = gcra.decide_at(*tat, now, position, cost);
-            *tat = next;
-            (decision, clear)
-        })
+    /// Decides by the exact time.
+    #[inline(always)]
+    pub(crate) fn try_exact(&self, now: Tick, cost: u64) -> Decided {
+        let word = self.load();
+        if self.is_settled(word)
+            && let Some(decided) = self.attempt(word, now, cost)
+        {
+            return decided;
+        }
+        self.try_again(now, cost)
+    }
+
+    /// Tries to decide upon a settled `word`; `None` if it changed meanwhile.
+    #[inline(always)]
+    fn attempt(&self, word: u64, now: Tick, cost: u64) -> Option<Decided> {
+        let gcra = self.parameters();
+        let (before, position) = (word & STATE, gcra.position(now));
+        let after = gcra.next(before, position, cost);
+        let clear = gcra.is_clear(before, position, cost);
+        let done = match after {
+            // A cost of nothing must leave an idle word as it is.
+            Some(next) if cost > 0 => self.exchange(word, word & !STATE | next),
+            _ => self.is_current(word),
+        };
+        done.then_some(Decided { gcra, before, after, now, position, cost, clear })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_again(&self, now: Tick, cost: u64) -> Decided {
+        let mut backoff = Backoff::new();
+        loop {
+            // Whoever won may have left nothing: a denial needs no wait.
+            let (word, gcra) = (self.load_settled(), self.parameters());
+            if gcra.next(word & STATE, gcra.position(now), cost).is_some() {
+                backoff.wait();
+            }
+            let word = self.load_settled();
+            if let Some(decided) = self.attempt(word, now, cost) {
+                return decided;
+            }
+        }
     }
 }
 
@@ -228,7 +292,7 @@ where
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.load();
         f.debug_struct("WordCell")
-            .field("algorithm", &self.parameters(word))
+            .field("algorithm", &self.parameters())
             .field("state", &(word & STATE))
             .finish_non_exhaustive()
     }
