@@ -1,1 +1,162 @@
-fn main() {}
+//! Speed and memory of tollgate beside its peers.
+//!
+//! `cargo run --release -p tollgate-bench -- --help` says what can be measured. Tables go to
+//! standard output as Markdown, progress to standard error. `docs/benchmarks.md` holds a run and
+//! says how to read it.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a benchmark measures time, and some peers and baselines read the clock themselves"
+)]
+
+mod allocations;
+mod clocks;
+mod direct;
+mod golang;
+mod grid;
+mod harness;
+mod latency;
+mod machine;
+mod peers;
+mod stats;
+mod table;
+mod threads;
+
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: machine::CountingAllocator = machine::CountingAllocator;
+
+const HELP: &str = "\
+Speed and memory of tollgate beside its peers
+
+Usage: cargo run --release -p tollgate-bench -- [--quick] [TABLE]..
+
+Tables:
+  all          everything below (default)
+  clocks       what reading the time costs: the floor
+  direct       one limiter, every peer, 1 and 2 threads
+  threads      one hot limiter, 2, 8 and 64 threads
+  leases       batches of permits held by a thread
+  watched      what counting and observing cost
+  latency      percentiles of single calls
+  allocations  blocks of memory asked for by each verb
+  go           golang.org/x/time/rate beside it, where Go is installed
+
+Options:
+  --quick  3 rounds instead of 9
+  --help   this text
+
+Tables go to standard output, progress to standard error. On a shared machine run
+it in a session of its own, so that its priority counts:
+
+  setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
+";
+
+const TABLES: [&str; 8] =
+    ["clocks", "direct", "threads", "leases", "watched", "latency", "allocations", "go"];
+
+/// What the command line asks for.
+pub(crate) struct Options {
+    quick: bool,
+    tables: Vec<&'static str>,
+}
+
+impl Options {
+    /// Returns how often each row is measured.
+    pub(crate) const fn rounds(&self) -> usize {
+        if self.quick { 3 } else { 9 }
+    }
+
+    /// Reads the command line; nothing if it asks for help.
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = Self { quick: false, tables: Vec::new() };
+        for argument in arguments {
+            match argument.as_str() {
+                "--help" | "-h" | "help" => return Ok(None),
+                "--quick" => options.quick = true,
+                "all" => options.tables.extend(TABLES),
+                name => match TABLES.iter().find(|table| **table == name) {
+                    Some(table) => options.tables.push(table),
+                    None => {
+                        return Err(format!(
+                            "\"{name}\" is no table and no option; use one of all, {}, --quick, --help",
+                            TABLES.join(", ")
+                        ));
+                    }
+                },
+            }
+        }
+        if options.tables.is_empty() {
+            options.tables.extend(TABLES);
+        }
+        Ok(Some(options))
+    }
+
+    fn run(&self) {
+        print_machine();
+        for table in &self.tables {
+            match *table {
+                "clocks" => clocks::run(self),
+                "direct" => direct::run(self),
+                "threads" => threads::run(self),
+                "leases" => direct::leases(self),
+                "watched" => direct::watched(self),
+                "latency" => latency::run(self),
+                "allocations" => allocations::run(),
+                _ => golang::run(self),
+            }
+        }
+    }
+}
+
+/// Says on what the figures were taken, as far as the system tells.
+fn print_machine() {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let processor = read("/proc/cpuinfo");
+    let model = processor
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown processor", |rest| rest.trim_start_matches(['\t', ' ', ':']));
+    let source = read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let load = read("/proc/loadavg");
+    println!(
+        "{} x {model}, kernel clock {}, load at start {}",
+        machine::processors(),
+        source.trim(),
+        load.split_whitespace().next().unwrap_or("unknown")
+    );
+}
+
+fn main() -> ExitCode {
+    match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => {
+            options.run();
+            ExitCode::SUCCESS
+        }
+        Ok(None) => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_names_tables_and_options() {
+        let parse = |line: &str| Options::parse(line.split_whitespace().map(String::from));
+        let all = parse("").unwrap().unwrap();
+        assert_eq!((all.tables.len(), all.rounds()), (TABLES.len(), 9));
+        let some = parse("--quick direct go").unwrap().unwrap();
+        assert_eq!((some.tables, some.quick), (vec!["direct", "go"], true));
+        assert!(parse("--help").unwrap().is_none());
+        assert!(parse("dirct").is_err_and(|message| message.contains("dirct")));
+    }
+}

@@ -22,8 +22,8 @@ mod sliding_log;
 pub(crate) mod timeline;
 
 pub use fixed_window::FixedWindow;
-pub(crate) use gcra::Certain;
 pub use gcra::Gcra;
+pub(crate) use gcra::Judged;
 pub use inherit::Inherit;
 pub use sliding_counter::{SlidingCounter, TwoWindows};
 pub use sliding_log::{Log, SlidingLog};

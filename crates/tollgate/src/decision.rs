@@ -117,6 +117,18 @@ impl Decision {
         Self::allowed(Timeline::TICKS, level, cost)
     }
 
+    /// The same decision, copied field by field.
+    ///
+    /// For the slow exit of an inlined hot path: it keeps the compiler from building the decision
+    /// of the hot path in the memory in which the slow one was returned.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "it must be taken apart in the caller")]
+    pub(crate) const fn taken_apart(self) -> Self {
+        let Self { outcome, bypassed, shift, multiplier, at, cost, limit, remaining, retry, full } =
+            self;
+        Self { outcome, bypassed, shift, multiplier, at, cost, limit, remaining, retry, full }
+    }
+
     /// The same level, but allowed: for what passes whatever the limiter says.
     pub(crate) const fn forced(mut self, cost: u64) -> Self {
         self.outcome = Outcome::Allowed;

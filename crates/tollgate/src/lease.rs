@@ -4,7 +4,10 @@ use crate::{
     Decision, Limiter, Tick,
     algorithm::{Step, timeline::Timeline},
     decision::Level,
-    limiter::cell::{Cell, on_cell},
+    limiter::{
+        Shared,
+        cell::{Cell, on_cell},
+    },
 };
 use std::time::Duration;
 
@@ -67,27 +70,31 @@ impl Limiter {
     }
 }
 
+#[allow(clippy::inline_always, reason = "measured: a call costs more than the take itself")]
 impl Lease {
     /// Takes one permit from the batch, or a new batch if that is used up.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire(&mut self) -> Decision {
         self.try_acquire_n(1)
     }
 
     /// Takes `cost` permits from the batch, or more from the limiter if they do not suffice.
-    #[inline]
+    #[inline(always)]
     pub fn try_acquire_n(&mut self, cost: u64) -> Decision {
         // The early reading does: it only lets a batch live a little longer.
-        let shared = &*self.limiter.shared;
-        let now = shared.early.read().unwrap_or_else(|| shared.clock.now());
+        let Shared { early, clock, .. } = &*self.limiter.shared;
+        let now = match early.margin() {
+            Duration::ZERO => clock.now(),
+            _ => early.read().unwrap_or_else(|| clock.now()),
+        };
         if self.held >= cost && now < self.expires {
             self.held -= cost;
             return self.held_decision(now, cost);
         }
-        self.refill(cost)
+        self.refill(cost).taken_apart()
     }
 
-    #[inline]
+    #[inline(always)]
     fn held_decision(&self, now: Tick, cost: u64) -> Decision {
         let level = Level { at: now, limit: self.batch, remaining: self.held, full: 0 };
         Decision::allowed(Timeline::TICKS, level, cost)

@@ -77,14 +77,14 @@ pub struct Gcra {
     margin: u64,
 }
 
-/// What is certain although the time is only known to lie in an interval.
+/// What can be said of an event, perhaps of a time known only to lie in an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Certain {
-    /// Denied at both ends of the interval.
+pub(crate) enum Judged {
+    /// Denied, at both ends of the interval.
     Denied,
     /// Allowed at both ends, and this is the new word whatever the time is.
     Allowed(u64),
-    /// It depends.
+    /// It depends on the time.
     Open,
 }
 
@@ -144,29 +144,33 @@ impl Gcra {
         self
     }
 
-    /// Decides from a time known only to lie between `early` and the clock's margin later. Rules (a) and (b) of the design, section 4.10:
+    /// Judges an event at `position`; if that is `early`, at a time known only to lie between it
+    /// and the clock's margin later. Rules (a) and (b) of the design, section 4.10:
     ///
     /// - (a) the event is denied even at the later end: then it is denied now;
     /// - (b) the limiter is booked beyond the later end, so `max(tat, now)` is `tat` whatever the
     ///   time, and the event passes even at the earlier end: then it passes now.
     #[inline(always)]
-    pub(crate) const fn certain(&self, tat: u64, early: u64, cost: u64) -> Certain {
+    pub(crate) const fn judge(&self, tat: u64, position: u64, early: bool, cost: u64) -> Judged {
         if cost > self.burst {
-            return Certain::Open;
+            return Judged::Denied;
         }
         // OVERFLOW: below 2^61, see the table in `timeline`; the margin is some milliseconds.
-        let (next, late) = (tat + self.span(cost), early + self.margin);
-        let full = self.span(self.burst);
-        if next > late + full {
-            Certain::Denied
-        } else if tat > late && next <= early + full {
-            Certain::Allowed(next)
-        } else {
-            Certain::Open
+        let late = if early { position + self.margin } else { position };
+        let (span, full) = (self.span(cost), self.span(self.burst));
+        // With tat <= now the limiter is full, and then every cost up to the burst passes.
+        if tat + span > late + full {
+            return Judged::Denied;
         }
+        if tat > late {
+            // The same at both ends, if it passes at the earlier one.
+            let next = tat + span;
+            return if next <= position + full { Judged::Allowed(next) } else { Judged::Open };
+        }
+        if early { Judged::Open } else { Judged::Allowed(position + span) }
     }
 
-    /// Tells whether [`certain`](Self::certain) would have decided about `cost` at the exact
+    /// Tells whether [`judge`](Self::judge) would have decided about `cost` at the exact
     /// `position`, however much the early reading lags.
     #[inline(always)]
     pub(crate) const fn is_clear(&self, tat: u64, position: u64, cost: u64) -> bool {
@@ -243,18 +247,6 @@ impl Gcra {
         units.min(u128::from(DEBT_SPAN)) as u64
     }
 
-    /// The word if `cost` passes at `position`.
-    #[inline(always)]
-    pub(crate) const fn next(&self, tat: u64, position: u64, cost: u64) -> Option<u64> {
-        if cost > self.burst {
-            return None;
-        }
-        let base = if tat > position { tat } else { position };
-        // OVERFLOW: below 2^61, see the table in `timeline`.
-        let next = base + self.span(cost);
-        if next <= position + self.span(self.burst) { Some(next) } else { None }
-    }
-
     /// [`Step::decide`] with the position of `now` at hand.
     #[inline]
     pub(crate) const fn decide_at(
@@ -264,7 +256,10 @@ impl Gcra {
         position: u64,
         cost: u64,
     ) -> (Decision, u64) {
-        let next = self.next(tat, position, cost);
+        let next = match self.judge(tat, position, false, cost) {
+            Judged::Allowed(next) => Some(next),
+            _ => None,
+        };
         let decision = self.answer(tat, next, (now, position), cost);
         match next {
             // A cost of nothing must leave an idle word as it is.
@@ -402,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn certain_agrees_with_the_exact_decision_at_both_ends() {
+    fn an_early_judgement_agrees_with_the_exact_one_at_both_ends() {
         let margin_ns = 12_000_000;
         let gcra = gcra("1000/s burst 50").with_margin(Duration::from_nanos(margin_ns));
         for early_ms in 0..200 {
@@ -413,15 +408,15 @@ mod tests {
                     let now = Tick::from_nanos(early.as_nanos() + ns);
                     gcra.decide_at(tat, now, gcra.position(now), 1)
                 });
-                match gcra.certain(tat, gcra.position(early), 1) {
-                    Certain::Denied => {
+                match gcra.judge(tat, gcra.position(early), true, 1) {
+                    Judged::Denied => {
                         assert!(ends.iter().all(|(decision, _)| decision.is_denied()));
                     }
-                    Certain::Allowed(next) => {
+                    Judged::Allowed(next) => {
                         assert!(ends.iter().all(|(decision, _)| decision.is_allowed()));
                         assert!(ends.iter().all(|(_, word)| *word == next));
                     }
-                    Certain::Open => {}
+                    Judged::Open => {}
                 }
             }
         }

@@ -63,10 +63,20 @@ impl Monotonic {
         Some(self.tick(system::coarse_ns()))
     }
 
+    /// [`read`](Self::read), if it is wanted.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: it is on the path of every decision")]
+    pub(crate) fn read_if(self, wanted: bool) -> Option<Tick> {
+        if wanted { self.read() } else { None }
+    }
+
     /// Compares the two clocks. While the coarse one lags, every reading of it comes here.
     #[cold]
     #[inline(never)]
     fn compare(self) -> Option<Tick> {
+        if self.margin_ns == 0 {
+            return None;
+        }
         let early = system::coarse_ns();
         let lag = system::kernel_ns().saturating_sub(early);
         let trusted = trusted_readings(lag, self.margin_ns);

@@ -3,7 +3,7 @@
 use super::{
     EXACT, Limiter, SPECIAL, Shared, WATCHED,
     cell::{Cell, on_cell},
-    word::WordCell,
+    word::{Reading, WordCell},
 };
 use crate::{
     Decision, Tick,
@@ -34,7 +34,7 @@ impl Limiter {
         let mode = self.mode();
         match &self.shared.cell {
             Cell::Gcra(cell) if mode & SPECIAL == 0 => self.decide_now(cell, mode, cost),
-            _ => self.general_now(mode, cost),
+            _ => self.general_now(mode, cost).taken_apart(),
         }
     }
 
@@ -42,16 +42,14 @@ impl Limiter {
     #[inline(always)]
     fn decide_now(&self, cell: &WordCell<Gcra>, mode: u8, cost: u64) -> Decision {
         let Shared { clock, early, .. } = &*self.shared;
-        if mode & EXACT == 0
-            && let Some(early) = early.read()
-            && let Some(decided) = cell.try_early(early, cost)
-        {
-            return decided.decision();
-        }
-        let decided = cell.try_exact(clock.now(), cost);
-        // Next time, ask the clock that would have been the right one this time.
-        if decided.clear == (mode & EXACT != 0) {
-            self.prefer(decided.clear);
+        let begin = match early.read_if(mode & EXACT == 0) {
+            Some(now) => Reading { now, is_early: true },
+            None => Reading { now: clock.now(), is_early: false },
+        };
+        let decided = cell.decide(begin, || clock.now(), cost);
+        // Next time, begin with the reading that would have been the right one this time.
+        if decided.is_misread(begin.is_early) {
+            self.prefer(!begin.is_early);
         }
         decided.decision()
     }
@@ -77,8 +75,11 @@ impl Limiter {
     #[inline(always)]
     pub fn try_acquire_at(&self, now: Tick, cost: u64) -> Decision {
         match &self.shared.cell {
-            Cell::Gcra(cell) if self.mode() & SPECIAL == 0 => cell.try_exact(now, cost).decision(),
-            _ => self.general(now, cost),
+            Cell::Gcra(cell) if self.mode() & SPECIAL == 0 => {
+                let reading = Reading { now, is_early: false };
+                cell.decide(reading, || now, cost).decision()
+            }
+            _ => self.general(now, cost).taken_apart(),
         }
     }
 
@@ -92,14 +93,14 @@ impl Limiter {
         on_cell!(cell, cell => cell.update(|step, state| step.decide(state, now, cost)))
     }
 
-    /// Notes which clock to ask first: the early one if the last decision was clear of borders.
+    /// Notes which reading to begin with: the early one if the last decision was clear of borders.
     #[cold]
-    fn prefer(&self, clear: bool) {
+    fn prefer(&self, early: bool) {
         if self.shared.early.margin().is_zero() {
             return;
         }
         // ORDERING: Relaxed. A hint: either clock leads to the same decision.
-        if clear {
+        if early {
             self.shared.mode.fetch_and(!EXACT, Relaxed);
         } else {
             self.shared.mode.fetch_or(EXACT, Relaxed);

@@ -24,7 +24,7 @@
 use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
-    algorithm::{Certain, Gcra, Packed, Succeed},
+    algorithm::{Gcra, Judged, Packed, Succeed},
     decision::Decision,
     sync::{
         AtomicU64,
@@ -199,88 +199,90 @@ where
     }
 }
 
+/// A reading of the clock: exact, or early by up to the clock's margin.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    pub(crate) now: Tick,
+    pub(crate) is_early: bool,
+}
+
 /// A decision of GCRA in its parts. Inlined into the caller, only the parts that somebody reads
 /// are ever worked out: a caller that asks `is_allowed` pays for no more.
 pub(crate) struct Decided {
     gcra: Gcra,
     before: u64,
     after: Option<u64>,
-    now: Tick,
+    reading: Reading,
     position: u64,
     cost: u64,
-    /// Whether a lagging time would have done.
-    pub(crate) clear: bool,
 }
 
+#[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl Decided {
     #[inline(always)]
     pub(crate) fn decision(&self) -> Decision {
-        self.gcra.answer(self.before, self.after, (self.now, self.position), self.cost)
+        self.gcra.answer(self.before, self.after, (self.reading.now, self.position), self.cost)
+    }
+
+    /// Tells whether the other kind of reading would have been the better one to start with.
+    #[inline(always)]
+    pub(crate) fn is_misread(&self, began_early: bool) -> bool {
+        if self.reading.is_early {
+            false
+        } else {
+            began_early || self.gcra.is_clear(self.before, self.position, self.cost)
+        }
     }
 }
 
-/// The hot paths of GCRA, inlined up to the first lost race.
+/// The hot path of GCRA.
 #[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl WordCell<Gcra> {
-    /// Decides by a time that may lag, if the outcome is certain all the same.
+    /// Decides by `reading`, or by the exact time if that is early and the outcome depends.
+    ///
+    /// One loop, and one place to leave it: a slow path that returned a decision of its own would
+    /// return it in memory, and then every caller would keep all of it in memory.
     #[inline(always)]
-    pub(crate) fn try_early(&self, early: Tick, cost: u64) -> Option<Decided> {
-        let word = self.load();
-        if !self.is_settled(word) {
-            return None;
-        }
-        let gcra = self.parameters();
-        let (before, position) = (word & STATE, gcra.position(early));
-        let after = match gcra.certain(before, position, cost) {
-            Certain::Denied if self.is_current(word) => None,
-            Certain::Allowed(next) if self.exchange(word, word & !STATE | next) => Some(next),
-            // Open, or a lost race. The exact path waits its turn.
-            _ => return None,
-        };
-        Some(Decided { gcra, before, after, now: early, position, cost, clear: true })
-    }
-
-    /// Decides by the exact time.
-    #[inline(always)]
-    pub(crate) fn try_exact(&self, now: Tick, cost: u64) -> Decided {
-        let word = self.load();
-        if self.is_settled(word)
-            && let Some(decided) = self.attempt(word, now, cost)
-        {
-            return decided;
-        }
-        self.try_again(now, cost)
-    }
-
-    /// Tries to decide upon a settled `word`; `None` if it changed meanwhile.
-    #[inline(always)]
-    fn attempt(&self, word: u64, now: Tick, cost: u64) -> Option<Decided> {
-        let gcra = self.parameters();
-        let (before, position) = (word & STATE, gcra.position(now));
-        let after = gcra.next(before, position, cost);
-        let clear = gcra.is_clear(before, position, cost);
-        let done = match after {
-            // A cost of nothing must leave an idle word as it is.
-            Some(next) if cost > 0 => self.exchange(word, word & !STATE | next),
-            _ => self.is_current(word),
-        };
-        done.then_some(Decided { gcra, before, after, now, position, cost, clear })
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn try_again(&self, now: Tick, cost: u64) -> Decided {
+    pub(crate) fn decide(
+        &self,
+        mut reading: Reading,
+        exact: impl Fn() -> Tick,
+        cost: u64,
+    ) -> Decided {
         let mut backoff = Backoff::new();
         loop {
-            // Whoever won may have left nothing: a denial needs no wait.
-            let (word, gcra) = (self.load_settled(), self.parameters());
-            if gcra.next(word & STATE, gcra.position(now), cost).is_some() {
-                backoff.wait();
+            let word = self.load();
+            if self.is_settled(word) {
+                let gcra = self.parameters();
+                let (before, position) = (word & STATE, gcra.position(reading.now));
+                let (done, after) = match gcra.judge(before, position, reading.is_early, cost) {
+                    Judged::Denied => (self.is_current(word), None),
+                    // A cost of nothing must leave an idle word as it is.
+                    Judged::Allowed(next) if cost == 0 => (self.is_current(word), Some(next)),
+                    Judged::Allowed(next) => {
+                        (self.exchange(word, word & !STATE | next), Some(next))
+                    }
+                    Judged::Open => {
+                        reading = Reading { now: exact(), is_early: false };
+                        continue;
+                    }
+                };
+                if done {
+                    return Decided { gcra, before, after, reading, position, cost };
+                }
             }
-            let word = self.load_settled();
-            if let Some(decided) = self.attempt(word, now, cost) {
-                return decided;
-            }
+            self.lost(&mut backoff, reading.now, cost);
+        }
+    }
+
+    /// Waits after a lost race, unless whoever won has left nothing: a denial needs no wait.
+    #[cold]
+    #[inline(never)]
+    fn lost(&self, backoff: &mut Backoff, now: Tick, cost: u64) {
+        let (word, gcra) = (self.load_settled(), self.parameters());
+        let judged = gcra.judge(word & STATE, gcra.position(now), false, cost);
+        if matches!(judged, Judged::Allowed(_)) {
+            backoff.wait();
         }
     }
 }

@@ -1,0 +1,95 @@
+//! How many blocks of memory each verb asks for.
+
+use crate::{machine, table::Table};
+use std::{hint::black_box, time::Duration};
+use tollgate::{Algorithm, Limiter, Quota};
+
+const CALLS: u64 = 1_000_000;
+
+/// Counts the blocks that `CALLS` calls ask for, per million calls.
+fn count<R>(limiter: &Limiter, mut call: impl FnMut(&Limiter) -> R) -> u64 {
+    for _ in 0..1000 {
+        black_box(call(limiter));
+    }
+    let before = machine::allocations();
+    for _ in 0..CALLS {
+        black_box(call(limiter));
+    }
+    machine::allocations() - before
+}
+
+/// A limiter with so many permits a day.
+fn limiter(algorithm: Algorithm, limit: u64) -> Option<Limiter> {
+    let quota = Quota::per(limit, Duration::from_secs(86_400));
+    let built = Limiter::builder(quota).algorithm(algorithm).build();
+    match built {
+        Ok(limiter) => Some(limiter),
+        Err(error) => {
+            eprintln!("{algorithm}: {error}");
+            None
+        }
+    }
+}
+
+type Verb = (&'static str, fn(Algorithm) -> Option<u64>);
+
+fn large(algorithm: Algorithm) -> Option<Limiter> {
+    match algorithm {
+        // The most entries it keeps; still more than the calls.
+        Algorithm::SlidingLog => limiter(algorithm, 1 << 20),
+        _ => limiter(algorithm, 10_000_000),
+    }
+}
+
+fn drained(algorithm: Algorithm) -> Option<Limiter> {
+    let limiter = limiter(algorithm, 10)?;
+    while limiter.try_acquire().is_allowed() {}
+    Some(limiter)
+}
+
+/// Where each allowed call leaves an entry, room for the entries is asked for as they come.
+const VERBS: [Verb; 13] = [
+    ("try_acquire, allowed", |algorithm| Some(count(&large(algorithm)?, |it| it.try_acquire()))),
+    ("try_acquire, denied", |algorithm| Some(count(&drained(algorithm)?, |it| it.try_acquire()))),
+    ("try_acquire_at", |algorithm| {
+        let limiter = large(algorithm)?;
+        let now = limiter.now();
+        Some(count(&limiter, |it| it.try_acquire_at(now, 1)))
+    }),
+    ("peek", |algorithm| Some(count(&large(algorithm)?, |it| it.peek()))),
+    ("up_to", |algorithm| Some(count(&large(algorithm)?, |it| it.up_to(3)))),
+    ("force", |algorithm| Some(count(&large(algorithm)?, |it| it.force(1)))),
+    ("force, into debt", |algorithm| Some(count(&drained(algorithm)?, |it| it.force(1)))),
+    ("try_acquire + refund", |algorithm| {
+        Some(count(&large(algorithm)?, |it| (it.try_acquire(), it.refund(1))))
+    }),
+    ("reserve + drop", |algorithm| Some(count(&large(algorithm)?, |it| it.reserve(1)))),
+    ("reserve + cancel", |algorithm| {
+        Some(count(&large(algorithm)?, |it| it.reserve(1).map(tollgate::Reservation::cancel)))
+    }),
+    ("reserve, refused", |algorithm| {
+        Some(count(&drained(algorithm)?, |it| it.reserve_within(1, Duration::ZERO)))
+    }),
+    ("lease of 32", |algorithm| {
+        let limiter = large(algorithm)?;
+        let mut lease = limiter.lease(32, Duration::from_millis(10));
+        Some(count(&limiter, |_| lease.try_acquire()))
+    }),
+    ("snapshot", |algorithm| Some(count(&large(algorithm)?, |it| it.snapshot()))),
+];
+
+/// Prints the counts.
+pub(crate) fn run() {
+    println!("\n## allocations\n");
+    println!("Blocks of memory asked for by a million calls, after a thousand to warm up.\n");
+    let names = Algorithm::ALL.map(|algorithm| algorithm.to_string());
+    let mut table = Table::new([String::new()].into_iter().chain(names));
+    for (name, verb) in VERBS {
+        let counts = Algorithm::ALL.map(|algorithm| match verb(algorithm) {
+            Some(count) => count.to_string(),
+            None => "-".into(),
+        });
+        table.line([name.to_owned()].into_iter().chain(counts));
+    }
+    println!("{table}");
+}

@@ -1,0 +1,61 @@
+//! One limiter, every peer, one and two threads; leases; watching.
+
+use crate::{
+    Options,
+    grid::{Case, Grid, Row},
+    peers::{self, BASELINE},
+};
+
+fn print(title: &str, rows: &[Row], cases: &[Case], options: &Options) {
+    for threads in [1, 2] {
+        let noun = if threads == 1 { "thread" } else { "threads" };
+        println!("\n### {title}, {threads} {noun}\n");
+        let grid = Grid::measure(rows, cases, threads, options.rounds());
+        println!("{}", grid.table(BASELINE));
+    }
+}
+
+/// Prints one limiter beside its peers.
+pub(crate) fn run(options: &Options) {
+    println!("\n## direct: one limiter\n");
+    println!(
+        "Nanoseconds per call as each thread sees them; ratio to {BASELINE} in the same round."
+    );
+    let mut rows = vec![
+        peers::tollgate::default(),
+        peers::tollgate::on_cached_clock(),
+        peers::tollgate::given_time(),
+    ];
+    rows.extend(peers::tollgate::rich());
+    rows.extend(peers::tollgate::windows());
+    rows.push(peers::crates::governor());
+    rows.extend(peers::crates::others());
+    rows.push(peers::textbook::mutex());
+    rows.push(peers::textbook::channel());
+    print("direct", &rows, &Case::ALL, options);
+}
+
+/// Prints leases.
+pub(crate) fn leases(options: &Options) {
+    println!("\n## leases: batches of permits held by a thread\n");
+    println!("Nanoseconds per call, all allowed; ratio to {BASELINE} in the same round.");
+    let rows = [
+        peers::crates::governor(),
+        peers::tollgate::default(),
+        peers::tollgate::leased(32, None),
+        peers::tollgate::leased(128, None),
+        peers::tollgate::leased(32, Some(peers::tollgate::cached)),
+        peers::tollgate::leased(128, Some(peers::tollgate::cached)),
+    ];
+    print("leases", &rows, &[Case::Full, Case::Partly], options);
+}
+
+/// Prints what watching costs.
+pub(crate) fn watched(options: &Options) {
+    println!("\n## watched: what counting and observing cost\n");
+    println!("Nanoseconds per call; ratio to {BASELINE} in the same round.");
+    let mut rows = vec![peers::crates::governor(), peers::tollgate::default()];
+    rows.extend(peers::tollgate::watched());
+    let cases = [Case::Full, Case::Partly, Case::Denied];
+    print("watched", &rows, &cases, options);
+}

@@ -1,0 +1,197 @@
+//! Rows by cases, measured round by round.
+
+use crate::{
+    harness::{Subject, progress},
+    stats,
+    table::{Table, figure},
+};
+use std::{hint::black_box, sync::Arc};
+
+/// The state in which a limiter is when it is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    /// 10^9 per second: refilled between any two calls, so the bucket is full at each.
+    Full,
+    /// 1000 per second and a burst of 4 x 10^9, of which a million is used: neither full nor empty.
+    Partly,
+    /// One per hour and a burst of ten, all used: every call is refused.
+    Denied,
+    /// Calls go to a `Partly` and a `Denied` limiter in turn.
+    Half,
+    /// A million per second and a burst of 100, asked as fast as possible: always at the border.
+    Hammered,
+}
+
+impl Case {
+    /// All cases, in the order of the tables.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Full, Self::Partly, Self::Denied, Self::Half, Self::Hammered];
+
+    const fn heading(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Partly => "partly used",
+            Self::Denied => "denied",
+            Self::Half => "half denied",
+            Self::Hammered => "hammered",
+        }
+    }
+
+    /// Tells what every call should answer, if that is fixed.
+    const fn expected(self) -> Option<bool> {
+        match self {
+            Self::Full | Self::Partly => Some(true),
+            Self::Denied => Some(false),
+            Self::Half | Self::Hammered => None,
+        }
+    }
+}
+
+/// Something that can be brought into the cases, or some of them.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    build: Box<dyn Fn(Case) -> Option<Subject>>,
+}
+
+impl Row {
+    /// A row that builds its subjects itself.
+    pub(crate) fn new(
+        name: impl Into<String>,
+        build: impl Fn(Case) -> Option<Subject> + 'static,
+    ) -> Self {
+        Self { name: name.into(), build: Box::new(build) }
+    }
+
+    /// A limiter that threads share: `build` makes one for a case, `call` asks it.
+    ///
+    /// The answers are checked once, so that no row measures the wrong thing.
+    pub(crate) fn shared<T, F>(
+        name: &'static str,
+        build: impl Fn(Case) -> Option<T> + 'static,
+        call: F,
+    ) -> Self
+    where
+        T: Send + Sync + 'static,
+        F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
+    {
+        Self::new(name, move |case| {
+            if case == Case::Half {
+                return Some(alternating((build(Case::Partly)?, build(Case::Denied)?), call));
+            }
+            let limiter = build(case)?;
+            if let Some(expected) = case.expected()
+                && (0..1000).any(|_| call(&limiter) != expected)
+            {
+                eprintln!("\n{name} does not hold the case {case:?}; left out");
+                return None;
+            }
+            Some(repeating(limiter, call))
+        })
+    }
+
+    /// Brings the row into a case, if it can be.
+    pub(crate) fn build(&self, case: Case) -> Option<Subject> {
+        (self.build)(case)
+    }
+}
+
+/// Asks one limiter over and over.
+///
+/// The reference goes through `black_box` at each call, so that parameters that are plain fields
+/// are loaded as they would be by a caller who does other things in between.
+pub(crate) fn repeating<T, F>(limiter: T, call: F) -> Subject
+where
+    T: Send + Sync + 'static,
+    F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
+{
+    let limiter = Arc::new(limiter);
+    Subject::new(move || {
+        let limiter = Arc::clone(&limiter);
+        Box::new(move |calls| {
+            for _ in 0..calls {
+                black_box(call(black_box(&limiter)));
+            }
+        })
+    })
+}
+
+fn alternating<T, F>(limiters: (T, T), call: F) -> Subject
+where
+    T: Send + Sync + 'static,
+    F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
+{
+    let limiters = Arc::new(limiters);
+    Subject::new(move || {
+        let limiters = Arc::clone(&limiters);
+        Box::new(move |calls| {
+            for _ in 0..calls / 2 {
+                black_box(call(black_box(&limiters.0)));
+                black_box(call(black_box(&limiters.1)));
+            }
+        })
+    })
+}
+
+/// What was measured: for each row and case, one value per round.
+pub(crate) struct Grid {
+    headings: Vec<&'static str>,
+    names: Vec<String>,
+    values: Vec<Vec<Vec<Option<f64>>>>,
+}
+
+impl Grid {
+    /// Measures every row in every case, `rounds` times.
+    pub(crate) fn measure(rows: &[Row], cases: &[Case], threads: usize, rounds: usize) -> Self {
+        let mut values = vec![vec![Vec::new(); cases.len()]; rows.len()];
+        for round in 0..rounds {
+            for (column, case) in cases.iter().enumerate() {
+                // Another row begins each round, so that none always follows the same one.
+                for turn in 0..rows.len() {
+                    let index = (turn + round) % rows.len();
+                    let row = &rows[index];
+                    progress(&format!(
+                        "{threads} threads, round {}/{rounds}, {}: {}",
+                        round + 1,
+                        case.heading(),
+                        row.name
+                    ));
+                    let value = row.build(*case).and_then(|it| it.ns_per_call(threads));
+                    values[index][column].push(value);
+                }
+            }
+        }
+        progress("");
+        Self {
+            headings: cases.iter().map(|case| case.heading()).collect(),
+            names: rows.iter().map(|row| row.name.clone()).collect(),
+            values,
+        }
+    }
+
+    /// Replaces the headings, where a case is not what the columns differ by.
+    pub(crate) fn headed(mut self, headings: &[&'static str]) -> Self {
+        self.headings = headings.to_vec();
+        self
+    }
+
+    /// Returns nanoseconds per call, and the ratio to the row `baseline`.
+    pub(crate) fn table(&self, baseline: &str) -> Table {
+        let mut headings = vec![String::new()];
+        for heading in &self.headings {
+            headings.extend([(*heading).to_owned(), "ratio".to_owned()]);
+        }
+        let mut table = Table::new(headings);
+        let base = self.names.iter().position(|name| name == baseline);
+        for (name, values) in self.names.iter().zip(&self.values) {
+            let mut line = vec![name.clone()];
+            for (column, ours) in values.iter().enumerate() {
+                let ratio = base
+                    .and_then(|base| stats::median_ratio(ours, &self.values[base][column]))
+                    .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}"));
+                line.extend([figure(stats::median(ours.iter().copied())), ratio]);
+            }
+            table.line(line);
+        }
+        table
+    }
+}

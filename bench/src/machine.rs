@@ -1,0 +1,124 @@
+//! What the benchmarks need from the machine: clocks, pinning, and a counting allocator.
+//!
+//! All `unsafe` code of this crate is here.
+
+#![allow(
+    unsafe_code,
+    reason = "processor time, pinning, the cycle counter and an allocator have no safe form in std"
+)]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+/// Reads one of the kernel's clocks, in nanoseconds; zero if it does not exist.
+fn clock_ns(id: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live, writable timespec, which is all the call asks for.
+    let status = unsafe { libc::clock_gettime(id, &raw mut time) };
+    if status == 0 { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 } else { 0 }
+}
+
+/// Returns the kernel's monotonic clock.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Returns the kernel's monotonic clock as of its last tick.
+#[inline]
+pub(crate) fn coarse_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC_COARSE)
+}
+
+/// Returns the processor time this thread has used.
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// Returns the processor time this process has used.
+pub(crate) fn process_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Reads the time stamp counter.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn counter() -> u64 {
+    // SAFETY: every x86_64 processor has the instruction; it touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Reads the best clock there is, where the counter cannot be read.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn counter() -> u64 {
+    monotonic_ns()
+}
+
+/// Returns how many nanoseconds one count of [`counter`] lasts, measured over 50 ms.
+pub(crate) fn counter_period_ns() -> f64 {
+    let (start_ns, start) = (monotonic_ns(), counter());
+    while monotonic_ns() < start_ns + 50_000_000 {}
+    let (ns, counts) = (monotonic_ns() - start_ns, counter() - start);
+    ns as f64 / counts as f64
+}
+
+/// Returns how many processors this process may use.
+pub(crate) fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Binds this thread to one processor, so that it neither migrates nor shares. Best effort.
+pub(crate) fn pin(thread: usize) {
+    // SAFETY: an all-zero set is a valid, empty one; the pointer and the size belong to it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(thread % processors(), &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+    }
+}
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Returns how many blocks this thread has asked for since it started.
+pub(crate) fn allocations() -> u64 {
+    ALLOCATIONS.get()
+}
+
+fn count() {
+    // A thread that is going away has no counter any more; nobody reads it then.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+/// The system's allocator, with a count per thread: a load and a store per block.
+pub(crate) struct CountingAllocator;
+
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
