@@ -47,6 +47,34 @@ impl Case {
     }
 }
 
+/// How a limiter is asked.
+///
+/// A trait and not a function, because the way into a function that is passed on may not be inlined,
+/// and then it is measured too.
+pub(crate) trait Ask<T>: Copy + Send + Sync + 'static {
+    fn ask(self, limiter: &T) -> bool;
+}
+
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
+impl<T, F: Fn(&T) -> bool + Copy + Send + Sync + 'static> Ask<T> for F {
+    #[inline(always)]
+    fn ask(self, limiter: &T) -> bool {
+        self(limiter)
+    }
+}
+
+/// Asks what is behind an `Arc`.
+#[derive(Clone, Copy)]
+pub(crate) struct Behind<A>(pub(crate) A);
+
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
+impl<T, A: Ask<T>> Ask<Arc<T>> for Behind<A> {
+    #[inline(always)]
+    fn ask(self, limiter: &Arc<T>) -> bool {
+        self.0.ask(limiter)
+    }
+}
+
 /// Something that can be brought into the cases, or some of them.
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -62,9 +90,8 @@ impl Row {
         Self { name: name.into(), build: Box::new(build) }
     }
 
-    /// A limiter that threads share: `build` makes one for a case, `call` asks it.
-    ///
-    /// The answers are checked once, so that no row measures the wrong thing.
+    /// A limiter that threads share by an `Arc` around it: `build` makes one for a case, `call` asks
+    /// it.
     pub(crate) fn shared<T, F>(
         name: &'static str,
         build: impl Fn(Case) -> Option<T> + 'static,
@@ -74,13 +101,28 @@ impl Row {
         T: Send + Sync + 'static,
         F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
     {
+        Self::handle(name, move |case| build(case).map(Arc::new), Behind(call))
+    }
+
+    /// A limiter that is a handle itself: threads share it by cloning it.
+    ///
+    /// The answers are checked once, so that no row measures the wrong thing.
+    pub(crate) fn handle<T, F>(
+        name: &'static str,
+        build: impl Fn(Case) -> Option<T> + 'static,
+        call: F,
+    ) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+        F: Ask<T>,
+    {
         Self::new(name, move |case| {
             if case == Case::Half {
                 return Some(alternating((build(Case::Partly)?, build(Case::Denied)?), call));
             }
             let limiter = build(case)?;
             if let Some(expected) = case.expected()
-                && (0..1000).any(|_| call(&limiter) != expected)
+                && (0..1000).any(|_| call.ask(&limiter) != expected)
             {
                 eprintln!("\n{name} does not hold the case {case:?}; left out");
                 return None;
@@ -101,15 +143,14 @@ impl Row {
 /// are loaded as they would be by a caller who does other things in between.
 pub(crate) fn repeating<T, F>(limiter: T, call: F) -> Subject
 where
-    T: Send + Sync + 'static,
-    F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
+    T: Clone + Send + Sync + 'static,
+    F: Ask<T>,
 {
-    let limiter = Arc::new(limiter);
     Subject::new(move || {
-        let limiter = Arc::clone(&limiter);
+        let limiter = limiter.clone();
         Box::new(move |calls| {
             for _ in 0..calls {
-                black_box(call(black_box(&limiter)));
+                black_box(call.ask(black_box(&limiter)));
             }
         })
     })
@@ -117,16 +158,15 @@ where
 
 fn alternating<T, F>(limiters: (T, T), call: F) -> Subject
 where
-    T: Send + Sync + 'static,
-    F: Fn(&T) -> bool + Copy + Send + Sync + 'static,
+    T: Clone + Send + Sync + 'static,
+    F: Ask<T>,
 {
-    let limiters = Arc::new(limiters);
     Subject::new(move || {
-        let limiters = Arc::clone(&limiters);
+        let limiters = limiters.clone();
         Box::new(move |calls| {
             for _ in 0..calls / 2 {
-                black_box(call(black_box(&limiters.0)));
-                black_box(call(black_box(&limiters.1)));
+                black_box(call.ask(black_box(&limiters.0)));
+                black_box(call.ask(black_box(&limiters.1)));
             }
         })
     })

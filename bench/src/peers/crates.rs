@@ -4,7 +4,7 @@ use super::{
     BASELINE, DENIED_BURST, FULL_RATE, HAMMERED_BURST, HAMMERED_RATE, PARTLY_BURST, PARTLY_RATE,
     PARTLY_USED,
 };
-use crate::grid::{Case, Row};
+use crate::grid::{Ask, Behind, Case, Row};
 use governor::{
     DefaultDirectRateLimiter, Quota, RateLimiter,
     clock::DefaultClock,
@@ -14,7 +14,7 @@ use governor::{
 use std::{
     hint::black_box,
     num::NonZeroU32,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, SystemTime},
 };
 
@@ -69,6 +69,8 @@ fn governor_informed(case: Case) -> Option<Informed> {
     Some(limiter)
 }
 
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
 fn informed_call(limiter: &Informed) -> bool {
     match limiter.check() {
         Ok(snapshot) => {
@@ -84,7 +86,20 @@ fn informed_call(limiter: &Informed) -> bool {
 
 /// The row that all ratios refer to: governor as it comes.
 pub(crate) fn governor() -> Row {
-    Row::shared(BASELINE, governor_default, |limiter| limiter.check().is_ok())
+    let build = |case| governor_default(case).map(Arc::new);
+    Row::handle(BASELINE, build, Behind(GovernorPasses))
+}
+
+/// Reads the answer as a bool.
+#[derive(Clone, Copy)]
+struct GovernorPasses;
+
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
+impl Ask<DefaultDirectRateLimiter> for GovernorPasses {
+    #[inline(always)]
+    fn ask(self, limiter: &DefaultDirectRateLimiter) -> bool {
+        limiter.check().is_ok()
+    }
 }
 
 fn governor_with_remaining() -> Row {

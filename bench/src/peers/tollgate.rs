@@ -4,7 +4,7 @@ use super::{
     DENIED_BURST, FULL_RATE, HAMMERED_BURST, HAMMERED_RATE, PARTLY_BURST, PARTLY_RATE, PARTLY_USED,
 };
 use crate::{
-    grid::{Case, Row},
+    grid::{Ask, Case, Row},
     harness::Subject,
 };
 use std::{hint::black_box, time::Duration};
@@ -48,7 +48,46 @@ pub(crate) fn plain(
     with: impl Fn(LimiterBuilder) -> LimiterBuilder + 'static,
 ) -> Row {
     let build = move |case| Some(limiter(case, &with));
-    Row::shared(name, build, |limiter| limiter.try_acquire().is_allowed())
+    Row::handle(name, build, Passes)
+}
+
+/// Reads the answer as a bool.
+#[derive(Clone, Copy)]
+struct Passes;
+
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
+impl Ask<Limiter> for Passes {
+    #[inline(always)]
+    fn ask(self, limiter: &Limiter) -> bool {
+        limiter.try_acquire().is_allowed()
+    }
+}
+
+/// Reads more of the answer.
+#[derive(Clone, Copy)]
+struct Reads<const WHAT: u8>;
+
+const REMAINING: u8 = 0;
+const RETRY_AT: u8 = 1;
+const KEPT: u8 = 2;
+
+#[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
+impl<const WHAT: u8> Ask<Limiter> for Reads<WHAT> {
+    #[inline(always)]
+    fn ask(self, limiter: &Limiter) -> bool {
+        let decision = limiter.try_acquire();
+        match WHAT {
+            KEPT => return black_box(decision).is_allowed(),
+            RETRY_AT => {
+                black_box(decision.remaining());
+                black_box(decision.retry_at());
+            }
+            _ => {
+                black_box(decision.remaining());
+            }
+        }
+        decision.is_allowed()
+    }
 }
 
 /// The default limiter.
@@ -61,32 +100,13 @@ pub(crate) fn on_cached_clock() -> Row {
     plain("tollgate, cached clock", |builder| builder.clock(cached()))
 }
 
-/// All that a decision can tell is read, not only whether it passed.
-fn all_read(limiter: &Limiter) -> bool {
-    let decision = limiter.try_acquire();
-    black_box(decision.remaining());
-    black_box(decision.retry_at());
-    decision.is_allowed()
-}
-
-/// The whole decision is kept.
-fn kept(limiter: &Limiter) -> bool {
-    black_box(limiter.try_acquire()).is_allowed()
-}
-
-fn remaining_read(limiter: &Limiter) -> bool {
-    let decision = limiter.try_acquire();
-    black_box(decision.remaining());
-    decision.is_allowed()
-}
-
 /// The rows that show what a rich answer costs.
 pub(crate) fn rich() -> Vec<Row> {
     let build = |case| Some(limiter(case, |builder| builder));
     vec![
-        Row::shared("tollgate, remaining read", build, remaining_read),
-        Row::shared("tollgate, remaining and retry_at read", build, all_read),
-        Row::shared("tollgate, whole decision kept", build, kept),
+        Row::handle("tollgate, remaining read", build, Reads::<REMAINING>),
+        Row::handle("tollgate, remaining and retry_at read", build, Reads::<RETRY_AT>),
+        Row::handle("tollgate, whole decision kept", build, Reads::<KEPT>),
     ]
 }
 

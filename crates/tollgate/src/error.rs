@@ -38,6 +38,8 @@ pub enum QuotaError {
     },
     /// An unlimited quota was given a burst or an initial fill.
     UnlimitedWithMore,
+    /// An algorithm was asked to count an unlimited quota. Limiters answer it without one.
+    NothingToCount,
     /// A window algorithm was given a burst other than its limit.
     BurstOnWindow {
         /// The burst.
@@ -89,6 +91,10 @@ impl fmt::Display for QuotaError {
             ),
             Self::UnlimitedWithMore => f.write_str(
                 "an unlimited quota has no burst and no initial fill; remove them, or give a rate",
+            ),
+            Self::NothingToCount => f.write_str(
+                "an unlimited quota leaves an algorithm nothing to count; use a limiter, or give a \
+                 rate",
             ),
             Self::BurstOnWindow { burst, limit, algorithm } => write!(
                 f,

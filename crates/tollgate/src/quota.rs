@@ -223,6 +223,16 @@ impl Quota {
         self.unlimited
     }
 
+    /// [`check`](Self::check), and that there is something to count: what an algorithm without a
+    /// limiter around it needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), and if the quota is unlimited.
+    pub const fn check_countable(&self) -> Result<(), QuotaError> {
+        if self.unlimited { Err(QuotaError::NothingToCount) } else { self.check() }
+    }
+
     /// Checks the rules that hold for every algorithm. Building a limiter does this too.
     ///
     /// # Errors

@@ -67,3 +67,16 @@ fn algorithm_names_round_trip() {
          anchored-window, sliding-counter, sliding-log"
     );
 }
+
+#[test]
+fn an_algorithm_alone_refuses_what_it_cannot_count() {
+    use tollgate::algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog};
+    let (quota, epoch) = (Quota::unlimited(), std::time::Duration::ZERO);
+    let text = "an unlimited quota leaves an algorithm nothing to count; use a limiter, or give a \
+                rate";
+    assert_eq!(Gcra::new(&quota).unwrap_err().to_string(), text);
+    assert_eq!(FixedWindow::aligned(&quota, epoch), Err(QuotaError::NothingToCount));
+    assert_eq!(FixedWindow::anchored(&quota), Err(QuotaError::NothingToCount));
+    assert_eq!(SlidingCounter::new(&quota, epoch), Err(QuotaError::NothingToCount));
+    assert_eq!(SlidingLog::new(&quota), Err(QuotaError::NothingToCount));
+}

@@ -178,3 +178,21 @@ fn bypass_on_and_off_charges_at_most_what_was_not_bypassed() {
         assert_eq!(mine.available_at(NOW), u64::from(decision.is_bypassed()));
     });
 }
+
+#[test]
+fn two_leases_on_three_permits_share_them_and_give_back_the_rest() {
+    bounded(|| {
+        let mine = limiter(Algorithm::Gcra, Quota::once(3));
+        let theirs = mine.clone();
+        let other = thread::spawn(move || {
+            let mut lease = theirs.lease(2, Duration::from_secs(1));
+            u64::from(lease.try_acquire().is_allowed())
+        });
+        let mut lease = mine.lease(2, Duration::from_secs(1));
+        let first = u64::from(lease.try_acquire().is_allowed());
+        drop(lease);
+        let used = first + other.join().unwrap();
+        assert_eq!(used, 2, "two of three permits are enough for both");
+        assert_eq!(mine.available_at(NOW), 3 - used);
+    });
+}

@@ -107,7 +107,8 @@ impl FixedWindow {
     ///
     /// # Errors
     ///
-    /// As [`Quota::check`]; also if the quota has a burst, or a limit too large for the word.
+    /// As [`Quota::check_countable`]; also if the quota has a burst, or a limit too large for the
+    /// word.
     pub fn aligned(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
         let limit = window_limit(quota, Algorithm::FixedWindow)?;
         let length_ns = quota.period_ns();
@@ -195,7 +196,7 @@ impl FixedWindow {
 
 /// Returns the limit of a window quota.
 pub(super) fn window_limit(quota: &Quota, algorithm: Algorithm) -> Result<u64, QuotaError> {
-    quota.check()?;
+    quota.check_countable()?;
     let limit = quota.count();
     match quota.explicit_burst() {
         Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow { burst, limit, algorithm }),

@@ -93,10 +93,9 @@ impl Gcra {
     ///
     /// # Errors
     ///
-    /// As [`Quota::check`]. An unlimited quota needs no algorithm: it counts as 10^9 per second
-    /// here, and hosts answer without asking.
+    /// As [`Quota::check_countable`].
     pub const fn new(quota: &Quota) -> Result<Self, QuotaError> {
-        if let Err(error) = quota.check() {
+        if let Err(error) = quota.check_countable() {
             return Err(error);
         }
         let (count, period_ns) = (quota.count(), quota.period_ns());

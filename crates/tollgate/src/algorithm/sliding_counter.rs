@@ -84,7 +84,7 @@ impl SlidingCounter {
     ///
     /// # Errors
     ///
-    /// As [`Quota::check`]; also if the quota has a burst.
+    /// As [`Quota::check_countable`]; also if the quota has a burst.
     pub fn new(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
         let limit = window_limit(quota, Algorithm::SlidingCounter)?;
         let length_ns = quota.period_ns();

@@ -81,7 +81,7 @@ impl SlidingLog {
     ///
     /// # Errors
     ///
-    /// As [`Quota::check`]; also if the quota has a burst, or a limit above
+    /// As [`Quota::check_countable`]; also if the quota has a burst, or a limit above
     /// [`LIMIT_MAX`](Self::LIMIT_MAX).
     pub fn new(quota: &Quota) -> Result<Self, QuotaError> {
         let algorithm = Algorithm::SlidingLog;

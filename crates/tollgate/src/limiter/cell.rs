@@ -43,6 +43,9 @@ impl Cell {
         clock: &Clock,
         now: Tick,
     ) -> Result<Self, QuotaError> {
+        // An unlimited limiter does not ask its cell, but may get a quota later.
+        let nothing = Quota::once(0);
+        let quota = if quota.is_unlimited() { &nothing } else { quota };
         let epoch = clock.wall_offset();
         Ok(match algorithm {
             Algorithm::Gcra => Self::Gcra(WordCell::new(gcra(quota, clock)?, now)),
