@@ -197,6 +197,12 @@ pub(crate) trait Packed: Step + Copy {
     fn from_words(words: [u64; 4]) -> Self;
 }
 
+/// A [`Step`] that knows when a state equals that of a limiter never used, whose word is zero.
+pub(crate) trait Idle: Step {
+    /// Tells whether the state is, from `now` on, as good as none.
+    fn is_idle(&self, state: &Self::State, now: Tick) -> bool;
+}
+
 /// A [`Step`] that can take over the state of its like with another quota.
 pub(crate) trait Succeed: Step {
     /// Returns the state under these parameters that continues `state` under `old`.

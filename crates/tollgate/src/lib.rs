@@ -4,6 +4,7 @@ pub mod algorithm;
 mod clock;
 mod decision;
 mod error;
+mod keyed;
 mod lease;
 mod limiter;
 mod quota;
@@ -15,6 +16,7 @@ pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use decision::{Decision, Denied, Outcome};
 pub use error::QuotaError;
+pub use keyed::{KeyedBuilder, KeyedError, KeyedLimiter};
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use quota::{Initial, ParseQuotaError, Quota};
@@ -29,6 +31,8 @@ mod pages {
     struct Choosing;
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;
+    #[doc = include_str!("../../../docs/keys.md")]
+    struct Keys;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
 }

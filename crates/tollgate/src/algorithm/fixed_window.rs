@@ -47,7 +47,7 @@
 //! Source: the textbook counter, with the window in the state instead of in the key.
 
 use super::{
-    Algorithm, Inherit, Packed, Step, Succeed,
+    Algorithm, Idle, Inherit, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
     timeline::{HOST_BITS, Timeline},
 };
@@ -306,6 +306,12 @@ impl Packed for FixedWindow {
             _ => Border::Anchored { grain_ns: border & !ANCHORED },
         };
         Self { length_ns, limit, initial: small >> 6, border, count_bits: small as u8 & 0x3f }
+    }
+}
+
+impl Idle for FixedWindow {
+    fn is_idle(&self, word: &u64, now: Tick) -> bool {
+        self.view(*word, now).count == 0
     }
 }
 

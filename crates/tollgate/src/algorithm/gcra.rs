@@ -55,7 +55,7 @@
 //! permits at once; (3) `tat` may be booked beyond the burst by `force` and `reserve`.
 
 use super::{
-    Inherit, Packed, Step, Succeed,
+    Idle, Inherit, Packed, Step, Succeed,
     inherit::{FRACTION, share, used_after},
     timeline::{BURST_SPAN, DEBT_SPAN, PER_NANO_MAX, Timeline},
 };
@@ -344,6 +344,12 @@ impl Packed for Gcra {
         let (fraction, shift) = (small as u8 & 0x3f, (small >> 6) as u8 & 0x7f);
         let timeline = Timeline::from_words(multiplier, shift);
         Self { timeline, fraction, burst, initial: small >> 13, margin }
+    }
+}
+
+impl Idle for Gcra {
+    fn is_idle(&self, tat: &u64, now: Tick) -> bool {
+        *tat <= self.position(now)
     }
 }
 

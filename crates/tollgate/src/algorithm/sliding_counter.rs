@@ -37,7 +37,7 @@
 //! (1) refused events are not counted; (2) the wait is solved for, not estimated.
 
 use super::{
-    Algorithm, Inherit, Packed, Step, Succeed,
+    Algorithm, Idle, Inherit, Packed, Step, Succeed,
     fixed_window::{bits, phase, window_limit},
     inherit::{FRACTION, used_after},
     timeline::{HOST_BITS, Timeline},
@@ -271,6 +271,13 @@ impl Packed for SlidingCounter {
     fn from_words([length_ns, limit, phase_ns, small]: [u64; 4]) -> Self {
         let (initial, count_bits) = (small >> 6, small as u8 & 0x3f);
         Self { length_ns, limit, initial, phase_ns, count_bits }
+    }
+}
+
+impl Idle for SlidingCounter {
+    fn is_idle(&self, state: &TwoWindows, now: Tick) -> bool {
+        let TwoWindows { previous, current, .. } = self.view(state, now).windows;
+        previous == 0 && current == 0
     }
 }
 
