@@ -138,6 +138,11 @@ pub trait Step {
     /// Returns what [`give_back`](Self::give_back) needs to know of the charge just made.
     fn mark(&self, state: &Self::State, now: Tick) -> u64;
 
+    /// Returns the mark up to which nothing can be given back any more.
+    fn passed(&self, state: &Self::State, now: Tick) -> u64 {
+        self.mark(state, now).saturating_sub(1)
+    }
+
     /// Gives back what is still outstanding of a charge that left `mark`, at most `most`. Returns
     /// how much that was. Amounts are in the unit of [`units`](Self::units).
     fn give_back(&self, state: &mut Self::State, now: Tick, mark: u64, most: u64) -> u64;

@@ -302,7 +302,12 @@ impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(decision) = self;
         match decision.retry_after(decision.at()) {
-            Some(wait) => write!(f, "over the limit of {}; retry after {wait:?}", decision.limit()),
+            Some(wait) => write!(
+                f,
+                "cost {} is over the limit of {}; retry after {wait:?}",
+                decision.cost(),
+                decision.limit()
+            ),
             None if decision.cost() > decision.limit() => write!(
                 f,
                 "cost {} never passes a limit of {}; ask for less, or raise the limit",
@@ -311,7 +316,7 @@ impl fmt::Display for Denied {
             ),
             None => write!(
                 f,
-                "the budget of {} is spent and does not refill; reset it, or give it a rate",
+                "the limit of {} is spent, and no wait helps; reset it, or raise its rate",
                 decision.limit()
             ),
         }

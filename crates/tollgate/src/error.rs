@@ -49,6 +49,13 @@ pub enum QuotaError {
         /// The algorithm.
         algorithm: Algorithm,
     },
+    /// A running sliding counter was given a limit that its word cannot hold.
+    Outgrown {
+        /// The limit.
+        limit: u64,
+        /// The largest one it can be given.
+        most: u64,
+    },
     /// The limit is more than the algorithm can count.
     LimitTooLarge {
         /// The limit.
@@ -100,6 +107,11 @@ impl fmt::Display for QuotaError {
                 f,
                 "burst {burst} means nothing to a {algorithm}, which admits its limit of {limit} \
                  at once; remove the burst, or use gcra"
+            ),
+            Self::Outgrown { limit, most } => write!(
+                f,
+                "limit {limit} is above {most}, the most that this running sliding-counter can be \
+                 given in this window; build a new limiter for it"
             ),
             Self::LimitTooLarge { limit, most, algorithm } => write!(
                 f,

@@ -20,12 +20,15 @@ use std::time::Duration;
 /// |---|---|
 /// | long run | never over: every permit was taken from the limiter first |
 /// | any interval w | at most burst + rate x w + the permits held by all leases when it began |
-/// | held permits | at most `batch` per lease, given back after `life` (plus the clock's margin) |
+/// | held permits | at most `batch` per lease; older than `life` they are not used any more |
 ///
-/// A lease that expires, or is dropped, gives back what it has not used and time has not refilled
-/// already. A change of the quota makes batches final. A limiter that is watched, bypassed or
-/// unlimited is asked for every permit. Choose a batch well below the burst divided by the number of leases:
-/// what one lease holds, the others miss.
+/// A lease gives back what it has not used, and time has not refilled already, when it is next asked
+/// after its life, or dropped. A change of the quota ends its batch. A limiter that is watched,
+/// bypassed or unlimited is asked for every permit. Choose a batch well below the burst divided by
+/// the number of leases: what one lease holds, the others miss.
+///
+/// Decisions of a lease are about its batch: [`limit`](Decision::limit) and
+/// [`remaining`](Decision::remaining) count the permits it holds.
 ///
 /// # Examples
 ///
@@ -87,11 +90,19 @@ impl Lease {
             Duration::ZERO => clock.now(),
             _ => early.read().unwrap_or_else(|| clock.now()),
         };
-        if self.held >= cost && now < self.expires {
+        if self.held >= cost && now < self.expires && self.is_good() {
             self.held -= cost;
             return self.held_decision(now, cost);
         }
         self.refill(cost).taken_apart()
+    }
+
+    /// Tells whether the batch still counts: nothing special is going on, the quota is the same,
+    /// and there is a batch at all.
+    #[inline(always)]
+    fn is_good(&self) -> bool {
+        let (_, changes) = self.limiter.shared.claim_base();
+        self.held > 0 && !self.limiter.is_special() && changes == self.claim.base.1
     }
 
     #[inline(always)]
@@ -152,10 +163,12 @@ impl Limiter {
             return;
         }
         let is_gcra = matches!(self.shared.cell, Cell::Gcra(_));
-        let since = if is_gcra { refunded.wrapping_sub(refunded_then) } else { 0 };
-        let mark = claim.mark.saturating_sub(since);
+        let since = refunded.wrapping_sub(refunded_then);
+        // A refund of an older take moves the place of this one (GCRA), or may have been this one.
+        let (mark, lost) =
+            if is_gcra { (claim.mark.saturating_sub(since), 0) } else { (claim.mark, since) };
         let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
-            let amount = step.give_back(state, now, mark, step.units(held));
+            let amount = step.give_back(state, now, mark, step.units(held).saturating_sub(lost));
             (amount, step.whole_permits(amount))
         }));
         if is_gcra {

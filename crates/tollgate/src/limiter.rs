@@ -267,6 +267,10 @@ impl Limiter {
         self.mode() & SPECIAL != 0
     }
 
+    pub(crate) fn is_unlimited(&self) -> bool {
+        self.mode() & UNLIMITED != 0
+    }
+
     /// Answers without the cell if the limiter is bypassed or unlimited.
     pub(crate) fn exempt(&self, now: Tick, cost: u64) -> Option<Decision> {
         let mode = self.mode();

@@ -63,6 +63,8 @@ pub enum Refused {
         /// The longest wait the caller accepts.
         max_wait: Duration,
     },
+    /// The limiter is booked as far ahead as its state can hold: years of refill.
+    BookedUp(Decision),
     /// This algorithm can only reserve what passes now. Only GCRA can book the future.
     OnlyNow(Decision),
 }
@@ -71,9 +73,10 @@ impl Refused {
     /// Returns the decision behind the refusal.
     pub const fn decision(&self) -> Decision {
         match self {
-            Self::Never(decision) | Self::TooLong { decision, .. } | Self::OnlyNow(decision) => {
-                *decision
-            }
+            Self::Never(decision)
+            | Self::TooLong { decision, .. }
+            | Self::BookedUp(decision)
+            | Self::OnlyNow(decision) => *decision,
         }
     }
 }
@@ -89,6 +92,11 @@ impl fmt::Display for Refused {
                 f,
                 "cost {cost} has to wait {wait:?}, more than {max_wait:?}; ask for less, or allow a \
                  longer wait"
+            ),
+            Self::BookedUp(_) => write!(
+                f,
+                "cost {cost} would have to wait {wait:?}, and the limiter cannot be booked further \
+                 ahead; cancel reservations, or come back later"
             ),
             Self::OnlyNow(_) => write!(
                 f,
@@ -108,6 +116,13 @@ struct Taken {
     units: u64,
     /// Marks up to here have nothing left to claim.
     passed: u64,
+}
+
+impl Taken {
+    fn of<S: Step>(step: &S, state: &S::State, (now, act_at): (Tick, Tick), cost: u64) -> Self {
+        let (mark, passed) = (step.mark(state, now), step.passed(state, now));
+        Self { act_at, mark, units: step.units(cost), passed }
+    }
 }
 
 impl Limiter {
@@ -154,19 +169,14 @@ impl Limiter {
         let (taken, decision) = match &self.shared.cell {
             Cell::Gcra(cell) => cell.update(|gcra, tat| {
                 let answer = gcra.peek(tat, now, cost);
-                let taken = gcra.reserve(tat, now, cost, max_wait).map(|act_at| Taken {
-                    act_at,
-                    mark: *tat,
-                    units: gcra.units(cost),
-                    passed: gcra.position(now),
-                });
+                let act_at = gcra.reserve(tat, now, cost, max_wait);
+                let taken = act_at.map(|act_at| Taken::of(gcra, tat, (now, act_at), cost));
                 (taken, if answer.is_allowed() { answer } else { gcra.peek(tat, now, cost) })
             }),
             cell => on_cell!(cell, cell => cell.update(|step, state| {
                 let answer = step.decide(state, now, cost);
-                let (mark, units) = (step.mark(state, now), step.units(cost));
-                let taken = answer.is_allowed().then_some(Taken { act_at: now, mark, units, passed: 0 });
-                (taken, answer)
+                let taken = Taken::of(step, state, (now, now), cost);
+                (answer.is_allowed().then_some(taken), answer)
             })),
         };
         let Some(taken) = taken else {
@@ -174,14 +184,15 @@ impl Limiter {
             self.report(Verb::Reserve, &decision);
             return Err(self.refusal(decision, max_wait));
         };
-        let id = book.ledger.add(taken.mark, taken.units, taken.passed);
+        // A reservation of nothing has nothing to give back.
+        let id = (cost > 0).then(|| book.ledger.add(taken.mark, taken.units, taken.passed));
         drop(book);
         let decision = decision.forced(cost);
         if let Some(watch) = self.watch() {
             watch.waits(taken.act_at.since(now));
         }
         self.report(Verb::Reserve, &decision);
-        Ok(self.reservation(Some(id), cost, taken.act_at, decision))
+        Ok(self.reservation(id, cost, taken.act_at, decision))
     }
 
     fn reservation(
@@ -197,10 +208,12 @@ impl Limiter {
     fn refusal(&self, decision: Decision, max_wait: Duration) -> Refused {
         if decision.is_never() {
             Refused::Never(decision)
-        } else if matches!(self.shared.cell, Cell::Gcra(_)) {
-            Refused::TooLong { decision, max_wait }
-        } else {
+        } else if !matches!(self.shared.cell, Cell::Gcra(_)) {
             Refused::OnlyNow(decision)
+        } else if decision.retry_after(decision.at()).is_some_and(|wait| wait <= max_wait) {
+            Refused::BookedUp(decision)
+        } else {
+            Refused::TooLong { decision, max_wait }
         }
     }
 
@@ -286,12 +299,17 @@ impl Reservation {
         let Some(id) = self.id.take() else {
             return self.decision.forced(actual);
         };
+        if self.limiter.is_unlimited() {
+            self.limiter.book().ledger.remove(id);
+            return Decision::unlimited(now, actual);
+        }
         if actual > self.cost {
             self.limiter.book().ledger.remove(id);
             return self.limiter.force_at(now, actual - self.cost);
         }
         self.limiter.give_back(now, id, (self.cost - actual, self.cost));
-        self.limiter.level_at(now).forced(actual)
+        let level = || self.limiter.level_at(now).forced(actual);
+        self.limiter.exempt(now, actual).unwrap_or_else(level)
     }
 }
 

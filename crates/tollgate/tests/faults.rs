@@ -101,7 +101,7 @@ fn a_denial_is_not_an_error_and_never_is_not_later() {
         texts,
         [
             "cost 6 never passes a limit of 5; ask for less, or raise the limit",
-            "over the limit of 5; retry after 100ms"
+            "cost 1 is over the limit of 5; retry after 100ms"
         ]
     );
 }
@@ -110,7 +110,7 @@ fn a_denial_is_not_an_error_and_never_is_not_later() {
 fn a_spent_budget_is_not_a_cost_too_large() {
     let (limiter, _) = manual(Algorithm::Gcra, "0/s burst 1");
     let _ = limiter.try_acquire();
-    let text = "the budget of 1 is spent and does not refill; reset it, or give it a rate";
+    let text = "the limit of 1 is spent, and no wait helps; reset it, or raise its rate";
     assert_eq!(limiter.try_acquire().ok().unwrap_err().to_string(), text);
     assert_eq!(limiter.reserve(1).unwrap_err().to_string(), text);
 }

@@ -1,6 +1,6 @@
 //! Every interleaving of the lock-free paths, by loom.
 //!
-//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --release -p tollgate --test loom`
+//! `RUSTFLAGS="--cfg tollgate_loom" cargo test --profile loom -p tollgate --test loom`
 //!
 //! Times are passed in, so that only the word, its parameter slots and the book are explored.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

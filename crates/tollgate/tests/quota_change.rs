@@ -121,14 +121,66 @@ fn a_sliding_counter_outgrows_its_word_only_by_a_clear_error() {
     let error = limiter.set_quota(quota("20000000/s"), Inherit::AsIs).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "limit 20000000 is more than a sliding-counter can count in this window (32767); use a \
-         longer window, count in larger units, or use gcra"
+        "limit 20000000 is above 32767, the most that this running sliding-counter can be given in \
+         this window; build a new limiter for it"
     );
+    // One without a limit can be given any.
+    let (limiter, _) = manual(Algorithm::SlidingCounter, "unlimited");
+    limiter.set_quota(quota("20000000/s"), Inherit::AsIs).unwrap();
+    assert_eq!(limiter.available(), 20_000_000);
     // Built for it, it works.
     let (limiter, _) = manual(Algorithm::SlidingCounter, "20000000/s");
     assert_eq!(limiter.up_to(u64::MAX).cost(), 20_000_000);
     limiter.set_quota(quota("10/s"), Inherit::Reset).unwrap();
     assert_eq!(limiter.available(), 10);
+}
+
+#[test]
+fn applying_the_same_quota_again_and_again_changes_nothing() {
+    for algorithm in Algorithm::ALL {
+        let run = |reload: bool| {
+            let (limiter, hand) = manual(algorithm, "10/min");
+            let calls = (0..120).filter(|_| {
+                hand.advance(Duration::from_secs(5));
+                if reload {
+                    limiter.set_quota(quota("10/min"), Inherit::AsIs).unwrap();
+                }
+                limiter.try_acquire().is_allowed()
+            });
+            calls.count()
+        };
+        assert_eq!(run(true), run(false), "{algorithm}");
+    }
+}
+
+#[test]
+fn claims_ahead_are_carried_over_as_the_state_is() {
+    // Two reservations, the second ahead of time: a debt of 50, which is not scaled.
+    for (to, back) in [("1000/min", 50), ("10/min", 50)] {
+        let (limiter, _) = manual(Algorithm::Gcra, "100/min");
+        limiter.reserve(100).unwrap().keep();
+        let second = limiter.reserve(50).unwrap();
+        limiter.set_quota(quota(to), Inherit::Proportional).unwrap();
+        assert_eq!(second.cancel(), back, "to {to}");
+        assert_eq!(limiter.available(), 0, "to {to}: the first has used all");
+        assert!(limiter.try_acquire_n(0).is_allowed(), "to {to}: and owes nothing");
+    }
+    // What was forgotten by the change cannot be given back.
+    let (limiter, _) = manual(Algorithm::Gcra, "100/h");
+    let reservation = limiter.reserve(30).unwrap();
+    let _ = limiter.try_acquire_n(30);
+    limiter.set_quota(quota("50/h"), Inherit::AsIs).unwrap();
+    assert_eq!((limiter.available(), limiter.try_acquire_n(35).remaining()), (40, 5));
+    assert_eq!((reservation.cancel(), limiter.available()), (0, 5));
+}
+
+#[test]
+fn an_unlimited_limiter_has_nothing_to_give_back() {
+    let (limiter, _) = manual(Algorithm::Gcra, "20/h");
+    let reservation = limiter.reserve(5).unwrap();
+    limiter.set_quota(Quota::unlimited(), Inherit::AsIs).unwrap();
+    assert_eq!(reservation.settle(3).limit(), u64::MAX);
+    assert_eq!(limiter.refund(5), 0);
 }
 
 proptest! {

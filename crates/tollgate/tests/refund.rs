@@ -175,6 +175,34 @@ fn an_anonymous_refund_lowers_the_claims_of_open_reservations() {
 }
 
 #[test]
+fn nobody_gives_back_what_an_anonymous_refund_gave_back_already() {
+    for algorithm in Algorithm::ALL {
+        let (limiter, _) = manual(algorithm, "2 per 10s");
+        let reservation = take(&limiter, 1, 1);
+        assert_eq!(limiter.refund_at(ms(1), 1), 1);
+        assert!(limiter.try_acquire_at(ms(1), 1).is_allowed());
+        assert_eq!(reservation.cancel_at(ms(1)), 0, "{algorithm}");
+        assert_eq!(limiter.available_at(ms(1)), 1, "{algorithm}");
+
+        let (limiter, _) = manual(algorithm, "20 per 10s");
+        let mut lease = limiter.lease(8, Duration::from_secs(1));
+        assert!(lease.try_acquire().is_allowed());
+        assert_eq!(limiter.refund(8), 8);
+        assert!(limiter.try_acquire_n(8).is_allowed());
+        lease.give_back();
+        assert_eq!(limiter.available(), 12, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_limiter_booked_up_for_years_says_so() {
+    let (limiter, _) = manual(Algorithm::Gcra, "1/s burst 1000");
+    let refused = (0..1_000_000).find_map(|_| limiter.reserve(1000).map(Reservation::keep).err());
+    let text = refused.unwrap().to_string();
+    assert!(text.contains("cannot be booked further ahead; cancel reservations"), "{text}");
+}
+
+#[test]
 fn a_reset_makes_open_reservations_final() {
     for algorithm in Algorithm::ALL {
         let (limiter, _) = manual(algorithm, "10/s");
@@ -193,6 +221,15 @@ fn forgotten_reservations_do_not_pile_up() {
         std::mem::forget(take(&limiter, step * 10, 5));
     }
     assert!(limiter.snapshot_at(ms(100_000)).open_reservations <= 10);
+    for algorithm in Algorithm::ALL {
+        let (limiter, _) = manual(algorithm, "10/s");
+        for second in 0..200 {
+            std::mem::forget(take(&limiter, second * 1000, 5));
+            std::mem::forget(take(&limiter, second * 1000, 0));
+        }
+        let open = limiter.snapshot_at(ms(200_000)).open_reservations;
+        assert!(open <= 10, "{algorithm}: {open}");
+    }
 }
 
 // ---- the exact world beside it ------------------------------------------------------------------

@@ -227,3 +227,44 @@ fn a_refusal_describes_the_take_that_failed() {
         Vec::new()
     });
 }
+
+#[test]
+fn quotas_change_under_load_without_a_panic_on_any_scale() {
+    // Quotas whose numbers are far apart, late in the clock's life: torn parameters would overflow.
+    let years = |years: u64| Tick::from_secs(years * 365 * 86_400);
+    for (algorithm, quotas, now) in [
+        (Algorithm::Gcra, ["0/s burst 1", "1000000000/s burst 63"], years(8)),
+        (Algorithm::FixedWindow, ["5 per 30day", "5 per 1ms"], years(1)),
+        (Algorithm::AnchoredWindow, ["5 per 30day", "5 per 1ms"], years(1)),
+        (Algorithm::SlidingCounter, ["5 per 30day", "5 per 1ms"], years(1)),
+    ] {
+        let quotas = quotas.map(|text| text.parse::<Quota>().unwrap());
+        let (clock, _hand) = tollgate::Clock::manual();
+        let builder = Limiter::builder(quotas[0]).algorithm(algorithm).clock(clock);
+        let limiter = builder.build().unwrap();
+        hammer(|index| {
+            for round in 0..20_000 {
+                if index == 0 {
+                    limiter.set_quota_at(now, quotas[round % 2], Inherit::AsIs).unwrap();
+                } else {
+                    let decision = limiter.try_acquire_at(now, 1);
+                    assert!(quotas.iter().any(|quota| quota.capacity() == decision.limit()));
+                }
+            }
+            Vec::new()
+        });
+    }
+}
+
+#[test]
+fn a_lease_ends_with_the_quota_and_knows_of_a_bypass() {
+    let (limiter, _) = manual(Algorithm::Gcra, "100/h");
+    let mut lease = limiter.lease(10, Duration::from_secs(9));
+    assert!(lease.try_acquire().is_allowed());
+    limiter.bypass(tollgate::Bypass::On);
+    assert!(lease.try_acquire().is_bypassed());
+    limiter.bypass(tollgate::Bypass::Off);
+    assert!(lease.try_acquire().is_allowed());
+    limiter.set_quota(Quota::once(0), Inherit::Reset).unwrap();
+    assert!(lease.try_acquire().is_denied());
+}

@@ -316,13 +316,17 @@ impl Idle for FixedWindow {
 }
 
 impl Succeed for FixedWindow {
+    /// The window in force goes on if windows of both quotas begin and end alike; else a new one
+    /// begins, with what was used.
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
-        let used = u128::from(old.view(*word, now).count) << FRACTION;
-        match used_after(how, used, old.limit, self.limit) {
+        let view = old.view(*word, now);
+        let same = (self.length_ns, self.border) == (old.length_ns, old.border);
+        let window = if same { view } else { self.view(0, now) };
+        match used_after(how, u128::from(view.count) << FRACTION, old.limit, self.limit) {
             None => self.initial(now),
             Some(used) => {
                 let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
-                self.word(View { count: used as u64, ..self.view(0, now) })
+                self.word(View { count: used as u64, ..window })
             }
         }
     }

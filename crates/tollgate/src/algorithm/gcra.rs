@@ -32,7 +32,7 @@
 //!
 //! One word: `tat` as a position on the [`Timeline`], that is, in permits with `f` fraction bits
 //! since the clock's origin. A permit is exactly 2^f positions. `f` is as large as rate and burst
-//! leave room for: 29 for 3/s, 2 for 10^9/s. Zero is the state of a limiter never used.
+//! leave room for: 30 for 3/s, 2 for 10^9/s. Zero is the state of a limiter never used.
 //!
 //! # Exact and approximate
 //!
@@ -56,7 +56,7 @@
 
 use super::{
     Idle, Inherit, Packed, Step, Succeed,
-    inherit::{FRACTION, share, used_after},
+    inherit::{FRACTION, used_after},
     timeline::{BURST_SPAN, DEBT_SPAN, PER_NANO_MAX, Timeline},
 };
 use crate::{
@@ -232,18 +232,14 @@ impl Gcra {
         fits.then_some(act_at)
     }
 
-    /// Returns what a claim of `units` under `old` is worth here: the same permits, or the same
-    /// share if the state kept its share.
-    pub(crate) fn convert_claim(&self, old: &Self, units: u64, how: Inherit) -> u64 {
-        // OVERFLOW: a claim is at most 2^60 positions of 2^-f permits, f >= 2, so below 2^122.
-        let permits = u128::from(units) << (FRACTION - u32::from(old.fraction));
-        let permits = match (how, old.burst) {
-            (Inherit::Proportional, 0) => 0,
-            (Inherit::Proportional, burst) => share(permits, burst, self.burst),
-            _ => permits,
-        };
-        let units = permits >> (FRACTION - u32::from(self.fraction));
-        units.min(u128::from(DEBT_SPAN)) as u64
+    /// Returns how far this limiter is booked ahead if it was `ahead` under `old`; `None` if it
+    /// starts anew.
+    pub(crate) fn carry(&self, old: &Self, ahead: u64, how: Inherit) -> Option<u64> {
+        // OVERFLOW: at most 2^60 positions of 2^-f permits, f >= 2, so below 2^122.
+        let used = u128::from(ahead) << (FRACTION - u32::from(old.fraction));
+        let used = used_after(how, used, old.burst, self.burst)?;
+        let ahead = used.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
+        Some(ahead.min(u128::from(DEBT_SPAN)) as u64)
     }
 
     /// [`Step::decide`] with the position of `now` at hand.
@@ -304,6 +300,10 @@ impl Step for Gcra {
         *tat
     }
 
+    fn passed(&self, _tat: &u64, now: Tick) -> u64 {
+        self.position(now)
+    }
+
     /// Gives back `clamp(mark - now, 0, most)`: what time has not refilled yet. The host has
     /// lowered `mark` by every refund since of a charge older than this one.
     fn give_back(&self, tat: &mut u64, now: Tick, mark: u64, most: u64) -> u64 {
@@ -355,16 +355,10 @@ impl Idle for Gcra {
 
 impl Succeed for Gcra {
     fn succeed(&self, old: &Self, tat: &u64, now: Tick, how: Inherit) -> u64 {
-        let ahead = tat.saturating_sub(old.position(now));
-        // OVERFLOW: ahead <= 2^60 positions of 2^-f permits, f >= 2.
-        let used = u128::from(ahead) << (FRACTION - u32::from(old.fraction));
         let position = self.position(now);
-        match used_after(how, used, old.burst, self.burst) {
+        match self.carry(old, tat.saturating_sub(old.position(now)), how) {
             None => self.initial(now).max(position),
-            Some(used) => {
-                let ahead = used.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
-                position + ahead.min(u128::from(DEBT_SPAN)) as u64
-            }
+            Some(ahead) => position + ahead,
         }
     }
 }

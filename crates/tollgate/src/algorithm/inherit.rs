@@ -48,7 +48,7 @@ pub(super) fn used_after(how: Inherit, used: u128, old: u64, new: u64) -> Option
 }
 
 /// Returns amount x new / old, rounded down. `old` is not zero.
-pub(super) fn share(amount: u128, old: u64, new: u64) -> u128 {
+fn share(amount: u128, old: u64, new: u64) -> u128 {
     let (old, new) = (u128::from(old), u128::from(new));
     // In two parts, because the product would not fit.
     (amount / old).saturating_mul(new) + amount % old * new / old

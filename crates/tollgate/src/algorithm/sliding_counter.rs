@@ -282,16 +282,26 @@ impl Idle for SlidingCounter {
 }
 
 impl Succeed for SlidingCounter {
-    /// Books what was used as of now, in the new current window: it then fades no sooner than it
+    /// Both windows go on if those of both quotas begin and end alike, and only the difference is
+    /// booked or forgotten. Else what was used counts from now: it then fades no sooner than it
     /// would have.
     fn succeed(&self, old: &Self, state: &TwoWindows, now: Tick, how: Inherit) -> TwoWindows {
-        let used = u128::from(old.used(&old.view(state, now))) << FRACTION;
-        match used_after(how, used, old.limit, self.limit) {
-            None => self.initial(now),
-            Some(used) => {
-                let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
+        let view = old.view(state, now);
+        let used = old.used(&view);
+        let Some(after) = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)
+        else {
+            return self.initial(now);
+        };
+        let after = after.div_ceil(1 << FRACTION).min(u128::from(self.count_max())) as u64;
+        let TwoWindows { previous, current, .. } = view.windows;
+        let same = (self.length_ns, self.phase_ns) == (old.length_ns, old.phase_ns);
+        // What the current window must hold for the sum to be `after`, if that can be.
+        let kept = (current + after).checked_sub(used);
+        match kept.filter(|kept| same && (*kept).max(previous) <= self.count_max()) {
+            Some(kept) => TwoWindows { current: kept, ..view.windows },
+            None => {
                 let fresh = self.view(&TwoWindows::default(), now).windows;
-                TwoWindows { current: used as u64, ..fresh }
+                TwoWindows { current: after, ..fresh }
             }
         }
     }

@@ -14,7 +14,8 @@
 //!
 //! A ring of (tick, cost), 16 bytes each. Events of one tick share an entry, so there are never
 //! more entries than permits in the limit; the ring is allocated once, at that size. What is
-//! forced beyond a full ring is folded into its newest entry, which then counts from now.
+//! forced beyond a full ring is folded into its newest entry, which then counts from now and can no
+//! longer be given back.
 //!
 //! # Exact and approximate
 //!
@@ -223,7 +224,12 @@ impl Step for SlidingLog {
         Self::clamp(log, now).as_nanos()
     }
 
-    /// Removes the entry, or a part of it, if it is still inside the window.
+    fn passed(&self, log: &Log, now: Tick) -> u64 {
+        Self::clamp(log, now).saturating_sub(self.length).as_nanos()
+    }
+
+    /// Removes the entry, or a part of it, if it is still inside the window and was not folded into
+    /// a forced one.
     fn give_back(&self, log: &mut Log, now: Tick, mark: u64, most: u64) -> u64 {
         let now = Self::clamp(log, now);
         let found = log.entries.binary_search_by_key(&mark, |entry| entry.tick.as_nanos());

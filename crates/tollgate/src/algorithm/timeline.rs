@@ -21,8 +21,8 @@
 //! | positions per nanosecond | <= 4 | a position is at least a quarter of a nanosecond |
 //! | position of [`Tick::HORIZON`] | <= 20 x 2^56 | 11.4 years |
 //! | burst in positions | <= 4 x 2^56 | |
-//! | debt beyond the burst | <= 8 x 2^56 | two years of refill at the finest resolution |
-//! | sum, the largest word | < 2^61 | leaves three bits for the host |
+//! | all that is booked ahead, burst and debt | <= 8 x 2^56 | four years at the finest resolution |
+//! | sum, the largest word | <= 28 x 2^56 < 2^61 | leaves three bits for the host |
 
 use crate::clock::Tick;
 
@@ -30,7 +30,7 @@ use crate::clock::Tick;
 pub(crate) const PER_NANO_MAX: u128 = 4;
 /// The most positions a burst may span.
 pub(crate) const BURST_SPAN: u64 = 4 << 56;
-/// The most positions a debt may reach beyond the burst.
+/// The most positions a limiter may be booked ahead, burst and debt together.
 pub(crate) const DEBT_SPAN: u64 = 8 << 56;
 /// Bits that every state word leaves to its host.
 pub(crate) const HOST_BITS: u32 = 3;

@@ -44,8 +44,8 @@ impl Cell {
         now: Tick,
     ) -> Result<Self, QuotaError> {
         // An unlimited limiter does not ask its cell, but may get a quota later.
-        let nothing = Quota::once(0);
-        let quota = if quota.is_unlimited() { &nothing } else { quota };
+        let (nothing, is_unlimited) = (Quota::once(0), quota.is_unlimited());
+        let quota = if is_unlimited { &nothing } else { quota };
         let epoch = clock.wall_offset();
         Ok(match algorithm {
             Algorithm::Gcra => Self::Gcra(WordCell::new(gcra(quota, clock)?, now)),
@@ -57,10 +57,11 @@ impl Cell {
             }
             Algorithm::SlidingCounter => {
                 let counter = SlidingCounter::new(quota, epoch)?;
-                if counter.packs() {
+                // A limiter without a limit may get any.
+                if counter.packs() && !is_unlimited {
                     Self::SlidingCounter(WordCell::new(counter, now))
                 } else {
-                    Self::WideCounter(LockedCell::new(counter, now))
+                    Self::WideCounter(LockedCell::new(counter.unpacked(), now))
                 }
             }
             Algorithm::SlidingLog => {
@@ -93,8 +94,7 @@ impl Cell {
                 let next = SlidingCounter::new(quota, epoch)?;
                 if !next.packs() {
                     let (limit, most) = (quota.count(), next.packed_limit_max());
-                    let algorithm = Algorithm::SlidingCounter;
-                    return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
+                    return Err(QuotaError::Outgrown { limit, most });
                 }
                 cell.replace(next, now, how);
             }

@@ -187,13 +187,17 @@ impl Limiter {
     /// [`refund`](Self::refund) as of `now`.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund_at(&self, now: Tick, cost: u64) -> u64 {
+        if self.is_unlimited() {
+            return 0;
+        }
         let mut book = self.book();
         let (units, permits) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
             let units = step.refund(state, now, cost);
             (units, step.whole_permits(units))
         }));
-        if matches!(self.shared.cell, Cell::Gcra(_)) {
-            book.ledger.lower_all(units);
+        match self.shared.cell {
+            Cell::Gcra(_) => book.ledger.lower_all(units),
+            _ => book.ledger.take_from_all(units),
         }
         self.shared.note_refund(units);
         if let Some(watch) = self.watch() {

@@ -10,16 +10,17 @@
 //!
 //! # Quota and word change together
 //!
-//! The word is also the version of a seqlock over the parameters. A change locks the word, writes
-//! the parameters, and stores the new state with the next generation, which unlocks. A reader takes
-//! the word, then the parameters. If it goes on to write, its exchange fails unless the word is
-//! still the one it read; if it has nothing to write, it looks at the word's generation again. So
-//! no decision pairs an old quota with a new word.
+//! The parameters are behind a seqlock, whose version is full width: a reader that looks at it
+//! before and after has parameters of one quota. The version also names the generation of the words
+//! that belong to it. A change locks the word, writes the parameters, and stores the new state with
+//! the next generation, which unlocks. A reader takes a word and parameters of one generation; if it
+//! goes on to write, its exchange fails unless the word is still the one it read. So no decision
+//! pairs an old quota with a new word.
 //!
-//! A thread would have to sleep through four changes between its load and its exchange, with nobody
-//! taking a permit meanwhile, to find the word it remembers. Words of different timelines or
-//! windows are different numbers, so even then the quota of four changes ago must have had the same
-//! rate, and the worst that happens is one decision by its burst.
+//! Generations count modulo four. A thread would have to sleep through four changes right after it
+//! read the word, with nobody taking a permit meanwhile, to find the word it remembers. Words of
+//! different timelines or windows are different numbers, so even then the quota of four changes ago
+//! must have had the same rate, and the worst that happens is one decision by another burst.
 
 use super::backoff::Backoff;
 use crate::{
@@ -47,9 +48,11 @@ pub(crate) struct WordCell<A> {
     algorithm: PhantomData<A>,
 }
 
-/// The algorithm's parameters, and the lock and generation bits of the words they belong to.
+/// The algorithm's parameters under a seqlock.
 #[derive(Debug)]
 struct Parameters {
+    /// The generation of the words they belong to in the upper bits, where words have theirs, and
+    /// the version in the lower ones: odd while they change.
     tag: AtomicU64,
     words: [AtomicU64; 4],
 }
@@ -74,50 +77,44 @@ where
         self.word.0.load(Acquire)
     }
 
-    /// Reads the parameters. They may be torn by a change under way: the exchange or `is_current`
-    /// then fails.
+    /// Reads the parameters that belong to `word`; `None` if it is locked or a change is under way.
     #[inline(always)]
-    fn parameters(&self) -> A {
-        // ORDERING: Relaxed, between the two looks at the word; see the module's head.
-        A::from_words(std::array::from_fn(|i| self.parameters.0.words[i].load(Relaxed)))
-    }
-
-    /// Tells whether `word` is unlocked and of the generation of the parameters.
-    #[inline(always)]
-    fn is_settled(&self, word: u64) -> bool {
-        // ORDERING: Relaxed, as in `parameters`. The tag never has the lock bit.
-        word & !STATE == self.parameters.0.tag.load(Relaxed)
-    }
-
-    /// Tells whether parameters read after `word` belonged to it: for answers that write nothing.
-    #[inline(always)]
-    fn is_current(&self, word: u64) -> bool {
-        // ORDERING: the fence keeps the parameter loads from moving below this second look.
+    fn parameters(&self, word: u64) -> Option<A> {
+        let Parameters { tag, words } = &self.parameters.0;
+        // ORDERING: Acquire pairs with the Release that ends a change: an even version comes with
+        // its parameters, or later ones.
+        let before = tag.load(Acquire);
+        // ORDERING: Relaxed, between the two looks at the version.
+        let algorithm = A::from_words(std::array::from_fn(|i| words[i].load(Relaxed)));
+        // ORDERING: the fence keeps the loads above from moving below the second look. It pairs
+        // with the one in `replace`: whoever saw a parameter of a change sees its odd version.
         fence(Acquire);
-        // ORDERING: Relaxed, behind the fence. Only lock and generation matter: that others took
-        // permits since is no reason to decide anew.
-        (self.word.0.load(Relaxed) ^ word) & !STATE == 0
+        let settled = tag.load(Relaxed) == before;
+        let matches = before & 1 == 0 && (word ^ before) & !STATE == 0;
+        (settled && matches).then_some(algorithm)
     }
 
-    /// Waits until nobody holds the lock bit. Returns the word.
-    #[cold]
-    #[inline(never)]
-    fn wait_settled(&self) -> u64 {
-        let mut backoff = Backoff::new();
-        loop {
-            let word = self.load();
-            if self.is_settled(word) {
-                return word;
-            }
-            backoff.wait();
+    /// Returns a word that is not locked, with its parameters.
+    #[inline(always)]
+    fn load_settled(&self) -> (u64, A) {
+        let word = self.load();
+        match self.parameters(word) {
+            Some(algorithm) => (word, algorithm),
+            None => self.wait_settled(),
         }
     }
 
-    /// Returns a word that is not locked.
-    #[inline(always)]
-    fn load_settled(&self) -> u64 {
-        let word = self.load();
-        if self.is_settled(word) { word } else { self.wait_settled() }
+    #[cold]
+    #[inline(never)]
+    fn wait_settled(&self) -> (u64, A) {
+        let mut backoff = Backoff::new();
+        loop {
+            let word = self.load();
+            if let Some(algorithm) = self.parameters(word) {
+                return (word, algorithm);
+            }
+            backoff.wait();
+        }
     }
 
     /// Applies `step` to the state, atomically. It may run several times; the last run counts.
@@ -125,16 +122,13 @@ where
     pub(crate) fn update<R>(&self, mut step: impl FnMut(&A, &mut A::State) -> R) -> R {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load_settled();
-            let algorithm = self.parameters();
+            let (word, algorithm) = self.load_settled();
             let mut state = algorithm.unpack(word & STATE);
             let result = step(&algorithm, &mut state);
-            let next = word & !STATE | algorithm.pack(&state);
-            if next == word {
-                if self.is_current(word) {
-                    return result;
-                }
-            } else if self.exchange(word, next) {
+            let next = algorithm.pack(&state);
+            debug_assert!(next <= STATE, "states leave the host's bits free");
+            let next = word & !STATE | next & STATE;
+            if next == word || self.exchange(word, next) {
                 return result;
             }
             backoff.wait();
@@ -143,9 +137,6 @@ where
 
     #[inline(always)]
     fn exchange(&self, word: u64, next: u64) -> bool {
-        // ORDERING: the fence pairs with the one in `replace`: if a parameter read before was of a
-        // later change, the exchange sees that change's lock, and fails. It costs nothing on x86.
-        fence(Acquire);
         // ORDERING: AcqRel keeps the chain of Acquire loads intact, so that a thread that sees this
         // word also sees the parameters of its generation. Relaxed on failure: it is loaded again.
         self.word.0.compare_exchange_weak(word, next, AcqRel, Relaxed).is_ok()
@@ -157,12 +148,12 @@ where
     }
 
     /// Takes the lock bit. Nobody else changes the word until [`unlock`](Self::unlock).
-    fn lock(&self) -> u64 {
+    fn lock(&self) -> (u64, A) {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load_settled();
+            let (word, algorithm) = self.load_settled();
             if self.exchange(word, word | LOCK) {
-                return word;
+                return (word, algorithm);
             }
             backoff.wait();
         }
@@ -170,7 +161,7 @@ where
 
     fn unlock(&self, word: u64) {
         debug_assert_eq!(word & LOCK, 0, "the stored word is unlocked");
-        // ORDERING: Release publishes the parameters written under the lock.
+        // ORDERING: Release makes the parameters visible to whoever sees the new generation.
         self.word.0.store(word, Release);
     }
 }
@@ -181,19 +172,22 @@ where
 {
     /// Changes the parameters; the state is carried over as `how` says. Returns the old ones.
     pub(crate) fn replace(&self, next: A, now: Tick, how: Inherit) -> A {
-        let word = self.lock();
-        let old = self.parameters();
+        let (word, old) = self.lock();
         let state = next.succeed(&old, &old.unpack(word & STATE), now, how);
         let generation = (word & !STATE).wrapping_add(GENERATION) & !LOCK;
-        // ORDERING: the fence makes the lock visible before any of the parameters.
-        fence(Release);
         let Parameters { tag, words } = &self.parameters.0;
+        // ORDERING: Relaxed. The lock bit keeps other writers away.
+        let version = tag.load(Relaxed) & STATE;
+        // OVERFLOW: 61 bits of version outlast any number of changes.
+        tag.store(generation | (version + 1), Relaxed);
+        // ORDERING: the fence makes the odd version visible before any of the parameters.
+        fence(Release);
         for (atomic, value) in words.iter().zip(next.to_words()) {
-            // ORDERING: Relaxed; `unlock` publishes them.
+            // ORDERING: Relaxed; the even version publishes them.
             atomic.store(value, Relaxed);
         }
-        // ORDERING: Relaxed, as above.
-        tag.store(generation, Relaxed);
+        // ORDERING: Release publishes the parameters with the even version.
+        tag.store(generation | (version + 2), Release);
         self.unlock(generation | next.pack(&state));
         old
     }
@@ -252,13 +246,12 @@ impl WordCell<Gcra> {
         let mut backoff = Backoff::new();
         loop {
             let word = self.load();
-            if self.is_settled(word) {
-                let gcra = self.parameters();
+            if let Some(gcra) = self.parameters(word) {
                 let (before, position) = (word & STATE, gcra.position(reading.now));
                 let (done, after) = match gcra.judge(before, position, reading.is_early, cost) {
-                    Judged::Denied => (self.is_current(word), None),
+                    Judged::Denied => (true, None),
                     // A cost of nothing must leave an idle word as it is.
-                    Judged::Allowed(next) if cost == 0 => (self.is_current(word), Some(next)),
+                    Judged::Allowed(next) if cost == 0 => (true, Some(next)),
                     Judged::Allowed(next) => {
                         (self.exchange(word, word & !STATE | next), Some(next))
                     }
@@ -279,7 +272,7 @@ impl WordCell<Gcra> {
     #[cold]
     #[inline(never)]
     fn lost(&self, backoff: &mut Backoff, now: Tick, cost: u64) {
-        let (word, gcra) = (self.load_settled(), self.parameters());
+        let (word, gcra) = self.load_settled();
         let judged = gcra.judge(word & STATE, gcra.position(now), false, cost);
         if matches!(judged, Judged::Allowed(_)) {
             backoff.wait();
@@ -292,9 +285,9 @@ where
     A::State: Copy,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = self.load();
+        let (word, algorithm) = self.load_settled();
         f.debug_struct("WordCell")
-            .field("algorithm", &self.parameters())
+            .field("algorithm", &algorithm)
             .field("state", &(word & STATE))
             .finish_non_exhaustive()
     }

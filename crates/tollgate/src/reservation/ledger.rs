@@ -12,8 +12,8 @@
 //! reservations pay for it: plain takes never come here.
 //!
 //! Bound: an entry leaves with its reservation, and entries whose mark has passed leave as soon as
-//! a new one comes, so there are never more than live reservations, nor (forgotten ones included)
-//! more than permits in burst and debt.
+//! a new one comes. A reservation of nothing has none. So there are never more than live
+//! reservations, nor (forgotten ones included) more than permits that can be booked at once.
 
 use crate::{Inherit, Tick, algorithm::Gcra};
 use std::collections::VecDeque;
@@ -80,16 +80,26 @@ impl Ledger {
         self.open.len()
     }
 
-    /// Carries the claims over to other parameters, as the state was.
-    pub(crate) fn rescale(&mut self, old: &Gcra, new: &Gcra, now: Tick, how: Inherit) {
-        if how == Inherit::Reset {
-            return self.clear();
+    /// Takes `units` from the claims of all takes, because somebody unknown gave back so much: for
+    /// windows, where a claim is a number of permits and not a place.
+    pub(crate) fn take_from_all(&mut self, units: u64) {
+        for open in &mut self.open {
+            open.units = open.units.saturating_sub(units);
         }
+    }
+
+    /// Carries the claims over to other parameters as the state was: both ends of each, so that a
+    /// claim is what it is of the new state.
+    pub(crate) fn rescale(&mut self, old: &Gcra, new: &Gcra, now: Tick, how: Inherit) {
         let (before, after) = (old.position(now), new.position(now));
         for open in &mut self.open {
-            let left = open.mark.saturating_sub(before);
-            open.mark = after + new.convert_claim(old, left, how);
-            open.units = new.convert_claim(old, open.units, how);
+            let ahead = open.mark.saturating_sub(before);
+            let ends = [ahead, ahead.saturating_sub(open.units)];
+            let [Some(upper), Some(lower)] = ends.map(|end| new.carry(old, end, how)) else {
+                return self.clear();
+            };
+            open.mark = after + upper;
+            open.units = upper - lower;
         }
     }
 }

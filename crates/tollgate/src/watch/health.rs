@@ -47,7 +47,10 @@ pub(super) struct HealthCheck {
 impl HealthCheck {
     /// Judges what came since the last look at least [`SPAN`] ago; before that, says what it said.
     pub(super) fn look(&mut self, now: Tick, counts: Counts) -> Health {
-        let since = *self.since.get_or_insert(Tick::ZERO);
+        let Some(since) = self.since else {
+            *self = Self { since: Some(now), seen: counts, last: None };
+            return Health::Unknown;
+        };
         if now.since(since) < SPAN {
             return self.last.unwrap_or(Health::Unknown);
         }
