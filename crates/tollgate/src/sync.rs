@@ -1,6 +1,6 @@
 //! The one place that knows whether atomics come from `std` or from loom.
 //!
-//! Loom explores every interleaving of the paths built on these types. It is switched on by
+//! Loom explores the interleavings of the paths built on these types. It is switched on by
 //! `--cfg tollgate_loom`, a name of our own, because the plain `loom` flag changes other crates.
 
 #[cfg(tollgate_loom)]

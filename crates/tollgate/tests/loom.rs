@@ -1,4 +1,5 @@
-//! Every interleaving of the lock-free paths, by loom.
+//! Interleavings of the lock-free paths, by loom: all of them, or all with at most two preemptions
+//! where a change of quota or a lease takes part.
 //!
 //! `RUSTFLAGS="--cfg tollgate_loom" cargo test --profile loom -p tollgate --test loom`
 //!

@@ -5,7 +5,7 @@
 //! | reading | cost | meaning |
 //! |---|---|---|
 //! | [`precise_ns`] | 11 ns with TSC, else 27 ns | the time now |
-//! | [`coarse_ns`] | 4.5 ns | the time at the kernel's last tick: lags by up to [`Coarse::tick_ns`] |
+//! | [`coarse_ns`] | about half of that | the time at the kernel's last tick: lags by up to [`Coarse::tick_ns`] |
 //!
 //! (Costs of a 2.4 GHz AMD EPYC under KVM; `cargo run --release -p tollgate-bench -- clocks`.)
 //!
@@ -34,8 +34,7 @@ mod linux {
     /// The function that reads clocks: libc's, until [`skip_libc`] has found the kernel's own.
     static CLOCK_GETTIME: AtomicPtr<()> = AtomicPtr::new(libc::clock_gettime as *mut ());
 
-    /// Finds the kernel's own function, which saves the way through libc: a fifth of the cost of a
-    /// coarse reading. Where it cannot be found, libc's stays.
+    /// Finds the kernel's own function, which saves the way through libc. Where it cannot be found, libc's stays.
     pub(crate) fn skip_libc() {
         // SAFETY: both names are C strings. RTLD_NOLOAD only finds what is mapped already, so no
         // code is loaded or run; a null handle is not passed on.

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Shards, a power of two. A shard of a table of ten million keys then holds ten thousand, and
-/// rebuilding it takes some tens of microseconds.
+/// that is what one rebuild holds up.
 const SHARDS: usize = 1024;
 const SHARD_BITS: u32 = SHARDS.ilog2();
 
