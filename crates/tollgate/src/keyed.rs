@@ -1,7 +1,7 @@
 //! One limit for each of many keys.
 
 mod builder;
-mod fingerprint;
+pub(crate) mod fingerprint;
 mod growing;
 mod slots;
 

@@ -10,17 +10,17 @@ use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// The secret that fingerprints depend on.
 #[derive(Clone, Copy)]
-pub(super) struct Seed(u64, u64);
+pub(crate) struct Seed(u64, u64);
 
 impl Seed {
     /// Returns a seed from the system's randomness, as the maps of the standard library take it.
-    pub(super) fn random() -> Self {
+    pub(crate) fn random() -> Self {
         let word = || RandomState::new().hash_one(0_u64);
         Self(word(), word())
     }
 
     /// Returns the fingerprint of a key; never zero, which marks an empty slot.
-    pub(super) fn fingerprint<Q: Hash + ?Sized>(self, key: &Q) -> u64 {
+    pub(crate) fn fingerprint<Q: Hash + ?Sized>(self, key: &Q) -> u64 {
         let mut hasher = Canonical(SipHasher13::new_with_keys(self.0, self.1));
         key.hash(&mut hasher);
         hasher.finish().max(1)
