@@ -14,17 +14,21 @@
 //! To add one: a file here that implements [`Step`], a variant of [`Algorithm`], a variant of
 //! `limiter/cell.rs`; `tests/oracle.rs` and `tests/steps.rs` run it from there.
 
+mod entry;
 mod fixed_window;
 mod gcra;
 mod inherit;
+mod rule;
 mod sliding_counter;
 mod sliding_log;
 pub(crate) mod timeline;
 
+pub(crate) use entry::Entry;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub(crate) use gcra::Judged;
 pub use inherit::Inherit;
+pub(crate) use rule::Rule;
 pub use sliding_counter::{SlidingCounter, TwoWindows};
 pub use sliding_log::{Log, SlidingLog};
 
@@ -206,6 +210,16 @@ pub(crate) trait Packed: Step + Copy {
 pub(crate) trait Idle: Step {
     /// Tells whether the state is, from `now` on, as good as none.
     fn is_idle(&self, state: &Self::State, now: Tick) -> bool;
+
+    /// Returns how far from full the state is: what is used, in 2^-20 of the limit, and zero only
+    /// if idle. It compares across quotas, so that a full table can tell which entry matters least.
+    fn burden(&self, state: &Self::State, now: Tick) -> u64;
+}
+
+/// Returns `used` in 2^-20 of `limit`, rounded up, for [`Idle::burden`].
+fn share(used: u64, limit: u64) -> u64 {
+    // OVERFLOW: saturates; a debt of 2^44 limits is far enough from full.
+    u64::try_from((u128::from(used) << 20).div_ceil(u128::from(limit.max(1)))).unwrap_or(u64::MAX)
 }
 
 /// A [`Step`] that can take over the state of its like with another quota.

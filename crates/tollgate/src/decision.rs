@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 
 /// The answer to "may this pass?": allowed or not, what is left, and when to come back.
 ///
-/// A decision is a value of 64 bytes that holds absolute ticks. Durations are worked out when
+/// A decision is a value of 72 bytes that holds absolute ticks. Durations are worked out when
 /// asked for, against a time you name, so a decision that was kept for a while does not lie.
 ///
 /// # Examples
@@ -32,7 +32,7 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy)]
 pub struct Decision {
     outcome: Outcome,
-    bypassed: bool,
+    reason: Reason,
     /// The timeline of the positions below, taken apart: as one field it would cost 8 bytes more.
     shift: u8,
     multiplier: u64,
@@ -44,6 +44,8 @@ pub struct Decision {
     retry: u64,
     /// Position on the timeline from which the limiter is full.
     full: u64,
+    /// Which of several limits refused, one bit each.
+    refused: u64,
 }
 
 /// Now, later or never.
@@ -56,6 +58,39 @@ pub enum Outcome {
     Later,
     /// No wait can help: the cost exceeds the burst, or what is spent does not come back.
     Never,
+}
+
+/// What a decision rests on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The quota.
+    Quota,
+    /// The limiter is out of force ([`Limiter::bypass`](crate::Limiter::bypass)): all passes.
+    Bypassed,
+    /// The key is on the allow list: all passes.
+    AllowListed,
+    /// The key is on the deny list: nothing passes.
+    DenyListed,
+    /// The key is blocked until [`Decision::retry_at`].
+    Blocked,
+    /// The table of keys is full of live ones, and this key is not among them.
+    Saturated,
+}
+
+impl Reason {
+    /// Returns the name used in metrics and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Quota => "quota",
+            Self::Bypassed => "bypassed",
+            Self::AllowListed => "allow-listed",
+            Self::DenyListed => "deny-listed",
+            Self::Blocked => "blocked",
+            Self::Saturated => "saturated",
+        }
+    }
 }
 
 /// What a limiter holds after a decision, for [`Decision::new`].
@@ -95,7 +130,7 @@ impl Decision {
         let (multiplier, shift) = timeline.to_words();
         Self {
             outcome,
-            bypassed: false,
+            reason: Reason::Quota,
             shift,
             multiplier,
             at,
@@ -104,6 +139,7 @@ impl Decision {
             remaining,
             retry,
             full,
+            refused: 0,
         }
     }
 
@@ -124,9 +160,21 @@ impl Decision {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it must be taken apart in the caller")]
     pub(crate) const fn taken_apart(self) -> Self {
-        let Self { outcome, bypassed, shift, multiplier, at, cost, limit, remaining, retry, full } =
-            self;
-        Self { outcome, bypassed, shift, multiplier, at, cost, limit, remaining, retry, full }
+        let Self { outcome, reason, shift, multiplier, at, cost, .. } = self;
+        let Self { limit, remaining, retry, full, refused, .. } = self;
+        Self {
+            outcome,
+            reason,
+            shift,
+            multiplier,
+            at,
+            cost,
+            limit,
+            remaining,
+            retry,
+            full,
+            refused,
+        }
     }
 
     /// The same level, but allowed: for what passes whatever the limiter says.
@@ -143,9 +191,54 @@ impl Decision {
         self
     }
 
-    pub(crate) const fn with_bypass(mut self, cost: u64) -> Self {
-        self.bypassed = true;
-        self.forced(cost)
+    pub(crate) const fn with_bypass(self, cost: u64) -> Self {
+        self.forced(cost).because(Reason::Bypassed)
+    }
+
+    pub(crate) const fn because(mut self, reason: Reason) -> Self {
+        self.reason = reason;
+        self
+    }
+
+    /// Nothing passes until `until`, whatever the level is.
+    pub(crate) fn blocked(self, cost: u64, until: Tick) -> Self {
+        let full = self.full_at().map_or(u64::MAX, |full| full.max(until).as_nanos());
+        let level = Level { at: self.at, limit: self.limit, remaining: 0, full };
+        let decision = Self::later(Timeline::TICKS, level, cost, until.as_nanos());
+        decision.because(Reason::Blocked)
+    }
+
+    /// One decision over several limits: allowed if no bit of `refused` is set.
+    pub(crate) fn joined(each: impl Iterator<Item = Self>, refused: u64) -> Option<Self> {
+        let (mut joined, mut binding): (Option<Self>, _) = (None, (true, u64::MAX));
+        let (mut remaining, mut full, mut retry) = (u64::MAX, 0, 0);
+        let mut outcome = Outcome::Allowed;
+        for (index, decision) in each.enumerate() {
+            let is_refused = refused >> index & 1 == 1;
+            // Those that refused bind before all others, then the one with the least left.
+            let binds = (!is_refused, decision.remaining);
+            if joined.is_none() || binds < binding {
+                (joined, binding) = (Some(decision), binds);
+            }
+            remaining = remaining.min(decision.remaining);
+            full = full.max(decision.full_at().map_or(u64::MAX, Tick::as_nanos));
+            if is_refused {
+                retry = retry.max(decision.retry_at().map_or(u64::MAX, Tick::as_nanos));
+                let is_never = decision.is_never() || outcome == Outcome::Never;
+                outcome = if is_never { Outcome::Never } else { Outcome::Later };
+            }
+        }
+        let (multiplier, shift) = Timeline::TICKS.to_words();
+        joined.map(|joined| Self {
+            outcome,
+            remaining,
+            full,
+            retry,
+            multiplier,
+            shift,
+            refused,
+            ..joined
+        })
     }
 
     /// Tells whether the event may pass now.
@@ -172,7 +265,31 @@ impl Decision {
     /// Tells whether the event passed only because the limiter is bypassed.
     #[must_use]
     pub const fn is_bypassed(&self) -> bool {
-        self.bypassed
+        matches!(self.reason, Reason::Bypassed)
+    }
+
+    /// Returns what the decision rests on: the quota, as a rule.
+    #[must_use]
+    pub const fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Tells whether limit number `index` of several refused, counted from zero in the order in
+    /// which they were given. Of a single limiter, number 0 is that limiter.
+    ///
+    /// A limit that refuses is named even if others refuse as well.
+    #[must_use]
+    pub const fn is_refused_by(&self, index: usize) -> bool {
+        match self.refused {
+            0 => index == 0 && self.is_denied(),
+            mask => index < 64 && mask >> index & 1 == 1,
+        }
+    }
+
+    /// Returns the numbers of the limits that refused, in ascending order.
+    pub fn refusing(&self) -> impl Iterator<Item = usize> + use<> {
+        let decision = *self;
+        (0..64).filter(move |index| decision.is_refused_by(*index))
     }
 
     /// Returns now, later or never.
@@ -269,9 +386,9 @@ impl Decision {
 impl PartialEq for Decision {
     fn eq(&self, other: &Self) -> bool {
         let told = |decision: &Self| {
-            let Self { at, cost, limit, remaining, bypassed, .. } = *decision;
+            let Self { at, cost, limit, remaining, reason, refused, .. } = *decision;
             let times = (decision.retry_at(), decision.full_at());
-            (decision.outcome(), at, cost, limit, remaining, bypassed, times)
+            (decision.outcome(), at, cost, limit, remaining, (reason, refused), times)
         };
         told(self) == told(other)
     }
@@ -289,7 +406,7 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining)
             .field("retry_at", &self.retry_at())
             .field("full_at", &self.full_at())
-            .field("bypassed", &self.bypassed)
+            .field("reason", &self.reason)
             .finish()
     }
 }

@@ -1,37 +1,55 @@
 //! One limit for each of many keys.
 
+mod access;
 mod builder;
+pub(crate) mod claims;
+pub(crate) mod core;
+mod error;
 pub(crate) mod fingerprint;
-mod growing;
-mod slots;
+pub(crate) mod notes;
+mod plan;
+mod verbs;
 
-pub use builder::{KeyedBuilder, KeyedError};
+pub use builder::{KeyedBuilder, WhenFull};
+pub use error::KeyedError;
+pub use notes::Escalation;
+pub use plan::Assigned;
 
+use self::core::Core;
 use crate::{
-    Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
-    algorithm::{FixedWindow, Gcra, SlidingCounter, Step},
-    sync::{Arc, Mutex, lock},
+    Algorithm, Clock, Quota, Tick,
+    sync::{Arc, Ordering::Relaxed, lock},
+    watch::Counts,
 };
-use fingerprint::Seed;
-use growing::Growing;
-use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
+use std::{fmt, hash::Hash};
 
 /// One limit for each of many keys: users, addresses, routes; clones share them.
 ///
-/// Every key has the same quota and its own permits. Keys are not stored: a slot is a 64-bit
-/// fingerprint and the state word, 16 bytes, whatever the length of the key. `docs/keys.md` has
-/// the memory, the odds of a collision, and what a flood of keys does.
+/// Every key has its own permits. Keys are not stored: a slot is a fingerprint and the state word,
+/// 16 bytes, whatever the length of the key. `docs/keys.md` has the memory, the odds of a collision,
+/// and what a flood of keys does.
 ///
 /// A key that has refilled equals one that was never seen, so its slot is given to others, a few
 /// at a time, without a janitor and without anybody noticing (`tests/keyed.rs`:
 /// `eviction_is_invisible`).
+///
+/// | I want | use |
+/// |---|---|
+/// | as many keys as come | [`KeyedLimiter::new`] |
+/// | a fixed amount of memory | [`KeyedBuilder::bounded`] |
+/// | a growing table with an upper end | [`KeyedBuilder::max_keys`] |
+/// | another quota for some keys | [`KeyedBuilder::tier`], [`override_quota`](Self::override_quota) |
+/// | to punish or exempt a key | [`block`](Self::block), [`penalize`](Self::penalize), [`allow`](Self::allow) |
+///
+/// The type parameter is what the verbs take by reference: `KeyedLimiter<str>` takes `&str`,
+/// `KeyedLimiter<IpAddr>` takes `&IpAddr`. Anything that hashes will do, and nothing is allocated.
 ///
 /// # Examples
 ///
 /// ```
 /// use tollgate::{KeyedLimiter, Quota};
 ///
-/// let limiter: KeyedLimiter<String> = KeyedLimiter::new(Quota::per_second(10).burst(2))?;
+/// let limiter = KeyedLimiter::<str>::new(Quota::per_second(10).burst(2))?;
 /// assert!(limiter.try_acquire("alice").is_allowed());
 /// assert!(limiter.try_acquire("alice").is_allowed());
 /// assert!(limiter.try_acquire("alice").is_denied());
@@ -39,41 +57,17 @@ use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
 /// # Ok::<(), tollgate::KeyedError>(())
 /// ```
 pub struct KeyedLimiter<K: ?Sized> {
-    shared: Arc<Shared>,
-    keys: PhantomData<fn(&K)>,
+    pub(crate) core: Arc<Core>,
+    typed: Arc<Typed<K>>,
 }
 
-struct Shared {
-    table: Table,
-    clock: Clock,
-    seed: Seed,
-    /// Lock order: quota, then shards.
-    quota: Mutex<Quota>,
+/// The parts that know the type of the keys.
+struct Typed<K: ?Sized> {
+    assign: Option<plan::Assign<K>>,
 }
 
-/// The table of each algorithm whose state is one word.
-#[derive(Debug)]
-enum Table {
-    Gcra(Growing<Gcra>),
-    FixedWindow(Growing<FixedWindow>),
-    AnchoredWindow(Growing<FixedWindow>),
-    SlidingCounter(Growing<SlidingCounter>),
-}
-
-/// Runs the same code on the table of any algorithm.
-macro_rules! on_table {
-    ($table:expr, $name:ident => $body:expr) => {
-        match $table {
-            Table::Gcra($name) => $body,
-            Table::FixedWindow($name) => $body,
-            Table::AnchoredWindow($name) => $body,
-            Table::SlidingCounter($name) => $body,
-        }
-    };
-}
-
-impl<K: ?Sized> KeyedLimiter<K> {
-    /// Returns a GCRA limiter (token buckets) on the monotonic clock.
+impl<K: Hash + ?Sized> KeyedLimiter<K> {
+    /// Returns a GCRA limiter (token buckets) with a growing table on the monotonic clock.
     ///
     /// # Errors
     ///
@@ -82,38 +76,48 @@ impl<K: ?Sized> KeyedLimiter<K> {
         Self::builder(quota).build()
     }
 
-    /// Starts a limiter with another algorithm or clock.
+    /// Starts a limiter with another algorithm, table or clock.
     pub fn builder(quota: Quota) -> KeyedBuilder<K> {
         KeyedBuilder::new(quota)
     }
+}
 
+impl<K: ?Sized> KeyedLimiter<K> {
     /// Returns the time by this limiter's clock.
     #[must_use]
     pub fn now(&self) -> Tick {
-        self.shared.clock.now()
+        self.core.clock.now()
     }
 
-    /// Returns the quota of every key.
+    /// Returns this limiter's clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.core.clock
+    }
+
+    /// Returns the name given to the builder; empty by default.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.core.name
+    }
+
+    /// Returns the quota of keys that have none of their own.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        *lock(&self.shared.quota)
+        lock(&self.core.plan).quota
     }
 
     /// Returns the algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
-        match self.shared.table {
-            Table::Gcra(_) => Algorithm::Gcra,
-            Table::FixedWindow(_) => Algorithm::FixedWindow,
-            Table::AnchoredWindow(_) => Algorithm::AnchoredWindow,
-            Table::SlidingCounter(_) => Algorithm::SlidingCounter,
-        }
+        self.core.algorithm
     }
 
-    /// Returns how many keys have a slot. Some of them may have refilled meanwhile.
+    /// Returns how many keys have a slot. Some of them may have refilled meanwhile. Looks at the
+    /// whole table, one lock at a time.
     #[must_use]
     pub fn len(&self) -> usize {
-        on_table!(&self.shared.table, table => table.len())
+        self.core.tables.len()
     }
 
     /// Tells whether no key has a slot.
@@ -125,215 +129,71 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// Returns the memory of the slots, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        on_table!(&self.shared.table, table => table.bytes())
+        self.core.tables.bytes()
     }
 
-    /// Forgets all keys: each is as if never seen.
+    /// Forgets the states of all keys: each is as if never seen. Open reservations become final.
+    /// Lists, blocks and overrides stay.
     pub fn clear(&self) {
-        on_table!(&self.shared.table, table => table.clear());
+        let mut claims = self.core.claims.lock_all();
+        self.core.tables.clear();
+        claims.clear();
     }
 
-    /// Removes the keys that have refilled and gives memory back. Locks one shard at a time.
+    /// Removes the keys that have refilled and, of a growing table, gives memory back. Locks a few
+    /// keys at a time.
     pub fn shrink(&self) {
-        let now = self.now();
-        on_table!(&self.shared.table, table => table.shrink(now));
+        self.core.tables.shrink(self.now());
     }
 
-    /// Changes the quota of every key, and keeps what each has used as `how` says. Keys at rest
-    /// start full, as keys never seen do. Locks one shard at a time.
-    ///
-    /// # Errors
-    ///
-    /// When the new quota makes no sense for keys; the old one then stays in force.
-    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
-        self.set_quota_at(self.now(), quota, how)
+    /// Returns how many decisions went which way; all zero unless the limiter is
+    /// [`counted`](KeyedBuilder::counted).
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.core.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
     }
 
-    /// [`set_quota`](Self::set_quota) as of `now`.
-    ///
-    /// # Errors
-    ///
-    /// As [`set_quota`](Self::set_quota).
-    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
-        let Shared { table, clock, .. } = &*self.shared;
-        builder::check(&quota)?;
-        let mut current = lock(&self.shared.quota);
-        let epoch = clock.wall_offset();
-        match table {
-            Table::Gcra(table) => table.replace(Gcra::new(&quota)?, now, how),
-            Table::FixedWindow(table) => {
-                table.replace(FixedWindow::aligned(&quota, epoch)?, now, how);
-            }
-            Table::AnchoredWindow(table) => table.replace(FixedWindow::anchored(&quota)?, now, how),
-            Table::SlidingCounter(table) => {
-                table.replace(builder::packed_counter(&quota, epoch)?, now, how);
-            }
-        }
-        *current = quota;
-        Ok(())
+    /// Returns what happened to the table.
+    #[must_use]
+    pub fn table_counts(&self) -> TableCounts {
+        let core = &*self.core;
+        let (forgotten, evicted) = core.tables.base.tally.read();
+        // ORDERING: Relaxed. Counts for people to look at.
+        let saturated = core.saturated.load(Relaxed);
+        let unusable_quotas = core.unusable.load(Relaxed);
+        TableCounts { forgotten, evicted, saturated, unusable_quotas, notes: core.notes.len() }
     }
 }
 
-impl<K: ?Sized> KeyedLimiter<K> {
-    /// Takes one permit of a key if it is free now. Never waits.
-    #[doc(alias = "check_key")]
-    pub fn try_acquire<Q>(&self, key: &Q) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.try_acquire_n(key, 1)
-    }
-
-    /// Takes `cost` permits of a key if all of them are free now. Never waits.
-    #[doc(alias = "check_key_n")]
-    pub fn try_acquire_n<Q>(&self, key: &Q, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.try_acquire_at(key, self.now(), cost)
-    }
-
-    /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
-    pub fn try_acquire_at<Q>(&self, key: &Q, now: Tick, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => {
-            table.update(key, now, |step, state| step.decide(state, now, cost))
-        })
-    }
-
-    /// Takes as many permits of a key as are free now, at most `most`.
-    pub fn up_to<Q>(&self, key: &Q, most: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.up_to_at(key, self.now(), most)
-    }
-
-    /// [`up_to`](Self::up_to) as of `now`.
-    pub fn up_to_at<Q>(&self, key: &Q, now: Tick, most: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => {
-            table.update(key, now, |step, state| step.up_to(state, now, most))
-        })
-    }
-
-    /// Books `cost` permits of a key even into debt.
-    pub fn force<Q>(&self, key: &Q, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.force_at(key, self.now(), cost)
-    }
-
-    /// [`force`](Self::force) as of `now`.
-    pub fn force_at<Q>(&self, key: &Q, now: Tick, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => {
-            table.update(key, now, |step, state| step.force(state, now, cost))
-        })
-    }
-
-    /// Gives back up to `cost` permits of what a key has outstanding. Returns how many that were.
-    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
-    pub fn refund<Q>(&self, key: &Q, cost: u64) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.refund_at(key, self.now(), cost)
-    }
-
-    /// [`refund`](Self::refund) as of `now`.
-    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
-    pub fn refund_at<Q>(&self, key: &Q, now: Tick, cost: u64) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => table.update(key, now, |step, state| {
-            let units = step.refund(state, now, cost);
-            step.whole_permits(units)
-        }))
-    }
-
-    /// Returns what [`try_acquire_n`](Self::try_acquire_n) would answer, and changes nothing.
-    pub fn peek_n<Q>(&self, key: &Q, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.peek_at(key, self.now(), cost)
-    }
-
-    /// [`peek_n`](Self::peek_n) as of `now`.
-    pub fn peek_at<Q>(&self, key: &Q, now: Tick, cost: u64) -> Decision
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => {
-            table.read(key, |step, state| step.peek(state, now, cost))
-        })
-    }
-
-    /// Returns how many whole permits of a key are free now.
-    #[must_use]
-    pub fn available<Q>(&self, key: &Q) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        self.peek_n(key, 0).remaining()
-    }
-
-    /// Forgets a key: it is as if never seen.
-    pub fn reset<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
-        let key = self.shared.seed.fingerprint(key);
-        on_table!(&self.shared.table, table => table.remove(key));
-    }
+/// What happened to the table of a keyed limiter so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableCounts {
+    /// Keys at rest whose slot was given away: nobody noticed.
+    pub forgotten: u64,
+    /// Live keys that lost their state to a new one ([`WhenFull::Evict`]).
+    pub evicted: u64,
+    /// Calls for keys that could not be taken in ([`WhenFull::Refuse`], [`WhenFull::Share`]).
+    pub saturated: u64,
+    /// Answers of [`KeyedBuilder::quota_by`] that could not be used; those keys had the default.
+    pub unusable_quotas: u64,
+    /// Keys with an override, a place on a list, a block, strikes or a cached quota.
+    pub notes: u64,
 }
 
 impl<K: ?Sized> Clone for KeyedLimiter<K> {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), keys: PhantomData }
+        Self { core: Arc::clone(&self.core), typed: Arc::clone(&self.typed) }
     }
 }
 
 impl<K: ?Sized> fmt::Debug for KeyedLimiter<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedLimiter")
+            .field("name", &self.name())
             .field("algorithm", &self.algorithm())
             .field("quota", &self.quota().to_string())
             .field("len", &self.len())
             .finish_non_exhaustive()
-    }
-}
-
-/// Why a builder's or a quota's error is one of keys too.
-impl From<QuotaError> for KeyedError {
-    fn from(error: QuotaError) -> Self {
-        Self::Quota(error)
     }
 }

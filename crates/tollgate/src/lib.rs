@@ -7,18 +7,23 @@ mod error;
 mod keyed;
 mod lease;
 mod limiter;
+mod limits;
 mod quota;
 mod reservation;
 mod sync;
+mod table;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
-pub use decision::{Decision, Denied, Outcome};
+pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
-pub use keyed::{KeyedBuilder, KeyedError, KeyedLimiter};
+pub use keyed::{
+    Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, WhenFull,
+};
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
+pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
 

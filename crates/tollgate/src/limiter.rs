@@ -1,9 +1,9 @@
 //! One shared limiter.
 
-mod backoff;
+pub(crate) mod backoff;
 mod builder;
 pub(crate) mod cell;
-mod locked;
+pub(crate) mod locked;
 mod verbs;
 mod word;
 
@@ -255,6 +255,11 @@ impl Limiter {
 
     pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.shared.book)
+    }
+
+    /// Returns where the book lies, for whoever locks several at once.
+    pub(crate) fn book_address(&self) -> usize {
+        std::ptr::from_ref(&self.shared.book) as usize
     }
 
     pub(crate) fn watch(&self) -> Option<&Watch> {

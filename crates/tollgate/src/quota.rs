@@ -217,6 +217,11 @@ impl Quota {
         }
     }
 
+    /// Tells whether a fresh limiter equals one at rest.
+    pub(crate) const fn starts_full(&self) -> bool {
+        self.unlimited || self.initial_permits() == self.capacity()
+    }
+
     /// Tells whether this quota admits everything.
     #[must_use]
     pub const fn is_unlimited(&self) -> bool {

@@ -5,7 +5,9 @@ pub(crate) mod ledger;
 use crate::{
     Decision, Denied, Limiter, Tick,
     algorithm::Step,
+    keyed::{claims::proportion, core::Core},
     limiter::cell::{Cell, on_cell},
+    sync::Arc,
     watch::Verb,
 };
 use ledger::Open;
@@ -42,7 +44,7 @@ use std::{fmt, time::Duration};
 /// ```
 #[must_use = "dropping a reservation keeps its permits spent; say `keep` if that is meant"]
 pub struct Reservation {
-    limiter: Limiter,
+    owner: Owner,
     /// The entry in the ledger; none if nothing was charged.
     id: Option<u64>,
     cost: u64,
@@ -110,16 +112,22 @@ impl fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// What a successful take leaves behind.
-struct Taken {
-    act_at: Tick,
-    mark: u64,
-    units: u64,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) act_at: Tick,
+    pub(crate) mark: u64,
+    pub(crate) units: u64,
     /// Marks up to here have nothing left to claim.
-    passed: u64,
+    pub(crate) passed: u64,
 }
 
 impl Taken {
-    fn of<S: Step>(step: &S, state: &S::State, (now, act_at): (Tick, Tick), cost: u64) -> Self {
+    pub(crate) fn of<S: Step>(
+        step: &S,
+        state: &S::State,
+        (now, act_at): (Tick, Tick),
+        cost: u64,
+    ) -> Self {
         let (mark, passed) = (step.mark(state, now), step.passed(state, now));
         Self { act_at, mark, units: step.units(cost), passed }
     }
@@ -182,7 +190,8 @@ impl Limiter {
         let Some(taken) = taken else {
             drop(book);
             self.report(Verb::Reserve, &decision);
-            return Err(self.refusal(decision, max_wait));
+            let is_gcra = matches!(self.shared.cell, Cell::Gcra(_));
+            return Err(refusal(decision, max_wait, is_gcra));
         };
         // A reservation of nothing has nothing to give back.
         let id = (cost > 0).then(|| book.ledger.add(taken.mark, taken.units, taken.passed));
@@ -202,19 +211,7 @@ impl Limiter {
         act_at: Tick,
         decision: Decision,
     ) -> Reservation {
-        Reservation { limiter: self.clone(), id, cost, act_at, decision }
-    }
-
-    fn refusal(&self, decision: Decision, max_wait: Duration) -> Refused {
-        if decision.is_never() {
-            Refused::Never(decision)
-        } else if !matches!(self.shared.cell, Cell::Gcra(_)) {
-            Refused::OnlyNow(decision)
-        } else if decision.retry_after(decision.at()).is_some_and(|wait| wait <= max_wait) {
-            Refused::BookedUp(decision)
-        } else {
-            Refused::TooLong { decision, max_wait }
-        }
+        Reservation::new(Owner::Limiter(self.clone()), id, (cost, act_at), decision)
     }
 
     /// Gives back up to `permits` of the take `id`, which has `cost` in all. Returns how many
@@ -224,12 +221,7 @@ impl Limiter {
         let Some(Open { mark, units, .. }) = book.ledger.remove(id) else {
             return 0;
         };
-        let most = match cost {
-            0 => 0,
-            // In proportion, because a change of quota may have scaled the units.
-            // OVERFLOW: permits <= cost, so the quotient is at most `units`.
-            cost => (u128::from(units) * u128::from(permits) / u128::from(cost)) as u64,
-        };
+        let most = proportion(units, (permits, cost));
         let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
             let amount = step.give_back(state, now, mark, most);
             (amount, step.whole_permits(amount))
@@ -246,7 +238,79 @@ impl Limiter {
     }
 }
 
+/// Returns why a reservation was refused, given the decision behind it.
+pub(crate) fn refusal(decision: Decision, max_wait: Duration, can_wait: bool) -> Refused {
+    if decision.is_never() {
+        Refused::Never(decision)
+    } else if !can_wait {
+        Refused::OnlyNow(decision)
+    } else if decision.retry_after(decision.at()).is_some_and(|wait| wait <= max_wait) {
+        Refused::BookedUp(decision)
+    } else {
+        Refused::TooLong { decision, max_wait }
+    }
+}
+
+/// Whose permits a reservation holds.
+#[derive(Clone)]
+pub(crate) enum Owner {
+    Limiter(Limiter),
+    /// A key of a keyed limiter, by its fingerprint.
+    Key(Arc<Core>, u64),
+}
+
+impl Owner {
+    fn now(&self) -> Tick {
+        match self {
+            Self::Limiter(limiter) => limiter.now(),
+            Self::Key(core, _) => core.clock.now(),
+        }
+    }
+
+    fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+        match self {
+            Self::Limiter(limiter) => limiter.give_back(now, id, share),
+            Self::Key(core, fingerprint) => core.give_back(*fingerprint, now, id, share),
+        }
+    }
+
+    /// Makes a take final.
+    fn forget(&self, id: u64) {
+        match self {
+            Self::Limiter(limiter) => drop(limiter.book().ledger.remove(id)),
+            Self::Key(core, fingerprint) => core.claims.lock(*fingerprint).forget(id),
+        }
+    }
+
+    fn force(&self, now: Tick, cost: u64) -> Decision {
+        match self {
+            Self::Limiter(limiter) => limiter.force_at(now, cost),
+            Self::Key(core, fingerprint) => core.force(*fingerprint, now, cost),
+        }
+    }
+
+    /// Returns the level as of `now`, as a decision about nothing.
+    fn level(&self, now: Tick) -> Decision {
+        match self {
+            Self::Limiter(limiter) => {
+                limiter.exempt(now, 0).unwrap_or_else(|| limiter.level_at(now))
+            }
+            Self::Key(core, fingerprint) => core.peek(*fingerprint, now, 0),
+        }
+    }
+}
+
 impl Reservation {
+    /// Makes the reservation of a take; `id` is its entry in the ledger, if it can be given back.
+    pub(crate) fn new(
+        owner: Owner,
+        id: Option<u64>,
+        (cost, act_at): (u64, Tick),
+        decision: Decision,
+    ) -> Self {
+        Self { owner, id, cost, act_at, decision }
+    }
+
     /// Returns the first tick at which to act.
     #[must_use]
     pub const fn act_at(&self) -> Tick {
@@ -276,7 +340,7 @@ impl Reservation {
     /// Gives back what is still outstanding. Returns how many whole permits that were.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel(self) -> u64 {
-        let now = self.limiter.now();
+        let now = self.owner.now();
         self.cancel_at(now)
     }
 
@@ -284,13 +348,13 @@ impl Reservation {
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel_at(mut self, now: Tick) -> u64 {
         let cost = self.cost;
-        self.id.take().map_or(0, |id| self.limiter.give_back(now, id, (cost, cost)))
+        self.id.take().map_or(0, |id| self.owner.give_back(now, id, (cost, cost)))
     }
 
     /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
     /// the level afterwards.
     pub fn settle(self, actual: u64) -> Decision {
-        let now = self.limiter.now();
+        let now = self.owner.now();
         self.settle_at(now, actual)
     }
 
@@ -299,24 +363,19 @@ impl Reservation {
         let Some(id) = self.id.take() else {
             return self.decision.forced(actual);
         };
-        if self.limiter.is_unlimited() {
-            self.limiter.book().ledger.remove(id);
-            return Decision::unlimited(now, actual);
-        }
         if actual > self.cost {
-            self.limiter.book().ledger.remove(id);
-            return self.limiter.force_at(now, actual - self.cost);
+            self.owner.forget(id);
+            return self.owner.force(now, actual - self.cost);
         }
-        self.limiter.give_back(now, id, (self.cost - actual, self.cost));
-        let level = || self.limiter.level_at(now).forced(actual);
-        self.limiter.exempt(now, actual).unwrap_or_else(level)
+        self.owner.give_back(now, id, (self.cost - actual, self.cost));
+        self.owner.level(now).forced(actual)
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.limiter.book().ledger.remove(id);
+            self.owner.forget(id);
         }
     }
 }

@@ -68,6 +68,10 @@ impl Watch {
         }
     }
 
+    pub(crate) fn counts(&self) -> Counts {
+        self.counters.sum()
+    }
+
     pub(crate) fn refunded(&self, permits: u64) {
         self.counters.refund(permits);
     }

@@ -49,6 +49,7 @@
 use super::{
     Algorithm, Idle, Inherit, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
+    share,
     timeline::{HOST_BITS, Timeline},
 };
 use crate::{
@@ -312,6 +313,10 @@ impl Packed for FixedWindow {
 impl Idle for FixedWindow {
     fn is_idle(&self, word: &u64, now: Tick) -> bool {
         self.view(*word, now).count == 0
+    }
+
+    fn burden(&self, word: &u64, now: Tick) -> u64 {
+        share(self.view(*word, now).count, self.limit)
     }
 }
 

@@ -57,6 +57,7 @@
 use super::{
     Idle, Inherit, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
+    share,
     timeline::{BURST_SPAN, DEBT_SPAN, PER_NANO_MAX, Timeline},
 };
 use crate::{
@@ -296,6 +297,13 @@ impl Step for Gcra {
         fits.is_some()
     }
 
+    #[inline]
+    fn decide(&self, tat: &mut u64, now: Tick, cost: u64) -> Decision {
+        let (decision, next) = self.decide_at(*tat, now, self.position(now), cost);
+        *tat = next;
+        decision
+    }
+
     fn mark(&self, tat: &u64, _now: Tick) -> u64 {
         *tat
     }
@@ -350,6 +358,10 @@ impl Packed for Gcra {
 impl Idle for Gcra {
     fn is_idle(&self, tat: &u64, now: Tick) -> bool {
         *tat <= self.position(now)
+    }
+
+    fn burden(&self, tat: &u64, now: Tick) -> u64 {
+        share(tat.saturating_sub(self.position(now)), self.span(self.burst))
     }
 }
 

@@ -40,6 +40,7 @@ use super::{
     Algorithm, Idle, Inherit, Packed, Step, Succeed,
     fixed_window::{bits, phase, window_limit},
     inherit::{FRACTION, used_after},
+    share,
     timeline::{HOST_BITS, Timeline},
 };
 use crate::{
@@ -278,6 +279,11 @@ impl Idle for SlidingCounter {
     fn is_idle(&self, state: &TwoWindows, now: Tick) -> bool {
         let TwoWindows { previous, current, .. } = self.view(state, now).windows;
         previous == 0 && current == 0
+    }
+
+    fn burden(&self, state: &TwoWindows, now: Tick) -> u64 {
+        let TwoWindows { previous, current, .. } = self.view(state, now).windows;
+        share(previous + current, self.limit)
     }
 }
 

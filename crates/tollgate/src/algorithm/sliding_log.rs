@@ -37,13 +37,15 @@
 //! (3) the boundary is half-open; textbooks differ.
 
 use super::{
-    Algorithm, Inherit, Step, Succeed,
+    Algorithm, Idle, Inherit, Step, Succeed,
     fixed_window::window_limit,
     inherit::{FRACTION, used_after},
+    share,
     timeline::Timeline,
 };
 use crate::{
     Quota, QuotaError, Tick,
+    clock::tick::duration_nanos,
     decision::{Decision, Level},
 };
 use std::{collections::VecDeque, time::Duration};
@@ -63,6 +65,13 @@ pub struct Log {
     entries: VecDeque<Entry>,
     /// Sum of all costs, expired entries included.
     total: u64,
+}
+
+impl Log {
+    /// Returns the memory of the entries.
+    pub(crate) fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +100,20 @@ impl SlidingLog {
             return Err(QuotaError::LimitTooLarge { limit, most: Self::LIMIT_MAX, algorithm });
         }
         Ok(Self { length: quota.period(), limit, initial: quota.initial_permits() })
+    }
+
+    /// Returns the parameters, for hosts that keep them in atomics.
+    pub(crate) fn to_words(self) -> [u64; 4] {
+        [duration_nanos(self.length), self.limit, self.initial, 0]
+    }
+
+    pub(crate) const fn from_words([length_ns, limit, initial, _]: [u64; 4]) -> Self {
+        Self { length: Duration::from_nanos(length_ns), limit, initial }
+    }
+
+    /// Tells whether a fresh log has no entry.
+    pub(crate) const fn starts_empty(&self) -> bool {
+        self.initial == self.limit
     }
 
     /// Room in the ring: one entry per permit, and one for what is forced on a limit of zero.
@@ -252,6 +275,16 @@ impl Step for SlidingLog {
             left -= Self::take_from(log, log.entries.len() - 1, left);
         }
         cost - left
+    }
+}
+
+impl Idle for SlidingLog {
+    fn is_idle(&self, log: &Log, now: Tick) -> bool {
+        self.used(log, Self::clamp(log, now)) == 0
+    }
+
+    fn burden(&self, log: &Log, now: Tick) -> u64 {
+        share(self.used(log, Self::clamp(log, now)), self.limit)
     }
 }
 

@@ -1,76 +1,90 @@
 //! How a keyed limiter is put together.
 
-use super::{KeyedLimiter, Seed, Shared, Table, growing::Growing};
-use crate::{
-    Algorithm, Clock, Initial, Quota, QuotaError,
-    algorithm::{FixedWindow, Gcra, SlidingCounter},
-    sync::{Arc, Mutex},
+use super::{
+    KeyedError, KeyedLimiter, Typed,
+    core::{Core, Parts, Plan},
+    fingerprint::Seed,
+    notes::{Escalation, Notes},
+    plan::{Assign, Assigned, check},
 };
-use std::{fmt, marker::PhantomData, time::Duration};
+use crate::{
+    Algorithm, Clock, Limiter, Quota, Tick,
+    sync::Arc,
+    table::{
+        Room, Size, Tables,
+        class::{Class, MadeFrom},
+    },
+    watch::{Observer, Watch},
+};
+use std::{collections::BTreeMap, fmt, hash::Hash, time::Duration};
+
+/// What happens to a new key when the table is full of live ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// It replaces the entry that is nearest to full, of at least eight. The default.
+    ///
+    /// Such an entry has the least to lose: its key starts full again and gains at most what it had
+    /// used. A flood of fresh keys replaces itself, and whoever is deep in debt stays in the table.
+    #[default]
+    Evict,
+    /// It is refused, with [`Reason::Saturated`](crate::Reason::Saturated). Nobody loses state.
+    Refuse,
+    /// All such keys share one budget of this quota.
+    Share(Quota),
+}
 
 /// Builds a [`KeyedLimiter`]. Nothing is judged before [`build`](Self::build).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{KeyedLimiter, Quota, WhenFull};
+///
+/// let per_address = KeyedLimiter::<std::net::IpAddr>::builder(Quota::per_minute(60))
+///     .bounded(100_000)
+///     .when_full(WhenFull::Share(Quota::per_second(1000)))
+///     .build()?;
+/// assert!(per_address.bytes() <= 24 * 100_000);
+/// # Ok::<(), tollgate::KeyedError>(())
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct KeyedBuilder<K: ?Sized> {
     quota: Quota,
     algorithm: Algorithm,
     clock: Option<Clock>,
-    keys: PhantomData<fn(&K)>,
+    name: Box<str>,
+    size: Size,
+    when_full: WhenFull,
+    tiers: Vec<(Box<str>, Quota)>,
+    assign: Option<Assign<K>>,
+    max_notes: u64,
+    escalation: Option<Escalation>,
+    watched: bool,
+    observer: Option<std::sync::Arc<dyn Observer>>,
+    seed: Option<Seed>,
 }
 
-/// Why a keyed limiter cannot be built, or its quota not be changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyedError {
-    /// The quota makes no sense, or not for this algorithm.
-    Quota(QuotaError),
-    /// A fresh key would not be full, so a key that was forgotten would be told from one at rest.
-    InitialNotFull(Initial),
-    /// The algorithm keeps more than a word for each key.
-    NotOneWord(Algorithm),
-}
+/// The most keys a table can be made for: 96 GiB of slots.
+const KEYS_MAX: u64 = 1 << 32;
 
-impl fmt::Display for KeyedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Quota(error) => error.fmt(f),
-            Self::InitialNotFull(initial) => write!(
-                f,
-                "a fresh key with an initial fill of {initial:?} differs from one at rest, whose \
-                 slot is given away; start keys full"
-            ),
-            Self::NotOneWord(algorithm) => write!(
-                f,
-                "a {algorithm} of this limit keeps more than one word for each key; use a smaller \
-                 limit, a sliding-counter or gcra"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for KeyedError {}
-
-/// Checks the rules that hold for every key.
-pub(super) fn check(quota: &Quota) -> Result<(), KeyedError> {
-    quota.check_countable()?;
-    match quota.initial_fill() {
-        Initial::Full => Ok(()),
-        other => Err(KeyedError::InitialNotFull(other)),
-    }
-}
-
-/// Returns a sliding counter whose state fits in a word.
-pub(super) fn packed_counter(quota: &Quota, epoch: Duration) -> Result<SlidingCounter, KeyedError> {
-    let counter = SlidingCounter::new(quota, epoch)?;
-    if counter.packs() {
-        Ok(counter)
-    } else {
-        Err(KeyedError::NotOneWord(Algorithm::SlidingCounter))
-    }
-}
-
-impl<K: ?Sized> KeyedBuilder<K> {
+impl<K: Hash + ?Sized> KeyedBuilder<K> {
     pub(super) fn new(quota: Quota) -> Self {
-        Self { quota, algorithm: Algorithm::default(), clock: None, keys: PhantomData }
+        Self {
+            quota,
+            algorithm: Algorithm::default(),
+            clock: None,
+            name: Box::default(),
+            size: Size::default(),
+            when_full: WhenFull::default(),
+            tiers: Vec::new(),
+            assign: None,
+            max_notes: 1 << 20,
+            escalation: None,
+            watched: false,
+            observer: None,
+            seed: None,
+        }
     }
 
     /// Sets the algorithm, by default [`Algorithm::Gcra`].
@@ -85,31 +99,147 @@ impl<K: ?Sized> KeyedBuilder<K> {
         self
     }
 
+    /// Sets the name that observers, logs and snapshots show, by default none.
+    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// Uses a bounded table with memory for `keys` live keys, 24 bytes each, all of it from the
+    /// start. By default the table grows.
+    pub fn bounded(mut self, keys: u64) -> Self {
+        self.size.bounded = Some(keys);
+        self
+    }
+
+    /// Lets the growing table hold at most so many keys. By default there is no such bound.
+    pub fn max_keys(mut self, keys: u64) -> Self {
+        self.size.cap = Some(keys);
+        self
+    }
+
+    /// Says what happens to a new key when all entries are live, by default [`WhenFull::Evict`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
+
+    /// Forgets keys that nobody asked for during `max_idle`, whatever their state is: for sliding
+    /// logs, whose states are large, and for quotas whose fresh keys are not full. By default keys
+    /// are forgotten only when they are at rest.
+    pub fn max_idle(mut self, max_idle: Duration) -> Self {
+        self.size.max_idle = Some(max_idle);
+        self
+    }
+
+    /// Adds a named quota, for [`quota_by`](Self::quota_by) and [`KeyedLimiter::assign`].
+    pub fn tier(mut self, name: impl Into<Box<str>>, quota: Quota) -> Self {
+        self.tiers.push((name.into(), quota));
+        self
+    }
+
+    /// Chooses the quota of each key by a function. Its answer is kept for `life`.
+    ///
+    /// The function is called by whoever asks for the key, and may be called by several at once.
+    /// An answer that cannot be used (a tier that is not there, a quota that makes no sense) counts
+    /// as [`Assigned::Default`], and [`TableCounts::unusable_quotas`](super::TableCounts) goes up.
+    pub fn quota_by(
+        mut self,
+        life: Duration,
+        choose: impl Fn(&K) -> Assigned + Send + Sync + 'static,
+    ) -> Self {
+        self.assign = Some(Assign { life, choose: Box::new(choose) });
+        self
+    }
+
+    /// Sets how many keys can have an override, a block, a place on a list, strikes or a cached
+    /// quota, by default 1048576: about 100 bytes each, taken when used.
+    pub fn max_notes(mut self, max_notes: u64) -> Self {
+        self.max_notes = max_notes;
+        self
+    }
+
+    /// Blocks keys that are refused again and again. Off by default.
+    pub fn escalate(mut self, escalation: Escalation) -> Self {
+        self.escalation = Some(escalation);
+        self
+    }
+
+    /// Counts decisions, for [`KeyedLimiter::counts`]. Off by default.
+    pub fn counted(mut self) -> Self {
+        self.watched = true;
+        self
+    }
+
+    /// Tells `observer` of every decision, and counts them.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observer = Some(std::sync::Arc::new(observer));
+        self.counted()
+    }
+
     /// Builds the limiter.
     ///
     /// # Errors
     ///
-    /// When the quota makes no sense for keys, or the algorithm keeps more than a word for each.
+    /// When a quota makes no sense for keys, or the parts do not go together.
     pub fn build(self) -> Result<KeyedLimiter<K>, KeyedError> {
-        let Self { quota, algorithm, clock, .. } = self;
-        check(&quota)?;
+        self.check()?;
+        let Self { quota, algorithm, clock, name, size, when_full, tiers, .. } = self;
         let clock = clock.unwrap_or_default();
-        let epoch = clock.wall_offset();
-        let table = match algorithm {
-            Algorithm::Gcra => Table::Gcra(Growing::new(Gcra::new(&quota)?)),
-            Algorithm::FixedWindow => {
-                Table::FixedWindow(Growing::new(FixedWindow::aligned(&quota, epoch)?))
-            }
-            Algorithm::AnchoredWindow => {
-                Table::AnchoredWindow(Growing::new(FixedWindow::anchored(&quota)?))
-            }
-            Algorithm::SlidingCounter => {
-                Table::SlidingCounter(Growing::new(packed_counter(&quota, epoch)?))
-            }
-            Algorithm::SlidingLog => return Err(KeyedError::NotOneWord(algorithm)),
+        let room = if when_full == WhenFull::Evict { Room::Evict } else { Room::Refuse };
+        let tables = Tables::new(size, room);
+        let make = |quota: Quota| -> Result<Class, KeyedError> {
+            check(&quota, size.max_idle)?;
+            let made_from = MadeFrom { algorithm, quota, clock: &clock };
+            let made = tables.base.classes.create(made_from)?;
+            made.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
         };
-        let shared = Shared { table, clock, seed: Seed::random(), quota: Mutex::new(quota) };
-        Ok(KeyedLimiter { shared: Arc::new(shared), keys: PhantomData })
+        let default = make(quota)?;
+        let mut named = BTreeMap::new();
+        for (name, quota) in tiers {
+            let class = make(quota)?;
+            if named.insert(name.clone(), (quota, class)).is_some() {
+                return Err(KeyedError::TierTwice(name.into()));
+            }
+        }
+        let overflow = match when_full {
+            WhenFull::Share(quota) => Some(Limiter::builder(quota).clock(clock.clone()).build()?),
+            _ => None,
+        };
+        let core = Core::new(Parts {
+            tables,
+            clock,
+            seed: self.seed.unwrap_or_else(Seed::random),
+            algorithm,
+            name,
+            plan: Plan { quota, tiers: named },
+            default,
+            notes: Notes::new(self.max_notes),
+            overflow,
+            escalation: self.escalation,
+            watch: self.watched.then(|| Box::new(Watch::new(self.observer))),
+        });
+        Ok(KeyedLimiter { core, typed: Arc::new(Typed { assign: self.assign }) })
+    }
+
+    fn check(&self) -> Result<(), KeyedError> {
+        let Size { bounded, cap, .. } = self.size;
+        if bounded.is_some() && cap.is_some() {
+            return Err(KeyedError::TwoTables);
+        }
+        if let Some(keys) = bounded.or(cap)
+            && !(1..=KEYS_MAX).contains(&keys)
+        {
+            return Err(KeyedError::Capacity { keys, most: KEYS_MAX });
+        }
+        match self.escalation {
+            Some(Escalation { refusals, first, most, .. })
+                if refusals == 0 || first.is_zero() || most < first =>
+            {
+                Err(KeyedError::Escalation { refusals, first, most })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -118,6 +248,11 @@ impl<K: ?Sized> fmt::Debug for KeyedBuilder<K> {
         f.debug_struct("KeyedBuilder")
             .field("quota", &self.quota.to_string())
             .field("algorithm", &self.algorithm)
+            .field("size", &self.size)
+            .field("when_full", &self.when_full)
             .finish_non_exhaustive()
     }
 }
+
+/// Never ends: how long something without an end lasts.
+pub(super) const FOREVER: Tick = Tick::MAX;

@@ -1,9 +1,13 @@
 //! The state of a limiter, whatever its algorithm.
 
-use super::{locked::LockedCell, word::WordCell};
+use super::{
+    locked::LockedCell,
+    word::{HeldWord, WordCell},
+};
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
-    algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog},
+    algorithm::{Entry, FixedWindow, Gcra, Log, Rule, SlidingCounter, SlidingLog, TwoWindows},
+    sync::MutexGuard,
 };
 
 /// One word without a lock where it fits, a lock where it does not.
@@ -31,6 +35,29 @@ macro_rules! on_cell {
     };
 }
 pub(crate) use on_cell;
+
+/// A locked state.
+pub(crate) enum HeldCell<'a> {
+    Word(HeldWord<'a>),
+    Counter(MutexGuard<'a, (SlidingCounter, TwoWindows)>),
+    Log(MutexGuard<'a, (SlidingLog, Log)>),
+}
+
+impl HeldCell<'_> {
+    pub(crate) fn entry(&mut self) -> Entry<'_> {
+        match self {
+            Self::Word(held) => held.entry(),
+            Self::Counter(held) => {
+                let (counter, windows) = &mut **held;
+                Entry::Counter(counter, windows)
+            }
+            Self::Log(held) => {
+                let (log, entries) = &mut **held;
+                Entry::Log(log, entries)
+            }
+        }
+    }
+}
 
 fn gcra(quota: &Quota, clock: &Clock) -> Result<Gcra, QuotaError> {
     Ok(Gcra::new(quota)?.with_margin(clock.early().margin()))
@@ -104,6 +131,18 @@ impl Cell {
             Self::SlidingLog(cell) => cell.replace(SlidingLog::new(quota)?, now, how),
         }
         Ok(None)
+    }
+
+    /// Locks the state until the result is dropped.
+    pub(crate) fn hold(&self) -> HeldCell<'_> {
+        match self {
+            Self::Gcra(cell) => HeldCell::Word(cell.hold(Rule::Gcra)),
+            Self::FixedWindow(cell) => HeldCell::Word(cell.hold(Rule::FixedWindow)),
+            Self::AnchoredWindow(cell) => HeldCell::Word(cell.hold(Rule::AnchoredWindow)),
+            Self::SlidingCounter(cell) => HeldCell::Word(cell.hold(Rule::SlidingCounter)),
+            Self::WideCounter(cell) => HeldCell::Counter(cell.hold()),
+            Self::SlidingLog(cell) => HeldCell::Log(cell.hold()),
+        }
     }
 
     pub(crate) const fn algorithm(&self) -> Algorithm {

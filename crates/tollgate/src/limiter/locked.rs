@@ -3,7 +3,7 @@
 use crate::{
     Inherit, Tick,
     algorithm::{Step, Succeed},
-    sync::{Mutex, lock},
+    sync::{Mutex, MutexGuard, lock},
 };
 
 /// A state with its parameters; the lock keeps them together.
@@ -23,6 +23,11 @@ impl<A: Step> LockedCell<A> {
         let mut inner = lock(&self.inner);
         let (algorithm, state) = &mut *inner;
         step(algorithm, state)
+    }
+
+    /// Locks the state until the result is dropped.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, (A, A::State)> {
+        lock(&self.inner)
     }
 
     /// Reads the state without changing it.

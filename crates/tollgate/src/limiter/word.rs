@@ -25,7 +25,7 @@
 use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
-    algorithm::{Gcra, Judged, Packed, Succeed},
+    algorithm::{Entry, Gcra, Judged, Packed, Rule, Succeed},
     decision::Decision,
     sync::{
         AtomicU64,
@@ -159,6 +159,17 @@ where
         }
     }
 
+    /// Locks the word until the result is dropped; `rule` says what its state means.
+    pub(crate) fn hold(&self, rule: impl FnOnce(A) -> Rule) -> HeldWord<'_> {
+        let (word, algorithm) = self.lock();
+        HeldWord {
+            atomic: &self.word.0,
+            head: word & !STATE,
+            state: word & STATE,
+            rule: rule(algorithm),
+        }
+    }
+
     fn unlock(&self, word: u64) {
         debug_assert_eq!(word & LOCK, 0, "the stored word is unlocked");
         // ORDERING: Release makes the parameters visible to whoever sees the new generation.
@@ -190,6 +201,28 @@ where
         tag.store(generation | (version + 2), Release);
         self.unlock(generation | next.pack(&state));
         old
+    }
+}
+
+/// A locked word: unlocked, with the state it then has, when dropped.
+pub(crate) struct HeldWord<'a> {
+    atomic: &'a AtomicU64,
+    head: u64,
+    state: u64,
+    rule: Rule,
+}
+
+impl HeldWord<'_> {
+    pub(crate) fn entry(&mut self) -> Entry<'_> {
+        Entry::Word(&self.rule, &mut self.state)
+    }
+}
+
+impl Drop for HeldWord<'_> {
+    fn drop(&mut self) {
+        debug_assert!(self.state <= STATE, "states leave the host's bits free");
+        // ORDERING: Release, as in `unlock`.
+        self.atomic.store(self.head | self.state & STATE, Release);
     }
 }
 

@@ -1,0 +1,195 @@
+//! Any algorithm whose state is one word, chosen at run time.
+//!
+//! Tables of many keys hold words of several quotas and algorithms side by side. A [`Rule`] is what
+//! such a word means. It costs one predictable branch over the algorithm itself.
+
+use super::{Algorithm, FixedWindow, Gcra, Idle, Inherit, Packed, SlidingCounter, Step, Succeed};
+use crate::{Quota, QuotaError, Tick, decision::Decision};
+use std::time::Duration;
+
+/// An algorithm with its parameters, whose state is the word a host keeps. A word of zero is the
+/// state of a key never seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Gcra(Gcra),
+    FixedWindow(FixedWindow),
+    AnchoredWindow(FixedWindow),
+    SlidingCounter(SlidingCounter),
+    /// Everything passes and nothing is counted.
+    Unlimited,
+}
+
+/// Runs `$body` with the algorithm and its unpacked state, and packs what comes of it.
+macro_rules! on_word {
+    ($rule:expr, $word:expr, $step:ident, $state:ident => $body:expr, else $other:expr) => {
+        match $rule {
+            Rule::Gcra($step) => on_word!(@one $word, $step, $state => $body),
+            Rule::FixedWindow($step) | Rule::AnchoredWindow($step) => {
+                on_word!(@one $word, $step, $state => $body)
+            }
+            Rule::SlidingCounter($step) => on_word!(@one $word, $step, $state => $body),
+            Rule::Unlimited => $other,
+        }
+    };
+    (@one $word:expr, $step:ident, $state:ident => $body:expr) => {{
+        #[allow(unused_mut, reason = "some bodies only look")]
+        let mut $state = $step.unpack(*$word);
+        let result = $body;
+        result
+    }};
+}
+
+/// As [`on_word`], but stores the state afterwards.
+macro_rules! change_word {
+    ($rule:expr, $word:expr, $step:ident, $state:ident => $body:expr, else $other:expr) => {
+        on_word!($rule, $word, $step, $state => {
+            let result = $body;
+            *$word = $step.pack(&$state);
+            result
+        }, else $other)
+    };
+}
+
+impl Rule {
+    /// Returns the rule for a quota; `None` if the algorithm needs more than a word for it.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: &Quota,
+        epoch: Duration,
+    ) -> Result<Option<Self>, QuotaError> {
+        if quota.is_unlimited() {
+            quota.check()?;
+            return Ok(Some(Self::Unlimited));
+        }
+        Ok(match algorithm {
+            Algorithm::Gcra => Some(Self::Gcra(Gcra::new(quota)?)),
+            Algorithm::FixedWindow => Some(Self::FixedWindow(FixedWindow::aligned(quota, epoch)?)),
+            Algorithm::AnchoredWindow => Some(Self::AnchoredWindow(FixedWindow::anchored(quota)?)),
+            Algorithm::SlidingCounter => {
+                let counter = SlidingCounter::new(quota, epoch)?;
+                counter.packs().then_some(Self::SlidingCounter(counter))
+            }
+            Algorithm::SlidingLog => None,
+        })
+    }
+
+    /// Returns a number for the kind and the parameters, for hosts that keep them in atomics.
+    pub(crate) fn to_words(self) -> (u64, [u64; 4]) {
+        match self {
+            Self::Unlimited => (0, [0; 4]),
+            Self::Gcra(step) => (1, step.to_words()),
+            Self::FixedWindow(step) => (2, step.to_words()),
+            Self::AnchoredWindow(step) => (3, step.to_words()),
+            Self::SlidingCounter(step) => (4, step.to_words()),
+        }
+    }
+
+    /// The inverse of [`to_words`](Self::to_words); `None` for any other kind.
+    #[inline]
+    pub(crate) fn from_words(kind: u64, words: [u64; 4]) -> Option<Self> {
+        Some(match kind {
+            0 => Self::Unlimited,
+            1 => Self::Gcra(Gcra::from_words(words)),
+            2 => Self::FixedWindow(FixedWindow::from_words(words)),
+            3 => Self::AnchoredWindow(FixedWindow::from_words(words)),
+            4 => Self::SlidingCounter(SlidingCounter::from_words(words)),
+            _ => return None,
+        })
+    }
+
+    /// Tells whether this is GCRA, the only algorithm that can book the future.
+    pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
+        match self {
+            Self::Gcra(gcra) => Some(gcra),
+            _ => None,
+        }
+    }
+}
+
+impl Step for Rule {
+    type State = u64;
+
+    fn initial(&self, now: Tick) -> u64 {
+        match self {
+            Self::Gcra(step) => step.initial(now),
+            Self::FixedWindow(step) | Self::AnchoredWindow(step) => step.initial(now),
+            Self::SlidingCounter(step) => step.pack(&step.initial(now)),
+            Self::Unlimited => 0,
+        }
+    }
+
+    #[inline]
+    fn peek(&self, word: &u64, now: Tick, cost: u64) -> Decision {
+        on_word!(self, word, step, state => step.peek(&state, now, cost),
+            else Decision::unlimited(now, cost))
+    }
+
+    fn available(&self, word: &u64, now: Tick) -> u64 {
+        on_word!(self, word, step, state => step.available(&state, now), else u64::MAX)
+    }
+
+    fn charge(&self, word: &mut u64, now: Tick, cost: u64) -> bool {
+        change_word!(self, word, step, state => step.charge(&mut state, now, cost), else true)
+    }
+
+    fn mark(&self, word: &u64, now: Tick) -> u64 {
+        on_word!(self, word, step, state => step.mark(&state, now), else 0)
+    }
+
+    fn passed(&self, word: &u64, now: Tick) -> u64 {
+        on_word!(self, word, step, state => step.passed(&state, now), else u64::MAX)
+    }
+
+    fn give_back(&self, word: &mut u64, now: Tick, mark: u64, most: u64) -> u64 {
+        change_word!(self, word, step, state => step.give_back(&mut state, now, mark, most),
+            else 0)
+    }
+
+    fn units(&self, permits: u64) -> u64 {
+        match self {
+            Self::Gcra(step) => step.units(permits),
+            _ => permits,
+        }
+    }
+
+    fn whole_permits(&self, units: u64) -> u64 {
+        match self {
+            Self::Gcra(step) => step.whole_permits(units),
+            _ => units,
+        }
+    }
+
+    #[inline]
+    fn decide(&self, word: &mut u64, now: Tick, cost: u64) -> Decision {
+        change_word!(self, word, step, state => step.decide(&mut state, now, cost),
+            else Decision::unlimited(now, cost))
+    }
+}
+
+impl Idle for Rule {
+    #[inline]
+    fn is_idle(&self, word: &u64, now: Tick) -> bool {
+        on_word!(self, word, step, state => step.is_idle(&state, now), else true)
+    }
+
+    fn burden(&self, word: &u64, now: Tick) -> u64 {
+        on_word!(self, word, step, state => step.burden(&state, now), else 0)
+    }
+}
+
+impl Succeed for Rule {
+    /// A state of another algorithm has no successor: the new one starts as a key never seen does.
+    fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
+        match (self, old) {
+            (Self::Gcra(next), Self::Gcra(old)) => next.succeed(old, word, now, how),
+            (Self::FixedWindow(next), Self::FixedWindow(old))
+            | (Self::AnchoredWindow(next), Self::AnchoredWindow(old)) => {
+                next.succeed(old, word, now, how)
+            }
+            (Self::SlidingCounter(next), Self::SlidingCounter(old)) => {
+                next.pack(&next.succeed(old, &old.unpack(*word), now, how))
+            }
+            _ => self.initial(now),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Blocking, penalising and exempting single keys.
+
+use super::{
+    KeyedError, KeyedLimiter,
+    builder::FOREVER,
+    core::{BYPASS, NOTED},
+    notes::{Access, Listing, Note},
+};
+use crate::{Bypass, Decision, Tick};
+use std::{hash::Hash, time::Duration};
+
+impl<K: Hash + ?Sized> KeyedLimiter<K> {
+    /// Books `cost` permits as a punishment: [`force`](Self::force) by another name, for wrong
+    /// passwords, scanners and the like.
+    #[doc(alias = "penalty")]
+    pub fn penalize(&self, key: &K, cost: u64) -> Decision {
+        self.force(key, cost)
+    }
+
+    /// Refuses everything of a key for `length` from now on, whatever its permits. Its state stays
+    /// and goes on refilling.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another note.
+    #[doc(alias = "ban")]
+    pub fn block(&self, key: &K, length: Duration) -> Result<(), KeyedError> {
+        let until = self.now().saturating_add(length);
+        self.note(key, |note| note.blocked_until = until)
+    }
+
+    /// Ends a block. Tells whether there was one.
+    #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
+    pub fn unblock(&self, key: &K) -> bool {
+        let now = self.now();
+        let ended = self.core.notes.change(self.fingerprint(key), now, |note| {
+            std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now
+        });
+        ended.unwrap_or(false)
+    }
+
+    /// Returns until when a key is blocked, if it is.
+    #[must_use]
+    pub fn blocked_until(&self, key: &K) -> Option<Tick> {
+        match self.core.notes.look(self.fingerprint(key), self.now()).1 {
+            Access::BlockedUntil(until) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Puts a key on the allow list: everything passes and nothing is charged.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another note.
+    pub fn allow(&self, key: &K) -> Result<(), KeyedError> {
+        self.note(key, |note| note.listed = Some(Listing::Allow))
+    }
+
+    /// Puts a key on the deny list: nothing passes, and no wait helps.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for another note.
+    pub fn deny(&self, key: &K) -> Result<(), KeyedError> {
+        self.note(key, |note| note.listed = Some(Listing::Deny))
+    }
+
+    /// Takes a key off either list. Tells whether it was on one.
+    #[allow(clippy::must_use_candidate, reason = "taking it off is the point")]
+    pub fn unlist(&self, key: &K) -> bool {
+        let now = self.now();
+        let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.listed.take());
+        taken.flatten().is_some()
+    }
+
+    fn note(&self, key: &K, change: impl FnOnce(&mut Note)) -> Result<(), KeyedError> {
+        let core = &*self.core;
+        core.set_mode(NOTED, true);
+        let changed = core.notes.change(self.fingerprint(key), self.now(), change);
+        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
+    }
+
+    /// Takes the limiter out of force for all keys, or puts it back: for emergencies.
+    pub fn bypass(&self, bypass: Bypass) {
+        self.core.set_mode(BYPASS, bypass == Bypass::On);
+    }
+
+    /// Tells whether the limiter is out of force.
+    #[must_use]
+    pub fn is_bypassed(&self) -> bool {
+        self.core.mode() & BYPASS != 0
+    }
+}
+
+const _: () = assert!(FOREVER.as_nanos() == u64::MAX, "what has no end outlasts every clock");

@@ -1,0 +1,176 @@
+//! Open reservations of single keys.
+//!
+//! A key has a ledger only while it has open reservations, so keys that never reserve pay nothing.
+//! Lock order: claims, then tables.
+
+use super::core::Core;
+use crate::{
+    Inherit, Tick,
+    algorithm::Rule,
+    reservation::ledger::{Ledger, Open},
+    sync::{Mutex, MutexGuard, lock},
+    table::{Ready, class::Class},
+};
+use std::{collections::HashMap, hash::BuildHasherDefault};
+
+#[cfg(not(tollgate_loom))]
+const SHARDS: usize = 64;
+#[cfg(tollgate_loom)]
+const SHARDS: usize = 1;
+
+/// The ledgers of all keys that have one.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    shards: Box<[Mutex<Shard>]>,
+}
+
+type Shard = HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>;
+
+#[derive(Debug)]
+struct KeyLedger {
+    /// The class that the marks belong to.
+    class: Class,
+    ledger: Ledger,
+}
+
+/// The ledger of one key, locked.
+#[derive(Debug)]
+pub(crate) struct KeyClaims<'a> {
+    shard: MutexGuard<'a, Shard>,
+    fingerprint: u64,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Self { shards: std::iter::repeat_with(Mutex::default).take(SHARDS).collect() }
+    }
+}
+
+impl Claims {
+    fn index(fingerprint: u64) -> usize {
+        (fingerprint >> 40) as usize % SHARDS
+    }
+
+    /// Returns where the ledger of a key lies, for whoever locks several at once.
+    pub(crate) fn address(&self, fingerprint: u64) -> usize {
+        std::ptr::from_ref(&self.shards[Self::index(fingerprint)]) as usize
+    }
+
+    pub(crate) fn lock(&self, fingerprint: u64) -> KeyClaims<'_> {
+        KeyClaims { shard: lock(&self.shards[Self::index(fingerprint)]), fingerprint }
+    }
+
+    pub(super) fn lock_all(&self) -> AllClaims<'_> {
+        AllClaims { shards: self.shards.iter().map(lock).collect() }
+    }
+}
+
+impl KeyClaims<'_> {
+    /// Another key whose ledger lies under the same lock.
+    pub(crate) const fn turn_to(&mut self, fingerprint: u64) {
+        self.fingerprint = fingerprint;
+    }
+
+    /// Notes a take under `class`; takes under another one are final from now on.
+    pub(crate) fn add(&mut self, class: Class, mark: u64, (units, passed): (u64, u64)) -> u64 {
+        let fresh = || KeyLedger { class, ledger: Ledger::default() };
+        let known = self.shard.entry(self.fingerprint).or_insert_with(fresh);
+        if known.class != class {
+            known.ledger.clear();
+            known.class = class;
+        }
+        known.ledger.add(mark, units, passed)
+    }
+
+    /// Removes a take and returns what it can claim, if its class is still `class`.
+    pub(super) fn remove(&mut self, id: u64, class: Class) -> Option<Open> {
+        let known = self.shard.get_mut(&self.fingerprint)?;
+        let open = known.ledger.remove(id).filter(|_| known.class == class);
+        self.tidy();
+        open
+    }
+
+    /// Forgets a take: it is final.
+    pub(crate) fn forget(&mut self, id: u64) {
+        if let Some(known) = self.shard.get_mut(&self.fingerprint) {
+            known.ledger.remove(id);
+        }
+        self.tidy();
+    }
+
+    /// Changes the ledger if there is one.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut Ledger)) {
+        if let Some(known) = self.shard.get_mut(&self.fingerprint) {
+            change(&mut known.ledger);
+        }
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
+        if self.shard.get(&self.fingerprint).is_some_and(|known| known.ledger.len() == 0) {
+            self.shard.remove(&self.fingerprint);
+        }
+    }
+}
+
+/// All ledgers, locked, while a quota changes.
+pub(super) struct AllClaims<'a> {
+    shards: Vec<MutexGuard<'a, Shard>>,
+}
+
+impl AllClaims<'_> {
+    /// Carries the claims under `old` over to `new`, as the states were.
+    pub(super) fn rescale(
+        &mut self,
+        (old, new): (Class, Class),
+        (now, how): (Tick, Inherit),
+        rules: (Rule, Rule),
+    ) {
+        for shard in &mut self.shards {
+            for known in shard.values_mut().filter(|known| known.class == old) {
+                known.class = new;
+                match (rules.0.as_gcra(), rules.1.as_gcra()) {
+                    (Some(old), Some(new)) => known.ledger.rescale(old, new, now, how),
+                    _ => known.ledger.clear(),
+                }
+            }
+            shard.retain(|_, known| known.ledger.len() > 0);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.shards.iter_mut().for_each(|shard| shard.clear());
+    }
+}
+
+impl Core {
+    /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
+    /// many whole permits that were.
+    pub(crate) fn give_back(&self, fingerprint: u64, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+        let mut claims = self.claims.lock(fingerprint);
+        let who = self.who(fingerprint, now);
+        let Some(Open { mark, units, .. }) = claims.remove(id, who.class) else {
+            return 0;
+        };
+        let most = proportion(units, share);
+        let ((amount, whole), is_gcra) = self
+            .update(&who, |entry| (entry.give_back(now, mark, most), entry.is_gcra()))
+            .unwrap_or_default();
+        // A window's marks are window numbers and stay as they are.
+        if is_gcra {
+            claims.change(|ledger| ledger.lower_younger(id, amount));
+        }
+        drop(claims);
+        self.watch_refund(whole);
+        whole
+    }
+}
+
+/// Returns units x permits / cost: in proportion, because a change of quota may have scaled them.
+pub(crate) fn proportion(units: u64, (permits, cost): (u64, u64)) -> u64 {
+    match cost {
+        0 => 0,
+        // OVERFLOW: permits <= cost, so the quotient is at most `units`.
+        cost => (u128::from(units) * u128::from(permits) / u128::from(cost)) as u64,
+    }
+}

@@ -1,0 +1,286 @@
+//! What a keyed limiter is, apart from the type of its keys.
+
+use super::{
+    claims::Claims,
+    fingerprint::Seed,
+    notes::{Access, Escalation, Notes},
+};
+use crate::{
+    Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
+    algorithm::{Entry, Step},
+    sync::{
+        Arc, AtomicU8, AtomicU64, Mutex,
+        Ordering::{Acquire, Relaxed, Release},
+    },
+    table::{
+        Miss, Tables, Who,
+        class::{Class, ClassRule},
+    },
+    watch::{Verb, Watch},
+};
+use std::collections::BTreeMap;
+
+pub(crate) struct Core {
+    pub(crate) tables: Tables,
+    pub(crate) clock: Clock,
+    pub(super) seed: Seed,
+    pub(super) algorithm: Algorithm,
+    pub(super) name: Box<str>,
+    /// The class of keys that have none of their own.
+    default: AtomicU64,
+    /// Which path a decision takes: see the constants.
+    mode: AtomicU8,
+    /// Lock order: plan, then claims, then tables and notes.
+    pub(super) plan: Mutex<Plan>,
+    pub(crate) notes: Notes,
+    pub(crate) claims: Claims,
+    /// The budget that new keys share when the table is full.
+    pub(super) overflow: Option<Limiter>,
+    pub(super) escalation: Option<Escalation>,
+    /// Calls that met a full table.
+    pub(super) saturated: AtomicU64,
+    /// Quotas that a function of the key gave and that cannot be used.
+    pub(super) unusable: AtomicU64,
+    pub(super) watch: Option<Box<Watch>>,
+}
+
+/// The quotas in force.
+pub(super) struct Plan {
+    pub(super) quota: Quota,
+    pub(super) tiers: BTreeMap<Box<str>, (Quota, Class)>,
+}
+
+/// Admit everything.
+pub(super) const BYPASS: u8 = 1;
+/// There are notes of single keys, or were.
+pub(super) const NOTED: u8 = 2;
+/// Somebody watches, or refusals have consequences.
+pub(super) const WATCHED: u8 = 4;
+
+/// What a builder gives the core.
+pub(super) struct Parts {
+    pub(super) tables: Tables,
+    pub(super) clock: Clock,
+    pub(super) seed: Seed,
+    pub(super) algorithm: Algorithm,
+    pub(super) name: Box<str>,
+    pub(super) plan: Plan,
+    pub(super) default: Class,
+    pub(super) notes: Notes,
+    pub(super) overflow: Option<Limiter>,
+    pub(super) escalation: Option<Escalation>,
+    pub(super) watch: Option<Box<Watch>>,
+}
+
+impl Core {
+    pub(super) fn new(parts: Parts) -> Arc<Self> {
+        let Parts { tables, clock, seed, algorithm, name, plan, default, .. } = parts;
+        let Parts { notes, overflow, escalation, watch, .. } = parts;
+        let watched = watch.is_some() || escalation.is_some();
+        Arc::new(Self {
+            tables,
+            clock,
+            seed,
+            algorithm,
+            name,
+            default: AtomicU64::new(default.index() as u64),
+            mode: AtomicU8::new(if watched { WATCHED } else { 0 }),
+            plan: Mutex::new(plan),
+            notes,
+            claims: Claims::default(),
+            overflow,
+            escalation,
+            saturated: AtomicU64::new(0),
+            unusable: AtomicU64::new(0),
+            watch,
+        })
+    }
+
+    #[inline]
+    pub(super) fn mode(&self) -> u8 {
+        // ORDERING: Relaxed, here and below. Each flag stands for itself; seeing one late is a
+        // decision that happened a moment earlier.
+        self.mode.load(Relaxed)
+    }
+
+    pub(super) fn set_mode(&self, flag: u8, on: bool) {
+        if on {
+            self.mode.fetch_or(flag, Relaxed);
+        } else {
+            self.mode.fetch_and(!flag, Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn default_class(&self) -> Class {
+        // ORDERING: Acquire pairs with the Release below: the class is made before it is named.
+        Class::from_index(self.default.load(Acquire) as usize)
+    }
+
+    pub(super) fn set_default_class(&self, class: Class) {
+        // ORDERING: Release, see above.
+        self.default.store(class.index() as u64, Release);
+    }
+
+    /// Names a key that has no class of its own.
+    #[inline]
+    pub(super) fn who_plain(&self, fingerprint: u64, now: Tick) -> Who {
+        let stamp = self.tables.base.classes.stamp();
+        Who { fingerprint, class: self.default_class(), now, class_since: now, stamp }
+    }
+
+    /// Names a key.
+    pub(crate) fn who(&self, fingerprint: u64, now: Tick) -> Who {
+        self.who_and_access(fingerprint, now).0
+    }
+
+    pub(crate) fn who_and_access(&self, fingerprint: u64, now: Tick) -> (Who, Access) {
+        let mut who = self.who_plain(fingerprint, now);
+        let (own, access) = self.notes.look(fingerprint, now);
+        match own {
+            Some(own) if own.until > now => who.class = own.class,
+            Some(own) => who.class_since = own.until,
+            None => {}
+        }
+        (who, access)
+    }
+
+    /// Applies `step` to the state of a key, atomically; `None` if the table is full.
+    pub(crate) fn update<R>(
+        &self,
+        who: &Who,
+        mut step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Option<R> {
+        let mut who = *who;
+        loop {
+            match self.tables.update(&who, &mut step) {
+                Ok(result) => return Some(result),
+                Err(Miss::Full) => return None,
+                Err(Miss::Stale) => who = self.who(who.fingerprint, who.now),
+            }
+        }
+    }
+
+    /// Applies `look` to a copy of the state of a key.
+    pub(crate) fn read<R>(&self, who: &Who, mut look: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        let mut who = *who;
+        loop {
+            match self.tables.read(&who, &mut look) {
+                Ok(result) => return result,
+                Err(_) => who = self.who(who.fingerprint, who.now),
+            }
+        }
+    }
+
+    /// Decides for a key whatever is going on.
+    pub(super) fn ask(&self, fingerprint: u64, now: Tick, cost: u64, verb: Verb) -> Decision {
+        let (who, access) = self.who_and_access(fingerprint, now);
+        let decision = match self.exempt(&who, access, cost) {
+            Some(decision) if verb != Verb::Force => decision,
+            _ => self
+                .update(&who, |entry| match verb {
+                    Verb::UpTo => entry.up_to(now, cost),
+                    Verb::Force => entry.force(now, cost),
+                    _ => entry.decide(now, cost),
+                })
+                .unwrap_or_else(|| self.without_room(&who, cost, verb)),
+        };
+        self.settle_refusal(fingerprint, verb, decision)
+    }
+
+    /// Answers without the key's state if it is bypassed, listed or blocked.
+    pub(crate) fn exempt(&self, who: &Who, access: Access, cost: u64) -> Option<Decision> {
+        let level = || self.read(who, |entry| entry.peek(who.now, 0));
+        if self.mode() & BYPASS != 0 {
+            return Some(level().with_bypass(cost));
+        }
+        match access {
+            Access::ByQuota => None,
+            Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
+            Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
+            Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
+        }
+    }
+
+    /// Tells the watcher, and counts a refusal against the key if that has consequences.
+    pub(crate) fn settle_refusal(
+        &self,
+        fingerprint: u64,
+        verb: Verb,
+        decision: Decision,
+    ) -> Decision {
+        let mut decision = decision;
+        if let Some(rules) = &self.escalation
+            && decision.is_denied()
+            && decision.reason() == Reason::Quota
+        {
+            self.set_mode(NOTED, true);
+            let (now, cost) = (decision.at(), decision.cost());
+            if let Some(until) = self.notes.strike(fingerprint, now, rules) {
+                decision = decision.blocked(cost, until);
+            }
+        }
+        self.report(verb, &decision);
+        decision
+    }
+
+    /// Decides for a new key when every entry is live.
+    pub(crate) fn without_room(&self, who: &Who, cost: u64, verb: Verb) -> Decision {
+        self.note_saturated();
+        let shared = |overflow: &Limiter| match verb {
+            Verb::UpTo => overflow.up_to_at(who.now, cost),
+            Verb::Force => overflow.force_at(who.now, cost),
+            _ => overflow.try_acquire_at(who.now, cost),
+        };
+        let decision = match &self.overflow {
+            Some(overflow) => shared(overflow),
+            None => self.refusal_without_room(who, cost),
+        };
+        decision.because(Reason::Saturated)
+    }
+
+    pub(crate) fn note_saturated(&self) {
+        // ORDERING: Relaxed. A count for people to look at.
+        self.saturated.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) const fn overflow(&self) -> Option<&Limiter> {
+        self.overflow.as_ref()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The refusal of a key that cannot be taken in: as if it had just used up its burst, because
+    /// nobody knows when another key will make room.
+    pub(crate) fn refusal_without_room(&self, who: &Who, cost: u64) -> Decision {
+        let spent = match self.tables.base.classes.any_rule(who.class) {
+            ClassRule::Word(rule) | ClassRule::Kept(rule) => {
+                let mut word = 0;
+                rule.charge(&mut word, who.now, rule.available(&0, who.now));
+                rule.peek(&word, who.now, cost.max(1))
+            }
+            _ => self.read(who, |entry| entry.peek(who.now, 0)).refused(cost),
+        };
+        if spent.is_allowed() { spent.refused(cost) } else { spent }
+    }
+
+    pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
+        if let Some(watch) = &self.watch {
+            watch.decided(&self.name, verb, decision);
+        }
+    }
+
+    pub(crate) fn watch_refund(&self, permits: u64) {
+        if let Some(watch) = &self.watch {
+            watch.refunded(permits);
+        }
+    }
+
+    pub(crate) fn watch_wait(&self, wait: std::time::Duration) {
+        if let Some(watch) = &self.watch {
+            watch.waits(wait);
+        }
+    }
+}

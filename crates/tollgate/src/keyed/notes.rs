@@ -1,0 +1,375 @@
+//! What is known of single keys beside their state: own quotas, lists, blocks, strikes.
+//!
+//! Most keys have no note, and a limiter without notes does not look here at all. Notes are bounded
+//! in number: what has expired leaves, a few with each new note, and when all are in force, those
+//! that only remember something (a cached quota, a few strikes) make room for those that somebody
+//! asked for.
+
+use crate::{
+    Tick,
+    sync::{AtomicU64, Mutex, Ordering::Relaxed, lock},
+    table::{Ready, class::Class},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::BuildHasherDefault,
+    time::Duration,
+};
+
+#[cfg(not(tollgate_loom))]
+const SHARDS: usize = 64;
+#[cfg(tollgate_loom)]
+const SHARDS: usize = 1;
+
+/// Notes that a new one looks at for expired ones, and for one that may go.
+const SWEEP: usize = 4;
+const CANDIDATES: usize = 16;
+
+/// Bans for repeated refusals: after so many within a window a key is blocked, each time for twice
+/// as long.
+///
+/// | refusals in `window` | blocked for |
+/// |---|---|
+/// | `refusals` | `first` |
+/// | again | 2 x `first` |
+/// | again | 4 x `first`, and so on up to `most` |
+///
+/// Refusals of a blocked key do not count. A key that has behaved for `forgive` after its last ban
+/// starts over.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Escalation, KeyedLimiter, Quota};
+///
+/// let bans = Escalation::new(5, Duration::from_secs(60), Duration::from_secs(30));
+/// let logins = KeyedLimiter::<str>::builder(Quota::per_minute(3)).escalate(bans).build()?;
+/// let refused = (0..8).filter(|_| logins.try_acquire("mallory").is_denied()).count();
+/// assert_eq!(refused, 5);
+/// assert!(logins.blocked_until("mallory").is_some());
+/// # Ok::<(), tollgate::KeyedError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Escalation {
+    pub(super) refusals: u32,
+    pub(super) window: Duration,
+    pub(super) first: Duration,
+    pub(super) most: Duration,
+    pub(super) forgive: Option<Duration>,
+}
+
+impl Escalation {
+    /// Blocks for `first` after `refusals` within `window`. The longest ban is 64 times as long
+    /// unless [`most`](Self::most) says otherwise, and after as much time again a ban is forgiven.
+    #[must_use]
+    pub const fn new(refusals: u32, window: Duration, first: Duration) -> Self {
+        let most = first.saturating_mul(64);
+        Self { refusals, window, first, most, forgive: None }
+    }
+
+    /// Sets the longest ban.
+    #[must_use]
+    pub const fn most(mut self, most: Duration) -> Self {
+        self.most = most;
+        self
+    }
+
+    /// Sets after how long without a ban a key starts over.
+    #[must_use]
+    pub const fn forgive(mut self, forgive: Duration) -> Self {
+        self.forgive = Some(forgive);
+        self
+    }
+
+    const fn forgiven_after(&self) -> Duration {
+        match self.forgive {
+            Some(forgive) => forgive,
+            None => self.most,
+        }
+    }
+
+    /// Returns the length of ban number `level`, counted from zero.
+    const fn length(&self, level: u32) -> Duration {
+        let doubled = self.first.saturating_mul(match level {
+            0..31 => 1 << level,
+            _ => u32::MAX,
+        });
+        if doubled.as_nanos() < self.most.as_nanos() { doubled } else { self.most }
+    }
+}
+
+/// Whether a key is subject to its quota at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    ByQuota,
+    Allowed,
+    Denied,
+    BlockedUntil(Tick),
+}
+
+/// What is known of one key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    /// The key's own class, and until when.
+    pub(super) own: Option<Own>,
+    pub(super) listed: Option<Listing>,
+    pub(super) blocked_until: Tick,
+    strikes: u32,
+    /// When the window of the strikes began.
+    strikes_since: Tick,
+    /// Bans so far.
+    bans: u32,
+    /// Until when strikes and bans are remembered.
+    record_until: Tick,
+}
+
+/// A quota of a key's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    pub(crate) class: Class,
+    pub(crate) until: Tick,
+    /// Asked for by somebody, and not only the cached answer of a function.
+    pub(super) is_override: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Listing {
+    Allow,
+    Deny,
+}
+
+impl Note {
+    const EMPTY: Self = Self {
+        own: None,
+        listed: None,
+        blocked_until: Tick::ZERO,
+        strikes: 0,
+        strikes_since: Tick::ZERO,
+        bans: 0,
+        record_until: Tick::ZERO,
+    };
+
+    fn is_expired(&self, now: Tick) -> bool {
+        let own = self.own.is_some_and(|own| own.until > now);
+        !own && self.listed.is_none() && self.blocked_until <= now && self.record_until <= now
+    }
+
+    /// Tells whether nobody asked for this note, so that it may go to make room.
+    fn is_memory(&self, now: Tick) -> bool {
+        let asked = self.own.is_some_and(|own| own.is_override && own.until > now);
+        !asked && self.listed.is_none() && self.blocked_until <= now
+    }
+
+    fn access(&self, now: Tick) -> Access {
+        match self.listed {
+            Some(Listing::Allow) => Access::Allowed,
+            Some(Listing::Deny) => Access::Denied,
+            None if self.blocked_until > now => Access::BlockedUntil(self.blocked_until),
+            None => Access::ByQuota,
+        }
+    }
+
+    /// Notes a refusal. Returns until when the key is blocked, if that begins now.
+    fn strike(&mut self, now: Tick, rules: &Escalation) -> Option<Tick> {
+        if self.bans > 0 && now >= self.blocked_until.saturating_add(rules.forgiven_after()) {
+            self.bans = 0;
+        }
+        if self.strikes == 0 || now.since(self.strikes_since) >= rules.window {
+            (self.strikes, self.strikes_since) = (0, now);
+        }
+        self.strikes += 1;
+        let remembered = match self.bans {
+            0 => now.saturating_add(rules.window),
+            _ => self.blocked_until.saturating_add(rules.forgiven_after()),
+        };
+        self.record_until = self.record_until.max(remembered);
+        if self.strikes < rules.refusals {
+            return None;
+        }
+        self.blocked_until = now.saturating_add(rules.length(self.bans));
+        self.record_until = self.blocked_until.saturating_add(rules.forgiven_after());
+        (self.strikes, self.bans) = (0, self.bans.saturating_add(1));
+        Some(self.blocked_until)
+    }
+}
+
+/// The notes of a limiter.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    shards: Box<[Mutex<Shard>]>,
+    count: AtomicU64,
+    most: u64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    notes: HashMap<u64, Note, BuildHasherDefault<Ready>>,
+    ring: VecDeque<u64>,
+}
+
+impl Notes {
+    pub(super) fn new(most: u64) -> Self {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { shards, count: AtomicU64::new(0), most }
+    }
+
+    pub(super) const fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Tells whether there may be any note.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        // ORDERING: Relaxed, here and below. A count that guards nothing: a note that is seen a
+        // moment late was made a moment later.
+        self.count.load(Relaxed) == 0
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    fn shard(&self, fingerprint: u64) -> &Mutex<Shard> {
+        &self.shards[(fingerprint >> 24) as usize % SHARDS]
+    }
+
+    /// Returns the class of its own that a key has or had, and whether it is subject to a quota.
+    pub(crate) fn look(&self, fingerprint: u64, now: Tick) -> (Option<Own>, Access) {
+        if self.is_empty() {
+            return (None, Access::ByQuota);
+        }
+        match lock(self.shard(fingerprint)).notes.get(&fingerprint) {
+            Some(note) => (note.own, note.access(now)),
+            None => (None, Access::ByQuota),
+        }
+    }
+
+    /// Changes the note of a key. Returns `None`, and changes nothing, if there is no room for it.
+    pub(super) fn change<R>(
+        &self,
+        fingerprint: u64,
+        now: Tick,
+        change: impl FnOnce(&mut Note) -> R,
+    ) -> Option<R> {
+        let mut shard = lock(self.shard(fingerprint));
+        if let Some(note) = shard.notes.get_mut(&fingerprint) {
+            let result = change(note);
+            if note.is_expired(now) {
+                self.remove(&mut shard, fingerprint);
+            }
+            return Some(result);
+        }
+        let mut note = Note::EMPTY;
+        let result = change(&mut note);
+        if note.is_expired(now) {
+            return Some(result);
+        }
+        self.sweep(&mut shard, now);
+        if self.len() >= self.most && !self.make_room(&mut shard, now) {
+            return None;
+        }
+        shard.notes.insert(fingerprint, note);
+        shard.ring.push_back(fingerprint);
+        self.count.fetch_add(1, Relaxed);
+        Some(result)
+    }
+
+    /// Notes a refusal of a key. Returns until when it is blocked, if that begins now.
+    pub(super) fn strike(&self, fingerprint: u64, now: Tick, rules: &Escalation) -> Option<Tick> {
+        self.change(fingerprint, now, |note| note.strike(now, rules)).flatten()
+    }
+
+    fn remove(&self, shard: &mut Shard, fingerprint: u64) {
+        if shard.notes.remove(&fingerprint).is_some() {
+            shard.ring.retain(|other| *other != fingerprint);
+            self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn sweep(&self, shard: &mut Shard, now: Tick) {
+        for _ in 0..SWEEP.min(shard.ring.len()) {
+            let Some(fingerprint) = shard.ring.pop_front() else { return };
+            match shard.notes.get(&fingerprint) {
+                Some(note) if note.is_expired(now) => {
+                    shard.notes.remove(&fingerprint);
+                    self.count.fetch_sub(1, Relaxed);
+                }
+                Some(_) => shard.ring.push_back(fingerprint),
+                None => {}
+            }
+        }
+    }
+
+    /// Drops a note that only remembers something; the one with the fewest strikes.
+    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
+        let memory = |fingerprint: &u64| {
+            let note = shard.notes.get(fingerprint).filter(|note| note.is_memory(now))?;
+            Some((note.bans, note.strikes, *fingerprint))
+        };
+        let found = shard.ring.iter().take(CANDIDATES).filter_map(memory).min();
+        if let Some((_, _, fingerprint)) = found {
+            self.remove(shard, fingerprint);
+        }
+        found.is_some()
+    }
+
+    /// Calls `visit` with every note, one shard at a time.
+    pub(super) fn each(&self, mut visit: impl FnMut(u64, &mut Note)) {
+        for shard in &self.shards {
+            for (fingerprint, note) in &mut lock(shard).notes {
+                visit(*fingerprint, note);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    fn secs(secs: u64) -> Tick {
+        Tick::from_secs(secs)
+    }
+
+    #[test]
+    fn bans_double_up_to_the_most_and_are_forgiven() {
+        let second = Duration::from_secs(1);
+        let rules = Escalation::new(2, 10 * second, 30 * second).most(100 * second);
+        let mut note = Note::EMPTY;
+        // at_s, blocked until
+        for (row, (at, until)) in [
+            (0, None),
+            (11, None), // the first refusal has left the window
+            (12, Some(42)),
+            (42, None),
+            (43, Some(103)),
+            (103, None),
+            (103, Some(203)), // 120 s would be more than the most
+            (303, None),
+            (303, Some(333)), // forgiven 100 s after the last ban
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert_eq!(note.strike(secs(at), &rules), until.map(secs), "row {row}, at {at} s");
+        }
+    }
+
+    #[test]
+    fn notes_are_bounded_and_memories_make_room() {
+        let (notes, rules) =
+            (Notes::new(200), Escalation::new(3, Duration::from_secs(9), Duration::from_secs(9)));
+        let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for key in 0..5000 {
+            notes.strike(spread(key), secs(0), &rules);
+        }
+        assert!(notes.len() <= 200);
+        let list = |key: u64, now| {
+            notes.change(spread(key), now, |note| note.listed = Some(Listing::Deny)).is_some()
+        };
+        let listed = (10_000..10_400).filter(|key| list(*key, secs(0))).count() as u64;
+        assert!((150..=200).contains(&listed), "{listed} took the place of memories");
+        assert!(notes.len() <= 200);
+    }
+}

@@ -1,0 +1,241 @@
+//! Which quota a key has.
+
+use super::{
+    KeyedError, KeyedLimiter,
+    builder::FOREVER,
+    core::{Core, NOTED},
+    notes::Own,
+};
+use crate::{
+    Inherit, Initial, Quota, Tick,
+    sync::{Ordering::Relaxed, lock},
+    table::class::{Class, MadeFrom},
+};
+use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
+
+/// Which quota a key gets, as [`KeyedBuilder::quota_by`](super::KeyedBuilder::quota_by) answers.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Assigned {
+    /// The limiter's quota.
+    Default,
+    /// A tier that was given to the builder.
+    Tier(Cow<'static, str>),
+    /// A quota of its own. One limiter tells 2048 quotas apart.
+    Quota(Quota),
+}
+
+/// How the quota of a key is chosen.
+pub(super) struct Assign<K: ?Sized> {
+    pub(super) life: Duration,
+    pub(super) choose: Box<dyn Fn(&K) -> Assigned + Send + Sync>,
+}
+
+impl<K: ?Sized> fmt::Debug for Assign<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Assign").field("life", &self.life).finish_non_exhaustive()
+    }
+}
+
+/// Checks the rules that hold for the quota of every key.
+pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), KeyedError> {
+    quota.check()?;
+    match quota.initial_fill() {
+        Initial::Full => Ok(()),
+        _ if max_idle.is_some() || quota.starts_full() => Ok(()),
+        other => Err(KeyedError::InitialNotFull(other)),
+    }
+}
+
+impl Core {
+    /// Returns a class for a quota: one of its own if it has a name, else that of all who have the
+    /// same quota.
+    fn class_for(&self, quota: Quota, now: Tick, is_named: bool) -> Result<Class, KeyedError> {
+        check(&quota, self.tables.wide.max_idle())?;
+        let classes = &self.tables.base.classes;
+        let made_from = MadeFrom { algorithm: self.algorithm, quota, clock: &self.clock };
+        let make = || if is_named { classes.create(made_from) } else { classes.intern(made_from) };
+        if let Some(class) = make()? {
+            return Ok(class);
+        }
+        // All numbers are taken: those of quotas that no key has any more can be used again. The
+        // notes name theirs.
+        let mut noted = Vec::new();
+        self.notes.each(|_, note| noted.extend(note.own.map(|own| own.class)));
+        noted.iter().for_each(|class| classes.pin(*class));
+        self.tables.collect_classes(self.default_class(), now);
+        noted.iter().for_each(|class| classes.unpin(*class));
+        make()?.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
+    }
+
+    /// Gives the keys of a named class another quota. The plan is locked.
+    fn change_class(
+        &self,
+        old: Class,
+        quota: Quota,
+        (now, how): (Tick, Inherit),
+    ) -> Result<Class, KeyedError> {
+        let classes = &self.tables.base.classes;
+        let new = self.class_for(quota, now, true)?;
+        let rules = (classes.rule(old), classes.rule(new));
+        let mut claims = self.claims.lock_all();
+        // Whoever looks for the class finds the new one before the old one is retired.
+        if self.default_class() == old {
+            self.set_default_class(new);
+        }
+        self.notes.each(|_, note| match &mut note.own {
+            Some(own) if own.class == old => own.class = new,
+            _ => {}
+        });
+        self.tables.retire(old, new, (now, how));
+        claims.rescale((old, new), (now, how), rules);
+        Ok(new)
+    }
+
+    fn own_quota(&self, fingerprint: u64, own: Option<Own>) -> Result<(), KeyedError> {
+        let now = self.clock.now();
+        self.set_mode(NOTED, true);
+        let changed = self.notes.change(fingerprint, now, |note| note.own = own);
+        changed.ok_or(KeyedError::TooManyNotes { most: self.notes.most() })?;
+        // Carries the state over as of now, and not when the key is next met.
+        self.update(&self.who(fingerprint, now), |_| ());
+        Ok(())
+    }
+}
+
+impl<K: Hash + ?Sized> KeyedLimiter<K> {
+    /// Changes the quota of every key that has none of its own, and keeps what each has used as
+    /// `how` says. Keys at rest start full, as keys never seen do. Locks a few keys at a time.
+    ///
+    /// # Errors
+    ///
+    /// When the new quota makes no sense for keys; the old one then stays in force.
+    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
+        self.set_quota_at(self.now(), quota, how)
+    }
+
+    /// [`set_quota`](Self::set_quota) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_quota`](Self::set_quota).
+    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
+        let core = &*self.core;
+        let mut plan = lock(&core.plan);
+        core.change_class(core.default_class(), quota, (now, how))?;
+        plan.quota = quota;
+        Ok(())
+    }
+
+    /// Changes the quota of a tier, and keeps what its keys have used as `how` says.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tier, or the quota makes no sense for keys.
+    pub fn set_tier(&self, tier: &str, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
+        let core = &*self.core;
+        let mut plan = lock(&core.plan);
+        let unknown = || KeyedError::UnknownTier(tier.to_owned());
+        let (_, old) = *plan.tiers.get(tier).ok_or_else(unknown)?;
+        let new = core.change_class(old, quota, (core.clock.now(), how))?;
+        plan.tiers.insert(tier.into(), (quota, new));
+        Ok(())
+    }
+
+    /// Returns the quota of a tier.
+    #[must_use]
+    pub fn tier(&self, tier: &str) -> Option<Quota> {
+        lock(&self.core.plan).tiers.get(tier).map(|(quota, _)| *quota)
+    }
+
+    /// Gives a key a quota of its own, for `life` or for good: a contract, or a temporary raise.
+    /// What is left of its permits stays left, up to the new burst. Its open reservations become
+    /// final.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense for keys, or there is no room for another note or quota.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, KeyedLimiter, Quota};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let api = KeyedLimiter::<str>::builder(Quota::per_minute(10)).clock(clock).build()?;
+    /// api.override_quota("vip", Quota::per_minute(1000), Some(Duration::from_secs(3600)))?;
+    /// assert_eq!((api.quota_of("vip").count(), api.quota_of("you").count()), (1000, 10));
+    /// hand.advance(Duration::from_secs(3600));
+    /// assert_eq!(api.quota_of("vip").count(), 10);
+    /// # Ok::<(), tollgate::KeyedError>(())
+    /// ```
+    pub fn override_quota(
+        &self,
+        key: &K,
+        quota: Quota,
+        life: Option<Duration>,
+    ) -> Result<(), KeyedError> {
+        let _plan = lock(&self.core.plan);
+        let class = self.core.class_for(quota, self.now(), false)?;
+        self.own(key, class, life)
+    }
+
+    /// Puts a key into a tier, for `life` or for good.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such tier, or no room for another note.
+    pub fn assign(&self, key: &K, tier: &str, life: Option<Duration>) -> Result<(), KeyedError> {
+        let plan = lock(&self.core.plan);
+        let unknown = || KeyedError::UnknownTier(tier.to_owned());
+        let (_, class) = *plan.tiers.get(tier).ok_or_else(unknown)?;
+        self.own(key, class, life)
+    }
+
+    fn own(&self, key: &K, class: Class, life: Option<Duration>) -> Result<(), KeyedError> {
+        let until = life.map_or(FOREVER, |life| self.now().saturating_add(life));
+        let own = Own { class, until, is_override: true };
+        self.core.own_quota(self.fingerprint(key), Some(own))
+    }
+
+    /// Ends an override or assignment of a key. Tells whether there was one.
+    #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
+    pub fn clear_override(&self, key: &K) -> bool {
+        let now = self.now();
+        let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.own.take());
+        self.core.update(&self.who(key, now), |_| ());
+        taken.flatten().is_some_and(|own| own.is_override && own.until > now)
+    }
+
+    /// Returns the quota that a key has now.
+    #[must_use]
+    pub fn quota_of(&self, key: &K) -> Quota {
+        let class = self.who(key, self.now()).class;
+        let listed = self.core.tables.base.classes.listed(class);
+        listed.map_or_else(|| self.quota(), |listed| listed.quota)
+    }
+
+    /// Asks the function of the key for its quota, and keeps the answer.
+    pub(super) fn assign_by_function(&self, key: &K, fingerprint: u64, now: Tick) -> Option<Class> {
+        let assign = self.typed.assign.as_ref()?;
+        let answer = (assign.choose)(key);
+        let core = &*self.core;
+        let plan = lock(&core.plan);
+        let class = match answer {
+            Assigned::Default => Some(core.default_class()),
+            Assigned::Tier(name) => plan.tiers.get(&*name).map(|(_, class)| *class),
+            Assigned::Quota(quota) => core.class_for(quota, now, false).ok(),
+        };
+        if class.is_none() {
+            // ORDERING: Relaxed. A count for people to look at.
+            core.unusable.fetch_add(1, Relaxed);
+        }
+        let class = class.unwrap_or_else(|| core.default_class());
+        let own = Own { class, until: now.saturating_add(assign.life), is_override: false };
+        core.set_mode(NOTED, true);
+        // Without room for a note the function is asked again next time.
+        let _ = core.notes.change(fingerprint, now, |note| note.own = Some(own));
+        Some(class)
+    }
+}

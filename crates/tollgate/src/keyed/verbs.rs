@@ -1,0 +1,273 @@
+//! The verbs of [`KeyedLimiter`] that decide.
+
+use super::{KeyedLimiter, core::Core};
+use crate::{
+    Decision, Refused, Reservation, Tick,
+    reservation::{Owner, refusal},
+    sync::Arc,
+    table::{Miss, Who},
+    watch::Verb,
+};
+use std::{hash::Hash, time::Duration};
+
+impl<K: Hash + ?Sized> KeyedLimiter<K> {
+    #[inline]
+    pub(super) fn fingerprint(&self, key: &K) -> u64 {
+        self.core.seed.fingerprint(key)
+    }
+
+    /// Tells whether a decision needs no more than the key's state.
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.core.mode() == 0 && self.typed.assign.is_none()
+    }
+
+    /// Names a key, after its quota was chosen if a function does that.
+    pub(crate) fn who(&self, key: &K, now: Tick) -> Who {
+        let fingerprint = self.fingerprint(key);
+        self.choose(key, fingerprint, now);
+        self.core.who(fingerprint, now)
+    }
+
+    /// Returns the fingerprint of a key, after its quota was chosen if a function does that.
+    pub(crate) fn named(&self, key: &K) -> u64 {
+        let fingerprint = self.fingerprint(key);
+        if self.typed.assign.is_some() {
+            self.choose(key, fingerprint, self.now());
+        }
+        fingerprint
+    }
+
+    /// Lets the function of the key choose its quota, unless it has one.
+    pub(super) fn choose(&self, key: &K, fingerprint: u64, now: Tick) {
+        if self.typed.assign.is_some() {
+            let own = self.core.notes.look(fingerprint, now).0;
+            if own.is_none_or(|own| own.until <= now) {
+                self.assign_by_function(key, fingerprint, now);
+            }
+        }
+    }
+
+    /// Takes one permit of a key if it is free now. Never waits.
+    #[inline]
+    #[doc(alias = "check_key")]
+    pub fn try_acquire(&self, key: &K) -> Decision {
+        self.try_acquire_n(key, 1)
+    }
+
+    /// Takes `cost` permits of a key if all of them are free now. Never waits.
+    #[inline]
+    #[doc(alias = "check_key_n")]
+    pub fn try_acquire_n(&self, key: &K, cost: u64) -> Decision {
+        self.try_acquire_at(key, self.now(), cost)
+    }
+
+    /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
+    #[inline]
+    pub fn try_acquire_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
+        let fingerprint = self.fingerprint(key);
+        if self.is_plain() {
+            let who = self.core.who_plain(fingerprint, now);
+            match self.core.tables.update(&who, |entry| entry.decide(now, cost)) {
+                Ok(decision) => return decision,
+                Err(Miss::Stale | Miss::Full) => {}
+            }
+        }
+        self.ask(key, (fingerprint, now), cost, Verb::TryAcquire)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
+        self.choose(key, fingerprint, now);
+        self.core.ask(fingerprint, now, cost, verb)
+    }
+
+    /// Takes as many permits of a key as are free now, at most `most`.
+    pub fn up_to(&self, key: &K, most: u64) -> Decision {
+        self.up_to_at(key, self.now(), most)
+    }
+
+    /// [`up_to`](Self::up_to) as of `now`.
+    pub fn up_to_at(&self, key: &K, now: Tick, most: u64) -> Decision {
+        self.ask(key, (self.fingerprint(key), now), most, Verb::UpTo)
+    }
+
+    /// Books `cost` permits of a key even into debt.
+    pub fn force(&self, key: &K, cost: u64) -> Decision {
+        self.force_at(key, self.now(), cost)
+    }
+
+    /// [`force`](Self::force) as of `now`.
+    pub fn force_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
+        self.ask(key, (self.fingerprint(key), now), cost, Verb::Force)
+    }
+
+    /// Gives back up to `cost` permits of what a key has outstanding. Returns how many that were.
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn refund(&self, key: &K, cost: u64) -> u64 {
+        self.refund_at(key, self.now(), cost)
+    }
+
+    /// [`refund`](Self::refund) as of `now`.
+    #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
+    pub fn refund_at(&self, key: &K, now: Tick, cost: u64) -> u64 {
+        let who = self.who(key, now);
+        self.core.refund(&who, cost)
+    }
+
+    /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
+    pub fn peek(&self, key: &K) -> Decision {
+        self.peek_n(key, 1)
+    }
+
+    /// Returns what [`try_acquire_n`](Self::try_acquire_n) would answer, and changes nothing.
+    pub fn peek_n(&self, key: &K, cost: u64) -> Decision {
+        self.peek_at(key, self.now(), cost)
+    }
+
+    /// [`peek_n`](Self::peek_n) as of `now`.
+    pub fn peek_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
+        let fingerprint = self.fingerprint(key);
+        self.choose(key, fingerprint, now);
+        self.core.peek(fingerprint, now, cost)
+    }
+
+    /// Returns how many whole permits of a key are free now.
+    #[must_use]
+    pub fn available(&self, key: &K) -> u64 {
+        self.available_at(key, self.now())
+    }
+
+    /// [`available`](Self::available) as of `now`.
+    #[must_use]
+    pub fn available_at(&self, key: &K, now: Tick) -> u64 {
+        self.core.read(&self.who(key, now), |entry| entry.available(now))
+    }
+
+    /// Forgets what a key has used: it is as if never seen. Its open reservations become final; an
+    /// override, a block or a place on a list stays.
+    pub fn reset(&self, key: &K) {
+        self.core.reset(self.fingerprint(key));
+    }
+
+    /// Takes `cost` permits of a key now, or books the earliest time at which they are free.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why, if no wait can help. Window algorithms can reserve only what passes
+    /// now.
+    pub fn reserve(&self, key: &K, cost: u64) -> Result<Reservation, Refused> {
+        self.reserve_within(key, cost, Duration::MAX)
+    }
+
+    /// Takes `cost` permits of a key that are free within `max_wait`; refuses at once if they are
+    /// not.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why.
+    pub fn reserve_within(
+        &self,
+        key: &K,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Result<Reservation, Refused> {
+        self.reserve_at(key, self.now(), (cost, max_wait))
+    }
+
+    /// [`reserve_within`](Self::reserve_within) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] says why.
+    pub fn reserve_at(
+        &self,
+        key: &K,
+        now: Tick,
+        (cost, max_wait): (u64, Duration),
+    ) -> Result<Reservation, Refused> {
+        let fingerprint = self.fingerprint(key);
+        self.choose(key, fingerprint, now);
+        Core::reserve(&self.core, fingerprint, now, (cost, max_wait))
+    }
+}
+
+impl Core {
+    pub(crate) fn refund(&self, who: &Who, cost: u64) -> u64 {
+        let now = who.now;
+        let mut claims = self.claims.lock(who.fingerprint);
+        let given = self.update(who, |entry| (entry.refund(now, cost), entry.is_gcra()));
+        let ((units, permits), is_gcra) = given.unwrap_or_default();
+        claims.change(
+            |ledger| {
+                if is_gcra { ledger.lower_all(units) } else { ledger.take_from_all(units) }
+            },
+        );
+        drop(claims);
+        self.watch_refund(permits);
+        permits
+    }
+
+    pub(crate) fn force(&self, fingerprint: u64, now: Tick, cost: u64) -> Decision {
+        self.ask(fingerprint, now, cost, Verb::Force)
+    }
+
+    pub(crate) fn peek(&self, fingerprint: u64, now: Tick, cost: u64) -> Decision {
+        let (who, access) = self.who_and_access(fingerprint, now);
+        let answer = || self.read(&who, |entry| entry.peek(now, cost));
+        self.exempt(&who, access, cost).unwrap_or_else(answer)
+    }
+
+    pub(crate) fn reset(&self, fingerprint: u64) {
+        let mut claims = self.claims.lock(fingerprint);
+        self.tables.remove(fingerprint);
+        claims.change(crate::reservation::ledger::Ledger::clear);
+    }
+
+    pub(crate) fn reserve(
+        this: &Arc<Self>,
+        fingerprint: u64,
+        now: Tick,
+        (cost, max_wait): (u64, Duration),
+    ) -> Result<Reservation, Refused> {
+        let (who, access) = this.who_and_access(fingerprint, now);
+        let owner = || Owner::Key(Arc::clone(this), fingerprint);
+        let exempt = this.exempt(&who, access, cost);
+        if let Some(decision) = exempt {
+            this.report(Verb::Reserve, &decision);
+            return if decision.is_allowed() {
+                Ok(Reservation::new(owner(), None, (cost, now), decision))
+            } else {
+                Err(refusal(decision, max_wait, true))
+            };
+        }
+        let mut claims = this.claims.lock(fingerprint);
+        // Looked up again under the lock of the claims: a change of quota holds all of them.
+        let who = this.who(fingerprint, now);
+        let reserved =
+            this.update(&who, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
+        let Some(((taken, decision), is_gcra)) = reserved else {
+            drop(claims);
+            let decision = this.without_room(&who, cost, Verb::Reserve);
+            this.report(Verb::Reserve, &decision);
+            return if decision.is_allowed() {
+                Ok(Reservation::new(owner(), None, (cost, now), decision))
+            } else {
+                Err(refusal(decision, max_wait, true))
+            };
+        };
+        let Some(taken) = taken else {
+            drop(claims);
+            let decision = this.settle_refusal(fingerprint, Verb::Reserve, decision);
+            return Err(refusal(decision, max_wait, is_gcra));
+        };
+        // A reservation of nothing has nothing to give back.
+        let id = (cost > 0).then(|| claims.add(who.class, taken.mark, (taken.units, taken.passed)));
+        drop(claims);
+        let decision = decision.forced(cost);
+        this.watch_wait(taken.act_at.since(now));
+        this.report(Verb::Reserve, &decision);
+        Ok(Reservation::new(owner(), id, (cost, taken.act_at), decision))
+    }
+}

@@ -1,0 +1,368 @@
+//! Which quota a word belongs to.
+//!
+//! A table holds words of several quotas side by side: tiers, overrides, policies. Each quota with
+//! its algorithm is a *class*, and every slot has the number of its class, 11 bits beside the
+//! fingerprint and the word. So a slot can be judged (is it idle, how far from full is it) by
+//! whoever comes across it, and a key that changes its quota is carried over when it is next met.
+//!
+//! # How a class is retired
+//!
+//! When a quota changes for all its keys, its class gets an *heir*, the count of
+//! [`changes`](Classes::stamp) goes up, and a walk over the table carries every slot over, one lock
+//! at a time. Whoever meets such a slot earlier carries it over at once, as of the same tick, so it
+//! does not matter who comes first. A caller notes the count before it looks up its class and
+//! compares it under the slot's lock: so nobody can put a word of the old class behind the walk, and
+//! after it the number is free for another quota.
+
+use crate::{
+    Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
+    algorithm::{Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed},
+    sync::{
+        AtomicU64, Mutex,
+        Ordering::{Acquire, Relaxed, Release},
+        lock,
+    },
+};
+use std::sync::OnceLock;
+
+/// The number of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Class(u16);
+
+impl Class {
+    /// Classes that one table can tell apart: 11 bits.
+    pub(crate) const COUNT: usize = 1 << 11;
+
+    pub(crate) const fn new(low: u64, high: u64) -> Self {
+        // OVERFLOW: eight bits and three.
+        Self((low & 0xff | (high & 7) << 8) as u16)
+    }
+
+    /// The eight bits that are kept beside the fingerprint.
+    pub(crate) const fn low(self) -> u64 {
+        self.0 as u64 & 0xff
+    }
+
+    /// The three bits that are kept above the word.
+    pub(crate) const fn high(self) -> u64 {
+        self.0 as u64 >> 8
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    pub(crate) const fn from_index(index: usize) -> Self {
+        debug_assert!(index < Self::COUNT, "a class has 11 bits");
+        Self(index as u16)
+    }
+}
+
+/// What the slots of a class are judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClassRule {
+    /// One word, in the tables of words.
+    Word(Rule),
+    /// One word, but kept for a declared time, because a fresh key is not full.
+    Kept(Rule),
+    /// Counts too large for a word.
+    Counter(SlidingCounter),
+    Log(SlidingLog),
+}
+
+impl ClassRule {
+    /// Returns the rule for a quota.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: &Quota,
+        clock: &Clock,
+    ) -> Result<Self, QuotaError> {
+        let epoch = clock.wall_offset();
+        Ok(match (Rule::new(algorithm, quota, epoch)?, algorithm) {
+            (Some(rule), _) if quota.starts_full() => Self::Word(rule),
+            (Some(rule), _) => Self::Kept(rule),
+            (None, Algorithm::SlidingLog) => Self::Log(SlidingLog::new(quota)?),
+            (None, _) => Self::Counter(SlidingCounter::new(quota, epoch)?.unpacked()),
+        })
+    }
+
+    /// Tells whether its states are kept in the table of words.
+    pub(crate) const fn is_word(&self) -> bool {
+        matches!(self, Self::Word(_))
+    }
+
+    fn to_words(self) -> (u64, [u64; 4]) {
+        match self {
+            Self::Word(rule) => rule.to_words(),
+            Self::Kept(rule) => {
+                let (kind, words) = rule.to_words();
+                (kind | KEPT, words)
+            }
+            Self::Counter(counter) => (COUNTER, counter.to_words()),
+            Self::Log(log) => (LOG, log.to_words()),
+        }
+    }
+
+    fn from_words(kind: u64, words: [u64; 4]) -> Self {
+        match kind {
+            COUNTER => Self::Counter(SlidingCounter::from_words(words)),
+            LOG => Self::Log(SlidingLog::from_words(words)),
+            kind => {
+                let rule = Rule::from_words(kind & !KEPT, words).unwrap_or(Rule::Unlimited);
+                if kind & KEPT == 0 { Self::Word(rule) } else { Self::Kept(rule) }
+            }
+        }
+    }
+}
+
+/// Marks the rule of a kept word among the kinds.
+const KEPT: u64 = 8;
+const COUNTER: u64 = 16;
+const LOG: u64 = 17;
+
+/// Classes are made in chunks of so many.
+#[cfg(not(tollgate_loom))]
+const CHUNK: usize = 64;
+#[cfg(tollgate_loom)]
+const CHUNK: usize = 4;
+
+/// A class in atomics: written before its number is known to anybody, and after it is retired.
+#[derive(Debug, Default)]
+struct ClassCell {
+    kind: AtomicU64,
+    words: [AtomicU64; 4],
+    /// Zero while in force; else 1 + the heir's number in the lower half and how in the upper one.
+    heir: AtomicU64,
+    retired_at: AtomicU64,
+}
+
+/// All classes of a table.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    chunks: Box<[OnceLock<Box<[ClassCell]>>]>,
+    /// Counts retirements.
+    changes: AtomicU64,
+    listed: Mutex<Vec<Option<Listed>>>,
+}
+
+/// What a class was made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    #[allow(dead_code, reason = "snapshots read it, and follow")]
+    pub(crate) algorithm: Algorithm,
+    pub(crate) quota: Quota,
+    pub(crate) rule: ClassRule,
+    /// Names that use it; at zero it may go when no slot has it.
+    pins: u32,
+}
+
+/// What a class is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MadeFrom<'a> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) quota: Quota,
+    pub(crate) clock: &'a Clock,
+}
+
+/// What a class has left its slots to.
+#[derive(Clone, Copy, Debug)]
+struct Heir {
+    class: Class,
+    how: Inherit,
+    at: Tick,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        let chunks = std::iter::repeat_with(OnceLock::new).take(Class::COUNT / CHUNK).collect();
+        Self { chunks, changes: AtomicU64::new(0), listed: Mutex::new(Vec::new()) }
+    }
+}
+
+impl Classes {
+    /// Returns the count of retirements, to be read before a class is looked up.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release of `retire`: whoever sees the new count finds
+        // the new class wherever it was put before.
+        self.changes.load(Acquire)
+    }
+
+    /// Tells whether no class was retired since the stamp was read. Asked under a slot's lock.
+    #[inline]
+    pub(crate) fn is_current(&self, stamp: u64) -> bool {
+        // ORDERING: Relaxed. If the walk of a retirement has passed this slot, the slot's lock
+        // orders its count before this load.
+        self.changes.load(Relaxed) == stamp
+    }
+
+    #[inline]
+    fn cell(&self, class: Class) -> Option<&ClassCell> {
+        self.chunks[class.index() / CHUNK].get().map(|chunk| &chunk[class.index() % CHUNK])
+    }
+
+    /// Returns what the slots of a class are judged by.
+    #[inline]
+    pub(crate) fn any_rule(&self, class: Class) -> ClassRule {
+        let Some(cell) = self.cell(class) else {
+            debug_assert!(false, "a class is made before it is used");
+            return ClassRule::Word(Rule::Unlimited);
+        };
+        // ORDERING: Relaxed. The number came from a slot, a map or an atomic that was written
+        // after the class, with Release, and read with Acquire.
+        let words = std::array::from_fn(|index| cell.words[index].load(Relaxed));
+        ClassRule::from_words(cell.kind.load(Relaxed), words)
+    }
+
+    /// Returns the rule of a class whose states are words.
+    #[inline]
+    pub(crate) fn rule(&self, class: Class) -> Rule {
+        match self.any_rule(class) {
+            ClassRule::Word(rule) | ClassRule::Kept(rule) => rule,
+            // A slot of a word table never has such a class.
+            ClassRule::Counter(_) | ClassRule::Log(_) => Rule::Unlimited,
+        }
+    }
+
+    fn heir(&self, class: Class) -> Option<Heir> {
+        let cell = self.cell(class)?;
+        // ORDERING: Relaxed. Asked under a slot's lock, see `is_current`; a retirement that is
+        // missed here has its walk still to come.
+        let packed = cell.heir.load(Relaxed);
+        let at = Tick::from_nanos(cell.retired_at.load(Relaxed));
+        let how = match packed >> 32 {
+            0 => Inherit::Reset,
+            1 => Inherit::AsIs,
+            2 => Inherit::Proportional,
+            _ => Inherit::Additive,
+        };
+        let index = (packed & 0xffff_ffff).checked_sub(1)?;
+        Some(Heir { class: Class::from_index(index as usize), how, at })
+    }
+
+    /// Returns what a state of class `from` becomes next on its way to `to`: class, how, as of when.
+    pub(super) fn heir_or(&self, from: Class, to: Class, now: Tick) -> (Class, Inherit, Tick) {
+        let fallback = Heir { class: to, how: Inherit::AsIs, at: now };
+        let Heir { class, how, at } = self.heir(from).unwrap_or(fallback);
+        (class, how, at)
+    }
+
+    /// Returns a word of class `from` as one of class `to`: through the heirs of retired classes,
+    /// and from one class in force to another as of `now`, with what is left left.
+    pub(crate) fn carried(&self, (from, to): (Class, Class), word: u64, now: Tick) -> u64 {
+        let (mut from, mut word) = (from, word);
+        while from != to {
+            let (class, how, at) = self.heir_or(from, to, now);
+            let (old, new) = (self.rule(from), self.rule(class));
+            // A key at rest stays at rest, as an absent one does.
+            word = if old.is_idle(&word, at) { 0 } else { new.succeed(&old, &word, at, how) };
+            from = class;
+        }
+        word
+    }
+
+    /// Returns the class of a quota, made if need be; `None` if all numbers are taken. Whoever asks
+    /// for the same quota gets the same class.
+    pub(crate) fn intern(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
+        let MadeFrom { algorithm, quota, clock } = made_from;
+        let rule = ClassRule::new(algorithm, &quota, clock)?;
+        let same = |known: &Option<Listed>| {
+            known.is_some_and(|known| known.pins == 0 && known.rule == rule && known.quota == quota)
+        };
+        let found = lock(&self.listed).iter().position(same);
+        match found {
+            Some(index) => Ok(Some(Class::from_index(index))),
+            None => Ok(self.add(Listed { algorithm, quota, rule, pins: 0 })),
+        }
+    }
+
+    /// Makes a class that has a name, which nobody gets who asks for its quota; `None` if all
+    /// numbers are taken. It stays until it is [retired](Self::retire).
+    pub(crate) fn create(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
+        let MadeFrom { algorithm, quota, clock } = made_from;
+        let rule = ClassRule::new(algorithm, &quota, clock)?;
+        Ok(self.add(Listed { algorithm, quota, rule, pins: 1 }))
+    }
+
+    fn add(&self, new: Listed) -> Option<Class> {
+        let mut listed = lock(&self.listed);
+        let free = listed.iter().position(Option::is_none).unwrap_or(listed.len());
+        if free == Class::COUNT {
+            return None;
+        }
+        if free == listed.len() {
+            listed.push(None);
+        }
+        let chunk = self.chunks[free / CHUNK]
+            .get_or_init(|| std::iter::repeat_with(ClassCell::default).take(CHUNK).collect());
+        let (cell, (kind, words)) = (&chunk[free % CHUNK], new.rule.to_words());
+        for (atomic, word) in cell.words.iter().zip(words) {
+            // ORDERING: Relaxed, here and below. Nobody knows the number yet; whoever learns it
+            // does so through a lock or a Release.
+            atomic.store(word, Relaxed);
+        }
+        cell.kind.store(kind, Relaxed);
+        cell.heir.store(0, Relaxed);
+        listed[free] = Some(new);
+        Some(Class::from_index(free))
+    }
+
+    /// Returns what a class was made from.
+    pub(crate) fn listed(&self, class: Class) -> Option<Listed> {
+        lock(&self.listed).get(class.index()).copied().flatten()
+    }
+
+    /// Returns all classes with what they were made from.
+    pub(crate) fn all(&self) -> Vec<(Class, Listed)> {
+        let listed = lock(&self.listed);
+        let numbered = listed.iter().enumerate();
+        numbered.filter_map(|(i, known)| known.map(|known| (Class::from_index(i), known))).collect()
+    }
+
+    /// Adds a name that uses the class, or takes one away.
+    pub(crate) fn pin(&self, class: Class) {
+        self.change_pins(class, 1);
+    }
+
+    pub(crate) fn unpin(&self, class: Class) {
+        self.change_pins(class, -1);
+    }
+
+    fn change_pins(&self, class: Class, by: i32) {
+        if let Some(Some(listed)) = lock(&self.listed).get_mut(class.index()) {
+            listed.pins = listed.pins.saturating_add_signed(by);
+        }
+    }
+
+    /// Leaves the slots of a class to another. The caller walks the table afterwards and then
+    /// [`free`](Self::free)s the number.
+    pub(crate) fn retire(&self, class: Class, heir: Class, (at, how): (Tick, Inherit)) {
+        if let Some(cell) = self.cell(class) {
+            let how: u64 = match how {
+                Inherit::Reset => 0,
+                Inherit::AsIs => 1,
+                Inherit::Proportional => 2,
+                Inherit::Additive => 3,
+            };
+            // ORDERING: Relaxed; the Release below publishes them.
+            cell.retired_at.store(at.as_nanos(), Relaxed);
+            cell.heir.store(how << 32 | (heir.index() as u64 + 1), Relaxed);
+        }
+        // ORDERING: Release, see `stamp`.
+        self.changes.fetch_add(1, Release);
+    }
+
+    /// Makes the number of a retired class free for another quota.
+    pub(crate) fn free(&self, class: Class) {
+        if let Some(slot) = lock(&self.listed).get_mut(class.index()) {
+            *slot = None;
+        }
+    }
+
+    /// Returns the classes that nobody names and that are not in `used`.
+    pub(crate) fn unused(&self, used: &[bool]) -> Vec<Class> {
+        let all = self.all();
+        let gone = all.iter().filter(|(class, known)| known.pins == 0 && !used[class.index()]);
+        gone.map(|(class, _)| *class).collect()
+    }
+}

@@ -1,0 +1,357 @@
+//! The table of states that do not fit a word, or must be kept although they are at rest.
+//!
+//! | what | why it is here |
+//! |---|---|
+//! | sliding log | a list of events |
+//! | sliding counter with huge limits | three words |
+//! | quotas whose fresh keys are not full | a forgotten key would start afresh |
+//!
+//! Entries leave when they are idle, or, if a `max_idle` is declared, when nobody asked for them
+//! for so long: a few for each new key.
+
+use super::{
+    Base, Miss, Room, Who,
+    class::{Class, ClassRule},
+};
+use crate::{
+    Tick,
+    algorithm::{Entry, Idle, Log, Step, Succeed, TwoWindows},
+    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    hash::{BuildHasherDefault, Hasher},
+    time::Duration,
+};
+
+#[cfg(not(tollgate_loom))]
+const SHARDS: usize = 64;
+#[cfg(tollgate_loom)]
+const SHARDS: usize = 1;
+
+/// Entries that a new key looks at for idle ones, and for one to evict.
+const SWEEP: usize = 4;
+const CANDIDATES: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct Wide {
+    base: Arc<Base>,
+    shards: Box<[Mutex<WideShard>]>,
+    max_idle: Option<Duration>,
+    cap: Option<u64>,
+    len: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct WideShard {
+    entries: HashMap<u64, WideEntry, BuildHasherDefault<Ready>>,
+    /// The fingerprints in the order in which they are looked at for idle ones.
+    ring: VecDeque<u64>,
+}
+
+#[derive(Debug)]
+struct WideEntry {
+    class: Class,
+    used_at: Tick,
+    state: State,
+}
+
+/// A state of any size.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Word(u64),
+    Counter(TwoWindows),
+    Log(Log),
+}
+
+/// Fingerprints are hashes already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ready(u64);
+
+impl Hasher for Ready {
+    fn write(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.is_empty(), "only fingerprints are hashed");
+    }
+
+    fn write_u64(&mut self, fingerprint: u64) {
+        self.0 = fingerprint;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+impl State {
+    fn fresh(rule: &ClassRule, now: Tick) -> Self {
+        match rule {
+            ClassRule::Word(rule) | ClassRule::Kept(rule) => Self::Word(rule.initial(now)),
+            ClassRule::Counter(counter) => Self::Counter(counter.initial(now)),
+            ClassRule::Log(log) if log.starts_empty() => Self::Log(Log::default()),
+            ClassRule::Log(log) => Self::Log(log.initial(now)),
+        }
+    }
+
+    /// Pairs the state with its rule. A state of another algorithm starts anew.
+    fn entry<'a>(&'a mut self, rule: &'a ClassRule, now: Tick) -> Entry<'a> {
+        let fits = matches!(
+            (&*self, rule),
+            (Self::Word(_), ClassRule::Word(_) | ClassRule::Kept(_))
+                | (Self::Counter(_), ClassRule::Counter(_))
+                | (Self::Log(_), ClassRule::Log(_))
+        );
+        if !fits {
+            *self = Self::fresh(rule, now);
+        }
+        match (self, rule) {
+            (Self::Word(word), ClassRule::Word(rule) | ClassRule::Kept(rule)) => {
+                Entry::Word(rule, word)
+            }
+            (Self::Counter(windows), ClassRule::Counter(counter)) => {
+                Entry::Counter(counter, windows)
+            }
+            (Self::Log(entries), ClassRule::Log(log)) => Entry::Log(log, entries),
+            _ => unreachable!("a fresh state fits its rule"),
+        }
+    }
+
+    fn burden(&self, rule: &ClassRule, now: Tick) -> u64 {
+        match (self, rule) {
+            (Self::Word(word), ClassRule::Word(rule) | ClassRule::Kept(rule)) => {
+                rule.burden(word, now)
+            }
+            (Self::Counter(windows), ClassRule::Counter(counter)) => counter.burden(windows, now),
+            (Self::Log(entries), ClassRule::Log(log)) => log.burden(entries, now),
+            _ => 0,
+        }
+    }
+}
+
+impl Wide {
+    pub(super) fn new(base: Arc<Base>, cap: Option<u64>, max_idle: Option<Duration>) -> Self {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { base, shards, max_idle, cap, len: AtomicU64::new(0) }
+    }
+
+    pub(crate) const fn max_idle(&self) -> Option<Duration> {
+        self.max_idle
+    }
+
+    /// The shard of a key, for whoever locks several keys at once.
+    pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<WideShard> {
+        &self.shards[(fingerprint >> 32) as usize % SHARDS]
+    }
+
+    /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.
+    fn may_leave(&self, entry: &WideEntry, now: Tick) -> bool {
+        let rule = self.base.classes.any_rule(entry.class);
+        let stale = |max_idle| now.since(entry.used_at) > max_idle;
+        match rule {
+            ClassRule::Kept(_) => self.max_idle.is_some_and(stale),
+            _ => entry.state.burden(&rule, now) == 0 || self.max_idle.is_some_and(stale),
+        }
+    }
+
+    /// Applies `step` to the state of a key, atomically.
+    pub(super) fn update<R>(
+        &self,
+        who: &Who,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> Result<R, Miss> {
+        self.update_held(who, &mut lock(self.shard_of(who.fingerprint)), step)
+    }
+
+    /// [`update`](Self::update) with the key's shard locked.
+    pub(crate) fn update_held<R>(
+        &self,
+        who: &Who,
+        shard: &mut WideShard,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> Result<R, Miss> {
+        self.base.if_current(who, ())?;
+        let rule = self.base.classes.any_rule(who.class);
+        if let Some(entry) = shard.entries.get_mut(&who.fingerprint) {
+            self.carry_entry(entry, who);
+            entry.used_at = entry.used_at.max(who.now);
+            return Ok(step(&mut entry.state.entry(&rule, who.now)));
+        }
+        self.sweep(shard, who.now, SWEEP);
+        let is_full = self.is_full();
+        if is_full && self.base.room != Room::Evict {
+            return Err(Miss::Full);
+        }
+        let mut state = State::fresh(&rule, who.now);
+        let result = step(&mut state.entry(&rule, who.now));
+        let entry = WideEntry { class: who.class, used_at: who.now, state };
+        // A kept key is kept from its first look on.
+        if matches!(rule, ClassRule::Kept(_)) || !self.may_leave(&entry, who.now) {
+            if is_full {
+                self.evict(shard, who.now);
+            }
+            shard.entries.insert(who.fingerprint, entry);
+            shard.ring.push_back(who.fingerprint);
+            // ORDERING: Relaxed, here and below. A count that guards nothing but itself.
+            self.len.fetch_add(1, Relaxed);
+        }
+        Ok(result)
+    }
+
+    fn is_full(&self) -> bool {
+        self.cap.is_some_and(|cap| self.len.load(Relaxed) >= cap)
+    }
+
+    /// Looks at the next entries and removes those that may leave.
+    fn sweep(&self, shard: &mut WideShard, now: Tick, count: usize) {
+        for _ in 0..count.min(shard.ring.len()) {
+            let Some(fingerprint) = shard.ring.pop_front() else { return };
+            match shard.entries.get(&fingerprint) {
+                Some(entry) if self.may_leave(entry, now) => {
+                    shard.entries.remove(&fingerprint);
+                    self.len.fetch_sub(1, Relaxed);
+                    self.base.tally.forgot(1);
+                }
+                Some(_) => shard.ring.push_back(fingerprint),
+                None => {}
+            }
+        }
+    }
+
+    /// Removes the entry nearest to full of some.
+    fn evict(&self, shard: &mut WideShard, now: Tick) {
+        let weight = |fingerprint: &u64| {
+            let entry = shard.entries.get(fingerprint)?;
+            let rule = self.base.classes.any_rule(entry.class);
+            Some((entry.state.burden(&rule, now), *fingerprint))
+        };
+        let lightest = shard.ring.iter().take(CANDIDATES).filter_map(weight).min();
+        if let Some((_, fingerprint)) = lightest {
+            self.forget(shard, fingerprint);
+            self.base.tally.evicted();
+        }
+    }
+
+    fn forget(&self, shard: &mut WideShard, fingerprint: u64) {
+        if shard.entries.remove(&fingerprint).is_some() {
+            shard.ring.retain(|other| *other != fingerprint);
+            self.len.fetch_sub(1, Relaxed);
+        }
+    }
+
+    fn carry_entry(&self, entry: &mut WideEntry, who: &Who) {
+        let Base { classes, .. } = &*self.base;
+        if entry.class == who.class {
+            return;
+        }
+        let (heir, how, at) = classes.heir_or(entry.class, who.class, who.class_since);
+        let (old, new) = (classes.any_rule(entry.class), classes.any_rule(heir));
+        entry.state = match (&entry.state, old, new) {
+            (
+                State::Word(word),
+                ClassRule::Word(old) | ClassRule::Kept(old),
+                ClassRule::Word(new) | ClassRule::Kept(new),
+            ) => State::Word(new.succeed(&old, word, at, how)),
+            (State::Counter(state), ClassRule::Counter(old), ClassRule::Counter(new)) => {
+                State::Counter(new.succeed(&old, state, at, how))
+            }
+            (State::Log(state), ClassRule::Log(old), ClassRule::Log(new)) => {
+                State::Log(new.succeed(&old, state, at, how))
+            }
+            (_, _, new) => State::fresh(&new, at),
+        };
+        entry.class = heir;
+        self.carry_entry(entry, who);
+    }
+
+    /// Applies `look` to the state of a key; a fresh one if there is none.
+    pub(super) fn read<R>(
+        &self,
+        who: &Who,
+        look: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> Result<R, Miss> {
+        self.read_held(who, &mut lock(self.shard_of(who.fingerprint)), look)
+    }
+
+    /// [`read`](Self::read) with the key's shard locked.
+    pub(crate) fn read_held<R>(
+        &self,
+        who: &Who,
+        shard: &mut WideShard,
+        look: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> Result<R, Miss> {
+        self.base.if_current(who, ())?;
+        let rule = self.base.classes.any_rule(who.class);
+        match shard.entries.get_mut(&who.fingerprint) {
+            Some(entry) => {
+                self.carry_entry(entry, who);
+                Ok(look(&mut entry.state.entry(&rule, who.now)))
+            }
+            None => Ok(look(&mut State::fresh(&rule, who.now).entry(&rule, who.now))),
+        }
+    }
+
+    /// Forgets a key.
+    pub(super) fn remove(&self, fingerprint: u64) {
+        self.forget(&mut lock(self.shard_of(fingerprint)), fingerprint);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+    }
+
+    /// Returns about how much memory the entries take, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let one = |entry: &WideEntry| match &entry.state {
+            State::Log(log) => log.bytes(),
+            _ => 0,
+        };
+        let shard = |shard: &Mutex<WideShard>| {
+            let shard = lock(shard);
+            let slots = shard.entries.capacity() * (size_of::<(u64, WideEntry)>() + 1);
+            let rings = shard.ring.capacity() * size_of::<u64>();
+            slots + rings + shard.entries.values().map(one).sum::<usize>()
+        };
+        self.shards.iter().map(shard).sum()
+    }
+
+    pub(super) fn clear(&self) {
+        for shard in &self.shards {
+            let old = std::mem::take(&mut *lock(shard));
+            self.len.fetch_sub(old.entries.len() as u64, Relaxed);
+        }
+    }
+
+    pub(super) fn shrink(&self, now: Tick) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let count = shard.ring.len();
+            self.sweep(&mut shard, now, count);
+            shard.entries.shrink_to_fit();
+            shard.ring.shrink_to_fit();
+        }
+    }
+
+    /// Carries the entries of a retired class over to its heir.
+    pub(super) fn carry(&self, who: &Who, old: Class) {
+        for shard in &self.shards {
+            for entry in lock(shard).entries.values_mut().filter(|entry| entry.class == old) {
+                self.carry_entry(entry, who);
+            }
+        }
+    }
+
+    /// Calls `visit` with a copy of every entry, one lock at a time and not while `visit` runs.
+    pub(super) fn visit(&self, mut visit: impl FnMut(u64, Class, &State)) {
+        for shard in &self.shards {
+            let fingerprints: Vec<u64> = lock(shard).entries.keys().copied().collect();
+            for fingerprint in fingerprints {
+                let copied = lock(shard)
+                    .entries
+                    .get(&fingerprint)
+                    .map(|entry| (entry.class, entry.state.clone()));
+                if let Some((class, state)) = copied {
+                    visit(fingerprint, class, &state);
+                }
+            }
+        }
+    }
+}
