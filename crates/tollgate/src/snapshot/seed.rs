@@ -1,0 +1,158 @@
+//! The file that keeps the secret seed between two runs, without which a snapshot is of no use.
+//!
+//! One line of 66 bytes: `tollgate-seed-1 `, the 128 bits as 32 hexadecimal digits, a space, the
+//! checksum of all before it as 16 digits, a newline. It is text, so that it can be handed over as
+//! a secret; whoever reads it can search for keys that share a budget.
+
+use super::{
+    Checksum,
+    error::{Kind, Role, SnapshotError},
+    temporary::{Disk, Link, Real, Temporary, open_regular, split, sweep},
+};
+use std::{
+    fs::File,
+    hash::{BuildHasher, RandomState},
+    io::{self, Read},
+    path::Path,
+};
+
+const MAGIC: &str = "tollgate-seed-";
+const VERSION: u32 = 1;
+const LENGTH: usize = 66;
+
+/// The file of the seed.
+#[derive(Debug)]
+pub(crate) struct SeedFile;
+
+impl SeedFile {
+    /// Returns the seed in the file; draws one and writes it, for its owner only, if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the file is open to others than its owner, damaged, empty or something else, or when
+    /// the system refuses a step. No seed is used then.
+    ///
+    /// # Concurrency
+    ///
+    /// Processes that start at once agree on one seed.
+    pub(crate) fn load_or_create(path: &Path) -> Result<(u64, u64), SnapshotError> {
+        Self::load_or_create_on(Real, path)
+    }
+
+    pub(super) fn load_or_create_on(
+        mut disk: impl Disk,
+        path: &Path,
+    ) -> Result<(u64, u64), SnapshotError> {
+        match Self::load(path) {
+            Err(error) if error.is_missing() => {}
+            Ok(seed) => {
+                // Who finds a seed makes no file, and so would not clean up on the way.
+                if let Ok((directory, name)) = split(path) {
+                    sweep(&directory, &name, &mut disk);
+                }
+                return Ok(seed);
+            }
+            refused => return refused,
+        }
+        let seed = draw();
+        let mut temporary = Temporary::create(path, disk)?;
+        temporary.write(encode(seed).as_bytes())?;
+        match temporary.publish()? {
+            Link::Made => Ok(seed),
+            Link::Taken => Self::load(path),
+        }
+    }
+
+    /// Returns the seed in the file.
+    pub(crate) fn load(path: &Path) -> Result<(u64, u64), SnapshotError> {
+        let file = open_regular(path)?;
+        let refuse = |kind| SnapshotError::new(path, kind);
+        check_closed(&file).map_err(SnapshotError::io(path, "look at"))?.map_err(refuse)?;
+        let mut bytes = Vec::with_capacity(LENGTH + 1);
+        file.take(LENGTH as u64 + 1)
+            .read_to_end(&mut bytes)
+            .map_err(SnapshotError::io(path, "read"))?;
+        decode(&bytes).map_err(refuse)
+    }
+}
+
+/// Refuses a file that others may touch: it was never secret, or is not to be relied on.
+fn check_closed(file: &File) -> io::Result<Result<(), Kind>> {
+    #[cfg(unix)]
+    {
+        let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata()?.permissions());
+        if mode & 0o077 != 0 {
+            return Ok(Err(Kind::TooOpen { mode: mode & 0o7777 }));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = file;
+    Ok(Ok(()))
+}
+
+fn encode((k0, k1): (u64, u64)) -> String {
+    let line = format!("{MAGIC}{VERSION} {k0:016x}{k1:016x} ");
+    format!("{line}{:016x}\n", checksum(&line))
+}
+
+/// Reads what [`encode`] wrote. Errors carry no byte of the file: it may be another secret.
+pub(super) fn decode(bytes: &[u8]) -> Result<(u64, u64), Kind> {
+    let role = Role::Seed;
+    let damaged = |at: usize, why| Kind::Damaged { role, at: at as u64, why };
+    if bytes.is_empty() {
+        return Err(Kind::Foreign { role, found: "is empty".to_owned() });
+    }
+    let Some(rest) = bytes.strip_prefix(MAGIC.as_bytes()) else {
+        return Err(if MAGIC.as_bytes().starts_with(bytes) {
+            damaged(bytes.len(), "the file ends early")
+        } else {
+            Kind::Foreign { role, found: format!("does not begin with {MAGIC:?}") }
+        });
+    };
+    let version = rest.split(|&byte| byte == b' ').next().and_then(number);
+    match version {
+        Some(VERSION) => {}
+        Some(found) if found > VERSION => return Err(Kind::Newer { found, known: VERSION }),
+        _ => return Err(damaged(MAGIC.len(), "the format version is no number from 1 on")),
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged(MAGIC.len(), "it is not text"))?;
+    // Reading leniently and printing strictly: what does not print as it was read is refused.
+    let digits = |from: usize| {
+        text.get(from..from + 16).and_then(|digits| u64::from_str_radix(digits, 16).ok())
+    };
+    let at = MAGIC.len() + 2;
+    match (digits(at), digits(at + 16)) {
+        (Some(k0), Some(k1)) if text == encode((k0, k1)) => Ok((k0, k1)),
+        _ if bytes.len() < LENGTH => Err(damaged(bytes.len(), "the file ends early")),
+        _ if bytes.len() > LENGTH => Err(damaged(LENGTH, "bytes follow the end of the seed")),
+        _ => Err(damaged(at, "the digits and their checksum do not agree")),
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(digits).ok()?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+}
+
+fn checksum(line: &str) -> u64 {
+    let mut sum = Checksum::new();
+    sum.write(line.as_bytes());
+    sum.sum()
+}
+
+/// Draws a seed from the system, or, where it has no such file, from what seeds the maps of the
+/// standard library.
+fn draw() -> (u64, u64) {
+    let mut bytes = [[0; 8]; 2];
+    let drawn = File::open("/dev/urandom").and_then(|mut source| {
+        source.read_exact(&mut bytes[0])?;
+        source.read_exact(&mut bytes[1])
+    });
+    match drawn {
+        Ok(()) => (u64::from_le_bytes(bytes[0]), u64::from_le_bytes(bytes[1])),
+        Err(_) => {
+            let word = || RandomState::new().hash_one(0_u64);
+            (word(), word())
+        }
+    }
+}
