@@ -8,6 +8,7 @@ mod error;
 pub(crate) mod fingerprint;
 pub(crate) mod notes;
 mod plan;
+mod stored;
 mod verbs;
 
 pub use builder::{KeyedBuilder, WhenFull};

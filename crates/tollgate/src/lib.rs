@@ -12,8 +12,11 @@ mod quota;
 mod reservation;
 #[allow(dead_code, unused_imports, reason = "the tables do not read and fill snapshots yet")]
 mod snapshot;
+pub mod store;
 mod sync;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};

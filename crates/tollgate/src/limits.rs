@@ -9,7 +9,7 @@ pub use ticket::Ticket;
 
 pub(crate) use parts::{Parts, Taking};
 
-use crate::{Decision, KeyedLimiter, Limiter, Tick, keyed::core::Core, sync::Arc};
+use crate::{Decision, KeyedLimiter, Limiter, Tick, keyed::core::Core, store::Policy, sync::Arc};
 use std::{fmt, hash::Hash};
 
 /// One limit and what it would be charged: a part of a decision over several limits.
@@ -25,8 +25,8 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     Limiter(&'a Limiter),
-    /// A key, by its fingerprint.
-    Key(&'a Arc<Core>, u64),
+    /// A key, by its fingerprint, of a policy if it is a store's.
+    Key(&'a Arc<Core>, u64, Option<&'a Policy>),
 }
 
 impl Charge<'_> {
@@ -39,7 +39,7 @@ impl Charge<'_> {
     pub(crate) fn now(&self) -> Tick {
         match self.target {
             Target::Limiter(limiter) => limiter.now(),
-            Target::Key(core, _) => core.clock.now(),
+            Target::Key(core, ..) => core.clock.now(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Charge<'_> {
             (Target::Limiter(one), Target::Limiter(other)) => {
                 Arc::ptr_eq(&one.shared, &other.shared)
             }
-            (Target::Key(one, key), Target::Key(other, other_key)) => {
+            (Target::Key(one, key, _), Target::Key(other, other_key, _)) => {
                 Arc::ptr_eq(one, other) && key == other_key
             }
             _ => false,
@@ -61,7 +61,7 @@ impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.target {
             Target::Limiter(limiter) => limiter.name(),
-            Target::Key(core, _) => core.name(),
+            Target::Key(core, ..) => core.name(),
         };
         f.debug_struct("Charge").field("limit", &name).field("cost", &self.cost).finish()
     }
@@ -79,7 +79,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Returns the limit of a key with a cost, as a part of a decision over several [`Limits`].
     #[must_use]
     pub fn charge(&self, key: &K, cost: u64) -> Charge<'_> {
-        Charge { target: Target::Key(&self.core, self.named(key)), cost }
+        Charge { target: Target::Key(&self.core, self.named(key), None), cost }
     }
 }
 
@@ -171,9 +171,17 @@ impl<'a> Limits<'a> {
     ///
     /// When there is no limit, or more than [`MOST`](Self::MOST).
     pub const fn new(charges: &'a [Charge<'a>]) -> Result<Self, LimitsError> {
-        match charges.len() {
+        match Self::check(charges.len()) {
+            Ok(()) => Ok(Self { charges }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks how many there are.
+    pub(crate) const fn check(count: usize) -> Result<(), LimitsError> {
+        match count {
             0 => Err(LimitsError::None),
-            1..=Self::MOST => Ok(Self { charges }),
+            1..=Self::MOST => Ok(()),
             count => Err(LimitsError::TooMany { count }),
         }
     }

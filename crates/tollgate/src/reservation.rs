@@ -5,8 +5,12 @@ pub(crate) mod ledger;
 use crate::{
     Decision, Denied, Limiter, Tick,
     algorithm::Step,
-    keyed::{claims::proportion, core::Core},
+    keyed::{
+        claims::proportion,
+        core::{Core, Key},
+    },
     limiter::cell::{Cell, on_cell},
+    store::Policy,
     sync::Arc,
     watch::Verb,
 };
@@ -257,45 +261,56 @@ pub(crate) enum Owner {
     Limiter(Limiter),
     /// A key of a keyed limiter, by its fingerprint.
     Key(Arc<Core>, u64),
+    /// A key of a policy in a store.
+    Stored(Arc<Core>, Policy, u64),
 }
 
 impl Owner {
-    fn now(&self) -> Tick {
+    /// Tells the limiter apart from keys, which have all else in common.
+    fn host(&self) -> Result<&Limiter, (&Core, Key<'_>)> {
         match self {
-            Self::Limiter(limiter) => limiter.now(),
-            Self::Key(core, _) => core.clock.now(),
+            Self::Limiter(limiter) => Ok(limiter),
+            Self::Key(core, fingerprint) => Err((core, Key::plain(*fingerprint))),
+            Self::Stored(core, policy, fingerprint) => {
+                Err((core, Key { fingerprint: *fingerprint, policy: Some(policy) }))
+            }
+        }
+    }
+
+    fn now(&self) -> Tick {
+        match self.host() {
+            Ok(limiter) => limiter.now(),
+            Err((core, _)) => core.clock.now(),
         }
     }
 
     fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
-        match self {
-            Self::Limiter(limiter) => limiter.give_back(now, id, share),
-            Self::Key(core, fingerprint) => core.give_back(*fingerprint, now, id, share),
+        match self.host() {
+            Ok(limiter) => limiter.give_back(now, id, share),
+            Err((core, key)) => core.give_back(key, now, id, share),
         }
     }
 
     /// Makes a take final.
     fn forget(&self, id: u64) {
-        match self {
-            Self::Limiter(limiter) => drop(limiter.book().ledger.remove(id)),
-            Self::Key(core, fingerprint) => core.claims.lock(*fingerprint).forget(id),
+        match self.host() {
+            Ok(limiter) => drop(limiter.book().ledger.remove(id)),
+            Err((core, key)) => core.claims.lock(key.fingerprint).forget(id),
         }
     }
 
     fn force(&self, now: Tick, cost: u64) -> Decision {
-        match self {
-            Self::Limiter(limiter) => limiter.force_at(now, cost),
-            Self::Key(core, fingerprint) => core.force(*fingerprint, now, cost),
+        match self.host() {
+            Ok(limiter) => limiter.force_at(now, cost),
+            Err((core, key)) => core.force(key, now, cost),
         }
     }
 
     /// Returns the level as of `now`, as a decision about nothing.
     fn level(&self, now: Tick) -> Decision {
-        match self {
-            Self::Limiter(limiter) => {
-                limiter.exempt(now, 0).unwrap_or_else(|| limiter.level_at(now))
-            }
-            Self::Key(core, fingerprint) => core.peek(*fingerprint, now, 0),
+        match self.host() {
+            Ok(limiter) => limiter.exempt(now, 0).unwrap_or_else(|| limiter.level_at(now)),
+            Err((core, key)) => core.peek(key, now, 0),
         }
     }
 }

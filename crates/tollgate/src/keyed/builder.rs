@@ -190,7 +190,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let tables = Tables::new(size, room);
         let make = |quota: Quota| -> Result<Class, KeyedError> {
             check(&quota, size.max_idle)?;
-            let made_from = MadeFrom { algorithm, quota, clock: &clock };
+            let made_from = MadeFrom { algorithm, quota, clock: &clock, owner: 0 };
             let made = tables.base.classes.create(made_from)?;
             made.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
         };

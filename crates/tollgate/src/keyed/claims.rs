@@ -3,7 +3,7 @@
 //! A key has a ledger only while it has open reservations, so keys that never reserve pay nothing.
 //! Lock order: claims, then tables.
 
-use super::core::Core;
+use super::core::{Core, Key};
 use crate::{
     Inherit, Tick,
     algorithm::Rule,
@@ -146,16 +146,16 @@ impl AllClaims<'_> {
 impl Core {
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
     /// many whole permits that were.
-    pub(crate) fn give_back(&self, fingerprint: u64, now: Tick, id: u64, share: (u64, u64)) -> u64 {
-        let mut claims = self.claims.lock(fingerprint);
-        let who = self.who(fingerprint, now);
+    pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+        let mut claims = self.claims.lock(key.fingerprint);
+        let (who, _) = self.who(key, now);
         let Some(Open { mark, units, .. }) = claims.remove(id, who.class) else {
             return 0;
         };
         let most = proportion(units, share);
-        let ((amount, whole), is_gcra) = self
-            .update(&who, |entry| (entry.give_back(now, mark, most), entry.is_gcra()))
-            .unwrap_or_default();
+        let given =
+            self.update(key, now, |entry| (entry.give_back(now, mark, most), entry.is_gcra()));
+        let ((amount, whole), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
         // A window's marks are window numbers and stay as they are.
         if is_gcra {
             claims.change(|ledger| ledger.lower_younger(id, amount));

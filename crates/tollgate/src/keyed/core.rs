@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
     algorithm::{Entry, Step},
+    store::Policy,
     sync::{
         Arc, AtomicU8, AtomicU64, Mutex,
         Ordering::{Acquire, Relaxed, Release},
@@ -21,6 +22,8 @@ use crate::{
 use std::collections::BTreeMap;
 
 pub(crate) struct Core {
+    /// Tells the stores of a process apart, for the hints of policies.
+    pub(super) id: u64,
     pub(crate) tables: Tables,
     pub(crate) clock: Clock,
     pub(super) seed: Seed,
@@ -44,11 +47,28 @@ pub(crate) struct Core {
     pub(super) watch: Option<Box<Watch>>,
 }
 
+/// A key: its fingerprint, and the policy that it belongs to if it is a store's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key<'a> {
+    pub(crate) fingerprint: u64,
+    pub(crate) policy: Option<&'a Policy>,
+}
+
+impl Key<'_> {
+    /// A key of a keyed limiter.
+    pub(crate) const fn plain(fingerprint: u64) -> Self {
+        Self { fingerprint, policy: None }
+    }
+}
+
 /// The quotas in force.
 pub(super) struct Plan {
     pub(super) quota: Quota,
     pub(super) tiers: BTreeMap<Box<str>, (Quota, Class)>,
 }
+
+/// Numbers for cores. Not one of loom's, which cannot be static.
+static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// Admit everything.
 pub(super) const BYPASS: u8 = 1;
@@ -77,7 +97,10 @@ impl Core {
         let Parts { tables, clock, seed, algorithm, name, plan, default, .. } = parts;
         let Parts { notes, overflow, escalation, watch, .. } = parts;
         let watched = watch.is_some() || escalation.is_some();
+        // ORDERING: Relaxed. A number that is given out once.
+        let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Arc::new(Self {
+            id,
             tables,
             clock,
             seed,
@@ -129,14 +152,13 @@ impl Core {
         Who { fingerprint, class: self.default_class(), now, class_since: now, stamp }
     }
 
-    /// Names a key.
-    pub(crate) fn who(&self, fingerprint: u64, now: Tick) -> Who {
-        self.who_and_access(fingerprint, now).0
-    }
-
-    pub(crate) fn who_and_access(&self, fingerprint: u64, now: Tick) -> (Who, Access) {
-        let mut who = self.who_plain(fingerprint, now);
-        let (own, access) = self.notes.look(fingerprint, now);
+    /// Names a key as its class is now, and says whether it is subject to its quota.
+    pub(crate) fn who(&self, key: Key<'_>, now: Tick) -> (Who, Access) {
+        let (own, access) = self.notes.look(key.fingerprint, now);
+        if let Some(policy) = key.policy {
+            return (self.who_stored(key.fingerprint, policy, now), access);
+        }
+        let mut who = self.who_plain(key.fingerprint, now);
         match own {
             Some(own) if own.until > now => who.class = own.class,
             Some(own) => who.class_since = own.until,
@@ -145,52 +167,63 @@ impl Core {
         (who, access)
     }
 
-    /// Applies `step` to the state of a key, atomically; `None` if the table is full.
+    /// Applies `step` to the state of a key, atomically; `None` if the table is full. Returns also
+    /// under which name the key was found.
     pub(crate) fn update<R>(
         &self,
-        who: &Who,
+        key: Key<'_>,
+        now: Tick,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R> {
-        let mut who = *who;
+    ) -> Option<(R, Who)> {
         loop {
+            let (who, _) = self.who(key, now);
             match self.tables.update(&who, &mut step) {
-                Ok(result) => return Some(result),
+                Ok(result) => return Some((result, who)),
                 Err(Miss::Full) => return None,
-                Err(Miss::Stale) => who = self.who(who.fingerprint, who.now),
+                Err(Miss::Stale) => {}
             }
         }
     }
 
     /// Applies `look` to a copy of the state of a key.
-    pub(crate) fn read<R>(&self, who: &Who, mut look: impl FnMut(&mut Entry<'_>) -> R) -> R {
-        let mut who = *who;
+    pub(crate) fn read<R>(
+        &self,
+        key: Key<'_>,
+        now: Tick,
+        mut look: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> R {
         loop {
-            match self.tables.read(&who, &mut look) {
-                Ok(result) => return result,
-                Err(_) => who = self.who(who.fingerprint, who.now),
+            let (who, _) = self.who(key, now);
+            if let Ok(result) = self.tables.read(&who, &mut look) {
+                return result;
             }
         }
     }
 
     /// Decides for a key whatever is going on.
-    pub(super) fn ask(&self, fingerprint: u64, now: Tick, cost: u64, verb: Verb) -> Decision {
-        let (who, access) = self.who_and_access(fingerprint, now);
-        let decision = match self.exempt(&who, access, cost) {
+    pub(super) fn ask(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
+        let (_, access) = self.who(key, now);
+        let decision = match self.exempt(key, (now, access), cost) {
             Some(decision) if verb != Verb::Force => decision,
             _ => self
-                .update(&who, |entry| match verb {
+                .update(key, now, |entry| match verb {
                     Verb::UpTo => entry.up_to(now, cost),
                     Verb::Force => entry.force(now, cost),
                     _ => entry.decide(now, cost),
                 })
-                .unwrap_or_else(|| self.without_room(&who, cost, verb)),
+                .map_or_else(|| self.without_room(key, now, cost, verb), |(decision, _)| decision),
         };
-        self.settle_refusal(fingerprint, verb, decision)
+        self.settle_refusal(key.fingerprint, verb, decision)
     }
 
     /// Answers without the key's state if it is bypassed, listed or blocked.
-    pub(crate) fn exempt(&self, who: &Who, access: Access, cost: u64) -> Option<Decision> {
-        let level = || self.read(who, |entry| entry.peek(who.now, 0));
+    pub(crate) fn exempt(
+        &self,
+        key: Key<'_>,
+        (now, access): (Tick, Access),
+        cost: u64,
+    ) -> Option<Decision> {
+        let level = || self.read(key, now, |entry| entry.peek(now, 0));
         if self.mode() & BYPASS != 0 {
             return Some(level().with_bypass(cost));
         }
@@ -225,16 +258,16 @@ impl Core {
     }
 
     /// Decides for a new key when every entry is live.
-    pub(crate) fn without_room(&self, who: &Who, cost: u64, verb: Verb) -> Decision {
+    pub(crate) fn without_room(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
         self.note_saturated();
         let shared = |overflow: &Limiter| match verb {
-            Verb::UpTo => overflow.up_to_at(who.now, cost),
-            Verb::Force => overflow.force_at(who.now, cost),
-            _ => overflow.try_acquire_at(who.now, cost),
+            Verb::UpTo => overflow.up_to_at(now, cost),
+            Verb::Force => overflow.force_at(now, cost),
+            _ => overflow.try_acquire_at(now, cost),
         };
         let decision = match &self.overflow {
             Some(overflow) => shared(overflow),
-            None => self.refusal_without_room(who, cost),
+            None => self.refusal_without_room(key, now, cost),
         };
         decision.because(Reason::Saturated)
     }
@@ -254,14 +287,15 @@ impl Core {
 
     /// The refusal of a key that cannot be taken in: as if it had just used up its burst, because
     /// nobody knows when another key will make room.
-    pub(crate) fn refusal_without_room(&self, who: &Who, cost: u64) -> Decision {
+    pub(crate) fn refusal_without_room(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
+        let (who, _) = self.who(key, now);
         let spent = match self.tables.base.classes.any_rule(who.class) {
             ClassRule::Word(rule) | ClassRule::Kept(rule) => {
                 let mut word = 0;
-                rule.charge(&mut word, who.now, rule.available(&0, who.now));
-                rule.peek(&word, who.now, cost.max(1))
+                rule.charge(&mut word, now, rule.available(&0, now));
+                rule.peek(&word, now, cost.max(1))
             }
-            _ => self.read(who, |entry| entry.peek(who.now, 0)).refused(cost),
+            _ => self.read(key, now, |entry| entry.peek(now, 0)).refused(cost),
         };
         if spent.is_allowed() { spent.refused(cost) } else { spent }
     }

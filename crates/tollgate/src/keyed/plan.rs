@@ -3,7 +3,7 @@
 use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
-    core::{Core, NOTED},
+    core::{Core, Key, NOTED},
     notes::Own,
 };
 use crate::{
@@ -50,10 +50,14 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
 impl Core {
     /// Returns a class for a quota: one of its own if it has a name, else that of all who have the
     /// same quota.
-    fn class_for(&self, quota: Quota, now: Tick, is_named: bool) -> Result<Class, KeyedError> {
-        check(&quota, self.tables.wide.max_idle())?;
+    pub(super) fn class_for(
+        &self,
+        made_from: MadeFrom<'_>,
+        now: Tick,
+        is_named: bool,
+    ) -> Result<Class, KeyedError> {
+        check(&made_from.quota, self.tables.wide.max_idle())?;
         let classes = &self.tables.base.classes;
-        let made_from = MadeFrom { algorithm: self.algorithm, quota, clock: &self.clock };
         let make = || if is_named { classes.create(made_from) } else { classes.intern(made_from) };
         if let Some(class) = make()? {
             return Ok(class);
@@ -68,6 +72,10 @@ impl Core {
         make()?.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
     }
 
+    fn made_from(&self, quota: Quota) -> MadeFrom<'_> {
+        MadeFrom { algorithm: self.algorithm, quota, clock: &self.clock, owner: 0 }
+    }
+
     /// Gives the keys of a named class another quota. The plan is locked.
     fn change_class(
         &self,
@@ -76,7 +84,7 @@ impl Core {
         (now, how): (Tick, Inherit),
     ) -> Result<Class, KeyedError> {
         let classes = &self.tables.base.classes;
-        let new = self.class_for(quota, now, true)?;
+        let new = self.class_for(self.made_from(quota), now, true)?;
         let rules = (classes.rule(old), classes.rule(new));
         let mut claims = self.claims.lock_all();
         // Whoever looks for the class finds the new one before the old one is retired.
@@ -98,7 +106,7 @@ impl Core {
         let changed = self.notes.change(fingerprint, now, |note| note.own = own);
         changed.ok_or(KeyedError::TooManyNotes { most: self.notes.most() })?;
         // Carries the state over as of now, and not when the key is next met.
-        self.update(&self.who(fingerprint, now), |_| ());
+        self.update(Key::plain(fingerprint), now, |_| ());
         Ok(())
     }
 }
@@ -177,7 +185,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         life: Option<Duration>,
     ) -> Result<(), KeyedError> {
         let _plan = lock(&self.core.plan);
-        let class = self.core.class_for(quota, self.now(), false)?;
+        let class = self.core.class_for(self.core.made_from(quota), self.now(), false)?;
         self.own(key, class, life)
     }
 
@@ -204,15 +212,16 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     pub fn clear_override(&self, key: &K) -> bool {
         let now = self.now();
         let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.own.take());
-        self.core.update(&self.who(key, now), |_| ());
+        self.core.update(self.key(key, now), now, |_| ());
         taken.flatten().is_some_and(|own| own.is_override && own.until > now)
     }
 
     /// Returns the quota that a key has now.
     #[must_use]
     pub fn quota_of(&self, key: &K) -> Quota {
-        let class = self.who(key, self.now()).class;
-        let listed = self.core.tables.base.classes.listed(class);
+        let now = self.now();
+        let (who, _) = self.core.who(self.key(key, now), now);
+        let listed = self.core.tables.base.classes.listed(who.class);
         listed.map_or_else(|| self.quota(), |listed| listed.quota)
     }
 
@@ -225,7 +234,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let class = match answer {
             Assigned::Default => Some(core.default_class()),
             Assigned::Tier(name) => plan.tiers.get(&*name).map(|(_, class)| *class),
-            Assigned::Quota(quota) => core.class_for(quota, now, false).ok(),
+            Assigned::Quota(quota) => core.class_for(core.made_from(quota), now, false).ok(),
         };
         if class.is_none() {
             // ORDERING: Relaxed. A count for people to look at.

@@ -1,11 +1,14 @@
 //! The verbs of [`KeyedLimiter`] that decide.
 
-use super::{KeyedLimiter, core::Core};
+use super::{
+    KeyedLimiter,
+    core::{Core, Key},
+};
 use crate::{
     Decision, Refused, Reservation, Tick,
-    reservation::{Owner, refusal},
+    reservation::{Owner, ledger::Ledger, refusal},
     sync::Arc,
-    table::{Miss, Who},
+    table::Miss,
     watch::Verb,
 };
 use std::{hash::Hash, time::Duration};
@@ -23,10 +26,10 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 
     /// Names a key, after its quota was chosen if a function does that.
-    pub(crate) fn who(&self, key: &K, now: Tick) -> Who {
+    pub(super) fn key(&self, key: &K, now: Tick) -> Key<'static> {
         let fingerprint = self.fingerprint(key);
         self.choose(key, fingerprint, now);
-        self.core.who(fingerprint, now)
+        Key::plain(fingerprint)
     }
 
     /// Returns the fingerprint of a key, after its quota was chosen if a function does that.
@@ -80,7 +83,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[inline(never)]
     fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
         self.choose(key, fingerprint, now);
-        self.core.ask(fingerprint, now, cost, verb)
+        self.core.ask(Key::plain(fingerprint), now, cost, verb)
     }
 
     /// Takes as many permits of a key as are free now, at most `most`.
@@ -112,8 +115,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// [`refund`](Self::refund) as of `now`.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund_at(&self, key: &K, now: Tick, cost: u64) -> u64 {
-        let who = self.who(key, now);
-        self.core.refund(&who, cost)
+        self.core.refund(self.key(key, now), now, cost)
     }
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
@@ -128,9 +130,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// [`peek_n`](Self::peek_n) as of `now`.
     pub fn peek_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
-        let fingerprint = self.fingerprint(key);
-        self.choose(key, fingerprint, now);
-        self.core.peek(fingerprint, now, cost)
+        self.core.peek(self.key(key, now), now, cost)
     }
 
     /// Returns how many whole permits of a key are free now.
@@ -142,7 +142,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// [`available`](Self::available) as of `now`.
     #[must_use]
     pub fn available_at(&self, key: &K, now: Tick) -> u64 {
-        self.core.read(&self.who(key, now), |entry| entry.available(now))
+        self.core.read(self.key(key, now), now, |entry| entry.available(now))
     }
 
     /// Forgets what a key has used: it is as if never seen. Its open reservations become final; an
@@ -187,42 +187,42 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         now: Tick,
         (cost, max_wait): (u64, Duration),
     ) -> Result<Reservation, Refused> {
-        let fingerprint = self.fingerprint(key);
-        self.choose(key, fingerprint, now);
-        Core::reserve(&self.core, fingerprint, now, (cost, max_wait))
+        let key = self.key(key, now);
+        Core::reserve(&self.core, key.fingerprint, now, (cost, max_wait))
     }
 }
 
 impl Core {
-    pub(crate) fn refund(&self, who: &Who, cost: u64) -> u64 {
-        let now = who.now;
-        let mut claims = self.claims.lock(who.fingerprint);
-        let given = self.update(who, |entry| (entry.refund(now, cost), entry.is_gcra()));
-        let ((units, permits), is_gcra) = given.unwrap_or_default();
-        claims.change(
-            |ledger| {
-                if is_gcra { ledger.lower_all(units) } else { ledger.take_from_all(units) }
-            },
-        );
+    pub(crate) fn refund(&self, key: Key<'_>, now: Tick, cost: u64) -> u64 {
+        let mut claims = self.claims.lock(key.fingerprint);
+        let given = self.update(key, now, |entry| (entry.refund(now, cost), entry.is_gcra()));
+        let ((units, permits), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
+        claims.change(|ledger| {
+            if is_gcra {
+                ledger.lower_all(units);
+            } else {
+                ledger.take_from_all(units);
+            }
+        });
         drop(claims);
         self.watch_refund(permits);
         permits
     }
 
-    pub(crate) fn force(&self, fingerprint: u64, now: Tick, cost: u64) -> Decision {
-        self.ask(fingerprint, now, cost, Verb::Force)
+    pub(crate) fn force(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
+        self.ask(key, now, cost, Verb::Force)
     }
 
-    pub(crate) fn peek(&self, fingerprint: u64, now: Tick, cost: u64) -> Decision {
-        let (who, access) = self.who_and_access(fingerprint, now);
-        let answer = || self.read(&who, |entry| entry.peek(now, cost));
-        self.exempt(&who, access, cost).unwrap_or_else(answer)
+    pub(crate) fn peek(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
+        let (_, access) = self.who(key, now);
+        let answer = || self.read(key, now, |entry| entry.peek(now, cost));
+        self.exempt(key, (now, access), cost).unwrap_or_else(answer)
     }
 
     pub(crate) fn reset(&self, fingerprint: u64) {
         let mut claims = self.claims.lock(fingerprint);
         self.tables.remove(fingerprint);
-        claims.change(crate::reservation::ledger::Ledger::clear);
+        claims.change(Ledger::clear);
     }
 
     pub(crate) fn reserve(
@@ -231,31 +231,30 @@ impl Core {
         now: Tick,
         (cost, max_wait): (u64, Duration),
     ) -> Result<Reservation, Refused> {
-        let (who, access) = this.who_and_access(fingerprint, now);
-        let owner = || Owner::Key(Arc::clone(this), fingerprint);
-        let exempt = this.exempt(&who, access, cost);
-        if let Some(decision) = exempt {
+        let key = Key::plain(fingerprint);
+        let made = |id, act_at, decision| {
+            let owner = Owner::Key(Arc::clone(this), fingerprint);
+            Reservation::new(owner, id, (cost, act_at), decision)
+        };
+        // For what was decided without the key's state.
+        let apart = |decision: Decision| {
             this.report(Verb::Reserve, &decision);
-            return if decision.is_allowed() {
-                Ok(Reservation::new(owner(), None, (cost, now), decision))
-            } else {
-                Err(refusal(decision, max_wait, true))
-            };
+            match decision.is_allowed() {
+                true => Ok(made(None, now, decision)),
+                false => Err(refusal(decision, max_wait, true)),
+            }
+        };
+        let (_, access) = this.who(key, now);
+        if let Some(decision) = this.exempt(key, (now, access), cost) {
+            return apart(decision);
         }
+        // A change of quota holds all claims, so the class stays what it is until this is noted.
         let mut claims = this.claims.lock(fingerprint);
-        // Looked up again under the lock of the claims: a change of quota holds all of them.
-        let who = this.who(fingerprint, now);
         let reserved =
-            this.update(&who, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
-        let Some(((taken, decision), is_gcra)) = reserved else {
+            this.update(key, now, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
+        let Some((((taken, decision), is_gcra), who)) = reserved else {
             drop(claims);
-            let decision = this.without_room(&who, cost, Verb::Reserve);
-            this.report(Verb::Reserve, &decision);
-            return if decision.is_allowed() {
-                Ok(Reservation::new(owner(), None, (cost, now), decision))
-            } else {
-                Err(refusal(decision, max_wait, true))
-            };
+            return apart(this.without_room(key, now, cost, Verb::Reserve));
         };
         let Some(taken) = taken else {
             drop(claims);
@@ -268,6 +267,6 @@ impl Core {
         let decision = decision.forced(cost);
         this.watch_wait(taken.act_at.since(now));
         this.report(Verb::Reserve, &decision);
-        Ok(Reservation::new(owner(), id, (cost, taken.act_at), decision))
+        Ok(made(id, taken.act_at, decision))
     }
 }

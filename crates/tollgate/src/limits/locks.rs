@@ -8,7 +8,7 @@
 use super::{Charge, Target, few::Few};
 use crate::{
     algorithm::Entry,
-    keyed::core::Core,
+    keyed::core::{Core, Key},
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
     table::{Bucket, Held, Miss, Pair, Shard, Who, WideShard, Words},
@@ -97,9 +97,12 @@ impl<'a> Charge<'a> {
     /// Returns the state that the charge is about.
     pub(super) fn state(&self, who: Option<Who>) -> State<'a> {
         match (self.target, who) {
-            (Target::Key(core, _), Some(who)) => State::Key(core, who),
-            (Target::Key(core, key), None) => State::Key(core, core.who(key, core.clock.now())),
             (Target::Limiter(limiter), _) => State::Limiter(&limiter.shared.cell),
+            (Target::Key(core, ..), Some(who)) => State::Key(core, who),
+            (Target::Key(core, fingerprint, policy), None) => {
+                let key = Key { fingerprint, policy };
+                State::Key(core, core.who(key, core.clock.now()).0)
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Decision, Reason, Reservation, Tick,
+    keyed::core::Key,
     reservation::Taken,
     table::{Miss, Who},
     watch::Verb,
@@ -223,9 +224,10 @@ impl<'a> Part<'a> {
         };
         match charge.target {
             Target::Limiter(limiter) => Self { exempt: limiter.exempt(now, charge.cost), ..plain },
-            Target::Key(core, key) => {
-                let (who, access) = core.who_and_access(key, now);
-                let exempt = core.exempt(&who, access, charge.cost);
+            Target::Key(core, fingerprint, policy) => {
+                let key = Key { fingerprint, policy };
+                let (who, access) = core.who(key, now);
+                let exempt = core.exempt(key, (now, access), charge.cost);
                 if !is_saturated || exempt.is_some() {
                     return Self { who: Some(who), exempt, ..plain };
                 }
@@ -238,7 +240,7 @@ impl<'a> Part<'a> {
                         ..plain
                     },
                     None => {
-                        let refusal = core.refusal_without_room(&who, charge.cost);
+                        let refusal = core.refusal_without_room(key, now, charge.cost);
                         Self { who: Some(who), exempt: Some(refusal), ..plain }
                     }
                 }
@@ -267,7 +269,7 @@ impl<'a> Part<'a> {
                 limiter.report(verb, &decision);
                 decision
             }
-            Target::Key(core, key) => core.settle_refusal(key, verb, decision),
+            Target::Key(core, key, _) => core.settle_refusal(key, verb, decision),
         }
     }
 

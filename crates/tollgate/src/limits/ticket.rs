@@ -116,7 +116,7 @@ impl<'a> Books<'a> {
     pub(super) fn lock(charges: impl Iterator<Item = (Charge<'a>, Option<u64>)>) -> Self {
         let ledgers = charges.map(|(charge, _)| match charge.target {
             Target::Limiter(limiter) => Ledger::Limiter(limiter),
-            Target::Key(core, key) => Ledger::Key(core, key),
+            Target::Key(core, key, _) => Ledger::Key(core, key),
         });
         let mut ledgers: Vec<_> = ledgers.collect();
         ledgers.sort_unstable_by_key(Ledger::address);
@@ -141,11 +141,14 @@ impl<'a> Books<'a> {
         let taken = taken.filter(|_| cost > 0);
         let owner = match charge.target {
             Target::Limiter(limiter) => Owner::Limiter(limiter.clone()),
-            Target::Key(core, key) => Owner::Key(Arc::clone(core), key),
+            Target::Key(core, key, None) => Owner::Key(Arc::clone(core), key),
+            Target::Key(core, key, Some(policy)) => {
+                Owner::Stored(Arc::clone(core), policy.clone(), key)
+            }
         };
         let address = match charge.target {
             Target::Limiter(limiter) => limiter.book_address(),
-            Target::Key(core, key) => core.claims.address(key),
+            Target::Key(core, key, _) => core.claims.address(key),
         };
         let id = taken.and_then(|Taken { mark, units, passed, .. }| {
             let books = self.books.slice_mut().iter_mut().flatten();

@@ -146,12 +146,14 @@ pub(crate) struct Classes {
 }
 
 /// What a class was made from.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Listed {
     #[allow(dead_code, reason = "snapshots read it, and follow")]
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
     pub(crate) rule: ClassRule,
+    /// The policy it belongs to; zero if it is of no policy.
+    owner: u64,
     /// Names that use it; at zero it may go when no slot has it.
     pins: u32,
 }
@@ -162,6 +164,8 @@ pub(crate) struct MadeFrom<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
     pub(crate) clock: &'a Clock,
+    /// The policy it is for; zero for none.
+    pub(crate) owner: u64,
 }
 
 /// What a class has left its slots to.
@@ -264,24 +268,23 @@ impl Classes {
     /// Returns the class of a quota, made if need be; `None` if all numbers are taken. Whoever asks
     /// for the same quota gets the same class.
     pub(crate) fn intern(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
-        let MadeFrom { algorithm, quota, clock } = made_from;
+        let MadeFrom { algorithm, quota, clock, owner } = made_from;
         let rule = ClassRule::new(algorithm, &quota, clock)?;
-        let same = |known: &Option<Listed>| {
-            known.is_some_and(|known| known.pins == 0 && known.rule == rule && known.quota == quota)
-        };
+        let new = Listed { algorithm, quota, rule, owner, pins: 0 };
+        let same = |known: &Option<Listed>| known.as_ref() == Some(&new);
         let found = lock(&self.listed).iter().position(same);
         match found {
             Some(index) => Ok(Some(Class::from_index(index))),
-            None => Ok(self.add(Listed { algorithm, quota, rule, pins: 0 })),
+            None => Ok(self.add(new)),
         }
     }
 
     /// Makes a class that has a name, which nobody gets who asks for its quota; `None` if all
     /// numbers are taken. It stays until it is [retired](Self::retire).
     pub(crate) fn create(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
-        let MadeFrom { algorithm, quota, clock } = made_from;
+        let MadeFrom { algorithm, quota, clock, owner } = made_from;
         let rule = ClassRule::new(algorithm, &quota, clock)?;
-        Ok(self.add(Listed { algorithm, quota, rule, pins: 1 }))
+        Ok(self.add(Listed { algorithm, quota, rule, owner, pins: 1 }))
     }
 
     fn add(&self, new: Listed) -> Option<Class> {

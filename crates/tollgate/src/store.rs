@@ -1,0 +1,191 @@
+//! Where shared state lives: the one interface to it.
+//!
+//! A [`Store`] decides for whoever asks, by *demands*: a policy (name, quota, algorithm), a key and a
+//! cost. Its fundamental call takes several demands and decides over all of them at once:
+//!
+//! ```
+//! use tollgate::{Quota, store::{Demand, MemoryStore, Policy, Store}};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = MemoryStore::new();
+//! let global = Policy::new("global", Quota::per_second(1000))?;
+//! let users = Policy::new("users", Quota::per_minute(60))?;
+//! let mut demands = [Demand::new(&global, b"", 1), Demand::new(&users, b"alice", 1)];
+//! let decision = store.acquire(&mut demands).await?;
+//! assert!(decision.is_allowed());
+//! assert_eq!(demands[1].decision().map(|own| own.remaining()), Some(59));
+//! # Ok(())
+//! # }
+//! # let mut future = Box::pin(example());
+//! # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+//! # assert!(matches!(future.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(()))));
+//! ```
+//!
+//! | I have | use |
+//! |---|---|
+//! | one process | [`MemoryStore`] |
+//! | a fleet | the Redis store, in a crate of its own |
+//! | a choice at run time | [`DynStore`], behind a `Box` or an `Arc` |
+//! | a store of my own | implement [`Store`], and let `testing::conformance` judge it |
+//!
+//! # What every store promises
+//!
+//! - Several demands are charged all or none, whatever their policies and keys.
+//! - A denial changes no state, and is a value. A failure is an error, and never a denial.
+//! - A call whose outcome is unknown was charged at most once.
+//! - Two policies of different names never share a key's state; neither do two keys.
+
+mod boxed;
+mod demand;
+mod error;
+mod memory;
+mod permits;
+
+pub use boxed::{BoxFuture, DynStore};
+pub use demand::{Demand, Policy};
+pub use error::StoreError;
+pub use memory::{MemoryStore, MemoryStoreBuilder};
+pub use permits::Permits;
+
+use crate::{Clock, Decision, Inherit};
+use std::{fmt, future::Future, time::Duration};
+
+/// Where shared state lives, and who decides by it.
+///
+/// Every call is asynchronous; those of the [`MemoryStore`] are ready at once and allocate nothing
+/// (`cargo run --release -p tollgate-bench -- allocations`).
+///
+/// # Cancel safety
+///
+/// A call that is dropped may have been carried out or not. It was charged at most once.
+pub trait Store: Send + Sync {
+    /// Returns the clock of the ticks in this store's decisions.
+    fn clock(&self) -> &Clock;
+
+    /// Takes all demands if every one of them allows it now, and else none. Each demand is told its
+    /// own decision.
+    fn acquire(
+        &self,
+        demands: &mut [Demand<'_>],
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Answers what [`acquire`](Self::acquire) would, and changes nothing.
+    fn peek(
+        &self,
+        demands: &mut [Demand<'_>],
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Books a demand even into debt.
+    fn force(
+        &self,
+        demand: &Demand<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Gives back up to the demand's cost of what its key has outstanding. Returns how many permits
+    /// that were.
+    fn refund(&self, demand: &Demand<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// Forgets what the demand's key has used.
+    fn reset(&self, demand: &Demand<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// [`acquire`](Self::acquire), with the right to [`settle`](Self::settle) within `life`. After
+    /// that the permits stay spent.
+    fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+
+    /// Corrects a reservation or a lease to what each of its demands actually cost: gives back the
+    /// difference as far as time has not, or books it into debt. Costs of zero cancel it.
+    ///
+    /// Returns false if there is no such reservation (any more): it is settled, or has expired.
+    fn settle(
+        &self,
+        id: ReservationId,
+        actual: &[u64],
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Takes as many permits as are free, at most the demand's cost, to be used within `life`. What
+    /// is not used is given back by [`settle`](Self::settle) with what was.
+    fn lease(
+        &self,
+        demand: &mut Demand<'_>,
+        life: Duration,
+    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+
+    /// Takes `permits` of what may be in flight at once, for at most `life`: whoever dies without
+    /// leaving is forgotten then.
+    fn enter(
+        &self,
+        permits: &Permits<'_>,
+        life: Duration,
+    ) -> impl Future<Output = Result<Entered, StoreError>> + Send;
+
+    /// Lets a permit live for another `life` from now. Returns false if it has expired already.
+    fn renew(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+        life: Duration,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Gives a permit back. Returns false if it had expired already.
+    fn leave(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+
+    /// Changes the quota of a policy for all its keys: from `old` to `new`, of the same name, with
+    /// what each has used kept as `how` says.
+    ///
+    /// Demands of the old policy that come later are decided by its quota: replace them.
+    fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Names a reservation or a lease of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReservationId(pub u64);
+
+/// Names a permit of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PermitId(pub u64);
+
+/// What [`Store::reserve`] and [`Store::lease`] answer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reserved {
+    /// The decision. Of a lease, its [cost](Decision::cost) is what was taken.
+    pub decision: Decision,
+    /// What to settle; none if nothing was taken.
+    pub id: Option<ReservationId>,
+}
+
+/// What [`Store::enter`] answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// The permit; none if there was no room.
+    pub id: Option<PermitId>,
+    /// How many are in flight afterwards.
+    pub in_flight: u64,
+    /// When the next permit expires if there was no room and nobody leaves: a wait that helps for
+    /// sure.
+    pub retry_after: Option<Duration>,
+}
+
+impl fmt::Display for ReservationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Display for PermitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}

@@ -1,0 +1,101 @@
+//! What can go wrong with a store.
+
+use crate::{LimitsError, QuotaError};
+use std::{error::Error, fmt};
+
+/// Why a store could not answer. Never a denial: that is a [`Decision`](crate::Decision).
+#[derive(Debug)]
+pub struct StoreError {
+    kind: Kind,
+    text: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Invalid,
+    Full,
+    Unavailable,
+    Timeout,
+}
+
+impl StoreError {
+    fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, text: text.into(), source: None }
+    }
+
+    /// The call makes no sense; repeating it does not help.
+    pub fn invalid(text: impl Into<String>) -> Self {
+        Self::new(Kind::Invalid, text)
+    }
+
+    /// A bound of the store is reached (reservations, permits, quotas).
+    pub fn full(text: impl Into<String>) -> Self {
+        Self::new(Kind::Full, text)
+    }
+
+    /// The store cannot be reached, or refuses to work. Nothing was charged.
+    pub fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(Kind::Unavailable, text)
+    }
+
+    /// No answer in time: the call was charged once or not at all.
+    pub fn timeout(text: impl Into<String>) -> Self {
+        Self::new(Kind::Timeout, text)
+    }
+
+    /// Adds what caused it.
+    #[must_use]
+    pub fn because(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// Tells whether the same call may succeed later.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        self.kind != Kind::Invalid
+    }
+
+    /// Tells whether the outcome of the call is unknown: it was charged once or not at all.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.kind == Kind::Timeout
+    }
+
+    /// Tells whether a bound of the store is reached.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.kind == Kind::Full
+    }
+
+    /// Tells whether the call makes no sense.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.kind == Kind::Invalid
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Error for StoreError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+impl From<QuotaError> for StoreError {
+    fn from(error: QuotaError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+impl From<LimitsError> for StoreError {
+    fn from(error: LimitsError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}

@@ -1,0 +1,169 @@
+//! What may be in flight at once, with an end to each permit.
+
+use super::{Entered, PermitId, StoreError};
+use crate::{
+    Tick,
+    sync::{AtomicU64, Mutex, Ordering::Relaxed, lock},
+    table::Ready,
+};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::BuildHasherDefault,
+    time::Duration,
+};
+
+/// A limit on what a key may have in flight, and what is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permits<'a> {
+    /// The name of the limit; limits of different names share nothing.
+    pub name: &'a str,
+    /// Who is counted.
+    pub key: &'a [u8],
+    /// How many may be in flight at once.
+    pub limit: u64,
+    /// How many are asked for.
+    pub cost: u64,
+}
+
+impl<'a> Permits<'a> {
+    /// Returns a demand for one of `limit` permits.
+    #[must_use]
+    pub const fn new(name: &'a str, key: &'a [u8], limit: u64) -> Self {
+        Self { name, key, limit, cost: 1 }
+    }
+}
+
+#[cfg(not(tollgate_loom))]
+const SHARDS: usize = 64;
+#[cfg(tollgate_loom)]
+const SHARDS: usize = 1;
+
+/// All permits of a store in memory.
+#[derive(Debug)]
+pub(super) struct Flights {
+    shards: Box<[Mutex<Shard>]>,
+    next_id: AtomicU64,
+    count: AtomicU64,
+    most: u64,
+}
+
+type Shard = HashMap<u64, Flight, BuildHasherDefault<Ready>>;
+
+/// What one key has in flight.
+#[derive(Debug, Default)]
+struct Flight {
+    /// By the time at which they expire.
+    permits: BTreeMap<(Tick, u64), u64>,
+    /// When each expires.
+    ends: BTreeMap<u64, Tick>,
+    in_flight: u64,
+}
+
+impl Flight {
+    /// Removes what has expired. Returns how many permits that were.
+    fn expire(&mut self, now: Tick) -> u64 {
+        let mut gone = 0;
+        while let Some(first) = self.permits.first_entry()
+            && first.key().0 <= now
+        {
+            let (_, id) = *first.key();
+            self.in_flight -= first.remove();
+            self.ends.remove(&id);
+            gone += 1;
+        }
+        gone
+    }
+
+    fn add(&mut self, id: u64, until: Tick, cost: u64) {
+        self.permits.insert((until, id), cost);
+        self.ends.insert(id, until);
+        self.in_flight += cost;
+    }
+
+    fn remove(&mut self, id: u64) -> Option<u64> {
+        let until = self.ends.remove(&id)?;
+        let cost = self.permits.remove(&(until, id))?;
+        self.in_flight -= cost;
+        Some(cost)
+    }
+
+    /// Returns when `cost` more fit if nobody leaves before its time.
+    fn room_at(&self, limit: u64, cost: u64) -> Option<Tick> {
+        let mut left = self.in_flight;
+        let ends = self.permits.iter().find(|(_, held)| {
+            left -= **held;
+            left.saturating_add(cost) <= limit
+        });
+        ends.map(|((until, _), _)| *until)
+    }
+}
+
+impl Flights {
+    pub(super) fn new(most: u64) -> Self {
+        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
+        Self { shards, next_id: AtomicU64::new(1), count: AtomicU64::new(0), most }
+    }
+
+    /// Runs `work` on what a key has in flight, after what has expired is gone.
+    fn with<R>(&self, key: u64, now: Tick, work: impl FnOnce(&mut Flight) -> R) -> R {
+        let mut shard = lock(&self.shards[(key >> 16) as usize % SHARDS]);
+        let flight = shard.entry(key).or_default();
+        // ORDERING: Relaxed, here and below. Counts that guard nothing but themselves.
+        self.count.fetch_sub(flight.expire(now), Relaxed);
+        let result = work(flight);
+        if flight.permits.is_empty() {
+            shard.remove(&key);
+        }
+        result
+    }
+
+    pub(super) fn enter(
+        &self,
+        key: u64,
+        now: Tick,
+        (limit, cost): (u64, u64),
+        life: Duration,
+    ) -> Result<Entered, StoreError> {
+        self.with(key, now, |flight| {
+            let in_flight = flight.in_flight;
+            if in_flight.saturating_add(cost) > limit {
+                let retry_after = flight.room_at(limit, cost).map(|at| at.since(now));
+                return Ok(Entered { id: None, in_flight, retry_after });
+            }
+            if self.count.load(Relaxed) >= self.most {
+                return Err(StoreError::full(format!(
+                    "{} permits are in flight already; let some end, or raise max_permits",
+                    self.most
+                )));
+            }
+            let id = self.next_id.fetch_add(1, Relaxed);
+            flight.add(id, now.saturating_add(life), cost);
+            self.count.fetch_add(1, Relaxed);
+            Ok(Entered { id: Some(PermitId(id)), in_flight: in_flight + cost, retry_after: None })
+        })
+    }
+
+    pub(super) fn renew(
+        &self,
+        key: u64,
+        now: Tick,
+        PermitId(id): PermitId,
+        life: Duration,
+    ) -> bool {
+        self.with(key, now, |flight| {
+            let cost = flight.remove(id);
+            if let Some(cost) = cost {
+                flight.add(id, now.saturating_add(life), cost);
+            }
+            cost.is_some()
+        })
+    }
+
+    pub(super) fn leave(&self, key: u64, now: Tick, PermitId(id): PermitId) -> bool {
+        self.with(key, now, |flight| {
+            let left = flight.remove(id).is_some();
+            self.count.fetch_sub(u64::from(left), Relaxed);
+            left
+        })
+    }
+}

@@ -1,0 +1,105 @@
+//! For tests of stores: a suite that every one must pass. Feature `testing`.
+//!
+//! A store is right when [`conformance::run`] finds nothing to complain about. The suite moves the
+//! store's time itself, through [`Subject`], so it neither sleeps nor depends on the machine.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tollgate::{Clock, ManualClock, store::MemoryStore, testing::{Subject, block_on, conformance}};
+//!
+//! struct InMemory(MemoryStore, ManualClock);
+//!
+//! impl Subject for InMemory {
+//!     type Store = MemoryStore;
+//!
+//!     fn store(&self) -> &MemoryStore {
+//!         &self.0
+//!     }
+//!
+//!     async fn advance(&self, by: Duration) {
+//!         self.1.advance(by);
+//!     }
+//! }
+//!
+//! let report = block_on(conformance::run(async || {
+//!     let (clock, hand) = Clock::manual();
+//!     InMemory(MemoryStore::builder().clock(clock).build().unwrap(), hand)
+//! }));
+//! assert!(report.is_passed(), "{report}");
+//! ```
+
+pub mod conformance;
+
+use crate::store::Store;
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::Thread,
+    time::Duration,
+};
+
+/// A store under test, with its time in the hands of the test.
+pub trait Subject: Sync {
+    /// The store.
+    type Store: Store;
+
+    /// Returns the store.
+    fn store(&self) -> &Self::Store;
+
+    /// Moves the store's time ahead, as all its users see it.
+    fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
+
+    /// Returns by how much waits may be rounded up, by default not at all: one microsecond for a
+    /// store that counts in those.
+    fn rounding(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Returns the wall time of the store's clock: windows are aligned to it.
+    fn wall(&self) -> Duration {
+        let clock = self.store().clock();
+        clock.to_wall(clock.now())
+    }
+}
+
+/// Waits for a future on this thread.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let (mut context, mut future) = (Context::from_waker(&waker), pin!(future));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Runs futures side by side in one task, and returns their outputs in order.
+pub async fn together<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut outputs: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut all = true;
+        for (future, output) in running.iter_mut().zip(&mut outputs) {
+            if output.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(value) => *output = Some(value),
+                    Poll::Pending => all = false,
+                }
+            }
+        }
+        if all { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    outputs.into_iter().flatten().collect()
+}

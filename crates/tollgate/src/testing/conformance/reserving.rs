@@ -1,0 +1,153 @@
+//! Reservations, leases and permits.
+
+use super::{Checked, holds, left, policy, same, take, text};
+use crate::{
+    Algorithm,
+    store::{Demand, Permits, ReservationId, Store},
+    testing::Subject,
+};
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(super) async fn a_reservation_can_be_settled_once<S: Subject>(subject: &S) -> Checked {
+    let store = subject.store();
+    for algorithm in Algorithm::ALL {
+        let key = algorithm.name().as_bytes();
+        let (calls, tokens) = (policy("calls", 9, algorithm)?, policy("tokens", 100, algorithm)?);
+        let mut demands = [Demand::new(&calls, key, 1), Demand::new(&tokens, key, 60)];
+        let reserved = store.reserve(&mut demands, MINUTE).await.map_err(text)?;
+        let Some(id) = reserved.id else {
+            return Err(format!("{algorithm}: nothing was reserved"));
+        };
+        same!(left(subject, &tokens, key).await?, 40, "{algorithm}: left while reserved");
+        let error = store.settle(id, &[1]).await.err();
+        holds!(error.is_some_and(|error| error.is_invalid()), "{algorithm}: one cost for two");
+        same!(store.settle(id, &[1, 25]).await.map_err(text)?, true, "{algorithm}: settled");
+        same!(left(subject, &tokens, key).await?, 75, "{algorithm}: left after less");
+        same!(store.settle(id, &[1, 0]).await.map_err(text)?, false, "{algorithm}: twice");
+        same!(left(subject, &calls, key).await?, 8, "{algorithm}: the other demand");
+
+        let reserved = store.reserve(&mut demands, MINUTE).await.map_err(text)?;
+        let id = reserved.id.unwrap_or(ReservationId(0));
+        same!(store.settle(id, &[1, 75]).await.map_err(text)?, true, "{algorithm}: more");
+        same!(left(subject, &tokens, key).await?, 0, "{algorithm}: left after more");
+    }
+    let unknown = store.settle(ReservationId(u64::MAX), &[1]).await.map_err(text)?;
+    same!(unknown, false, "a reservation that never was");
+    Ok(())
+}
+
+pub(super) async fn a_reservation_is_cancelled_by_costs_of_zero<S: Subject>(
+    subject: &S,
+) -> Checked {
+    let store = subject.store();
+    for algorithm in Algorithm::ALL {
+        let (policy, key) = (policy("cancel", 10, algorithm)?, algorithm.name().as_bytes());
+        let mut demands = [Demand::new(&policy, key, 4)];
+        let first = store.reserve(&mut demands, MINUTE).await.map_err(text)?.id;
+        let second = store.reserve(&mut demands, MINUTE).await.map_err(text)?.id;
+        for (id, expected) in [(first, 6), (second, 10)] {
+            let id = id.unwrap_or(ReservationId(0));
+            same!(store.settle(id, &[0]).await.map_err(text)?, true, "{algorithm}: cancel");
+            same!(left(subject, &policy, key).await?, expected, "{algorithm}: left");
+        }
+        // What time has given back already is not given back again.
+        let open = store.reserve(&mut demands, 9 * MINUTE).await.map_err(text)?.id;
+        subject.advance(3 * MINUTE).await;
+        let _ = take(subject, &policy, key, 5).await?;
+        store.settle(open.unwrap_or(ReservationId(0)), &[0]).await.map_err(text)?;
+        same!(left(subject, &policy, key).await?, 5, "{algorithm}: a late cancel");
+    }
+    Ok(())
+}
+
+pub(super) async fn a_refused_reservation_takes_nothing<S: Subject>(subject: &S) -> Checked {
+    let (wide, tight) = (policy("wide", 9, Algorithm::Gcra)?, policy("tight", 1, Algorithm::Gcra)?);
+    let mut demands = [Demand::new(&wide, b"key", 1), Demand::new(&tight, b"key", 1)];
+    let first = subject.store().reserve(&mut demands, MINUTE).await.map_err(text)?;
+    holds!(first.id.is_some(), "the first was refused");
+    let second = subject.store().reserve(&mut demands, MINUTE).await.map_err(text)?;
+    holds!(second.decision.is_denied() && second.id.is_none(), "the second was not refused");
+    same!(left(subject, &wide, b"key").await?, 8, "left of what agreed");
+    Ok(())
+}
+
+pub(super) async fn an_expired_reservation_stays_spent<S: Subject>(subject: &S) -> Checked {
+    let policy = policy("expires", 60, Algorithm::Gcra)?;
+    let mut demands = [Demand::new(&policy, b"key", 60)];
+    let life = Duration::from_secs(10);
+    let reserved = subject.store().reserve(&mut demands, life).await.map_err(text)?;
+    subject.advance(life + subject.rounding()).await;
+    let id = reserved.id.unwrap_or(ReservationId(0));
+    same!(subject.store().settle(id, &[0]).await.map_err(text)?, false, "settled after its end");
+    let left = left(subject, &policy, b"key").await?;
+    holds!((9..=11).contains(&left), "left is {left}: what ten seconds refill, and no more");
+    Ok(())
+}
+
+pub(super) async fn a_lease_takes_what_there_is<S: Subject>(subject: &S) -> Checked {
+    let store = subject.store();
+    for algorithm in Algorithm::ALL {
+        let (policy, key) = (policy("lease", 10, algorithm)?, algorithm.name().as_bytes());
+        for (row, (wanted, granted)) in [(7, 7), (7, 3), (7, 0)].into_iter().enumerate() {
+            let mut demand = Demand::new(&policy, key, wanted);
+            let leased = store.lease(&mut demand, MINUTE).await.map_err(text)?;
+            let got = if leased.id.is_some() { leased.decision.cost() } else { 0 };
+            same!(got, granted, "{algorithm}, row {row}: granted of {wanted}");
+            if row == 1 {
+                let id = leased.id.unwrap_or(ReservationId(0));
+                same!(store.settle(id, &[1]).await.map_err(text)?, true, "{algorithm}: settled");
+                same!(left(subject, &policy, key).await?, 2, "{algorithm}: unused is given back");
+                let _ = take(subject, &policy, key, 2).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn permits_are_limited_by_name_and_key<S: Subject>(subject: &S) -> Checked {
+    let store = subject.store();
+    let permits = Permits::new("flight", b"key", 3);
+    let mut ids = Vec::new();
+    for expected in 1..=3 {
+        let entered = store.enter(&permits, MINUTE).await.map_err(text)?;
+        same!(entered.in_flight, expected, "in flight");
+        ids.extend(entered.id);
+    }
+    same!(ids.len(), 3, "permits");
+    let full = store.enter(&permits, MINUTE).await.map_err(text)?;
+    same!((full.id, full.in_flight), (None, 3), "the fourth of three");
+    holds!(full.retry_after.is_some_and(|wait| wait <= MINUTE), "no wait: {:?}", full.retry_after);
+    for other in [Permits::new("flight", b"other", 3), Permits::new("other", b"key", 3)] {
+        let entered = store.enter(&other, MINUTE).await.map_err(text)?;
+        holds!(entered.id.is_some(), "another name or key was refused");
+    }
+    same!(store.leave(&permits, ids[0]).await.map_err(text)?, true, "leaving");
+    same!(store.leave(&permits, ids[0]).await.map_err(text)?, false, "leaving twice");
+    let two = Permits { cost: 2, ..permits };
+    same!(store.enter(&two, MINUTE).await.map_err(text)?.id, None, "two where one fits");
+    same!(store.leave(&permits, ids[1]).await.map_err(text)?, true, "leaving");
+    holds!(store.enter(&two, MINUTE).await.map_err(text)?.id.is_some(), "two where two fit");
+    // A larger limit holds at once; a smaller one lets nobody in until enough have left.
+    let larger = Permits { limit: 4, ..permits };
+    holds!(store.enter(&larger, MINUTE).await.map_err(text)?.id.is_some(), "a raised limit");
+    same!(store.enter(&permits, MINUTE).await.map_err(text)?.id, None, "a lowered limit");
+    Ok(())
+}
+
+pub(super) async fn permits_end_unless_renewed<S: Subject>(subject: &S) -> Checked {
+    let (store, half) = (subject.store(), MINUTE / 2);
+    let permits = Permits::new("ends", b"key", 2);
+    let kept = store.enter(&permits, MINUTE).await.map_err(text)?.id;
+    let lost = store.enter(&permits, MINUTE).await.map_err(text)?.id;
+    let (Some(kept), Some(lost)) = (kept, lost) else { return Err("refused".into()) };
+    subject.advance(half).await;
+    same!(store.renew(&permits, kept, MINUTE).await.map_err(text)?, true, "renewed");
+    subject.advance(half + subject.rounding()).await;
+    same!(store.renew(&permits, lost, MINUTE).await.map_err(text)?, false, "renewed after its end");
+    same!(store.leave(&permits, lost).await.map_err(text)?, false, "left after its end");
+    let entered = store.enter(&permits, MINUTE).await.map_err(text)?;
+    same!((entered.id.is_some(), entered.in_flight), (true, 2), "the place of the one that ended");
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Random calls, beside the algorithms themselves.
+
+use super::{Checked, holds, same, text, wait};
+use crate::{
+    Algorithm, Clock, Limiter, Quota,
+    store::{Demand, Policy, Store},
+    testing::Subject,
+};
+use std::time::Duration;
+
+/// A small deterministic generator (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+const STEPS: usize = 300;
+
+/// The same calls at the same times, by the store and by a limiter in this process: the same
+/// answers, remaining permits and waits.
+pub(super) async fn decides_as_the_core_does<S: Subject>(subject: &S) -> Checked {
+    for (index, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        for quota in ["10/s", "7/min", "1000/h"] {
+            let quota: Quota = quota.parse().map_err(|_| "a quota of the suite is wrong")?;
+            replay(subject, algorithm, quota, &mut Random(index as u64)).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn replay<S: Subject>(
+    subject: &S,
+    algorithm: Algorithm,
+    quota: Quota,
+    random: &mut Random,
+) -> Checked {
+    let (clock, hand) = Clock::manual();
+    // The same ticks as the store's: what is rounded to a grid is rounded alike.
+    hand.set(subject.store().clock().now());
+    clock.set_wall_offset(
+        subject.wall().saturating_sub(Duration::from_nanos(clock.now().as_nanos())),
+    );
+    let twin = Limiter::builder(quota).algorithm(algorithm).clock(clock).build();
+    let twin = twin.map_err(|error| error.to_string())?;
+    let name = format!("trace {algorithm} {quota}");
+    let policy =
+        Policy::with_algorithm(name, quota, algorithm).map_err(|error| error.to_string())?;
+    for step in 0..STEPS {
+        if random.below(3) == 0 {
+            // In whole microseconds, so that coarser stores see the same times.
+            let by = Duration::from_micros(random.below(400_000));
+            subject.advance(by).await;
+            hand.advance(by);
+        }
+        let (verb, cost) = (random.below(10), random.below(4));
+        let mut demands = [Demand::new(&policy, b"key", cost)];
+        let about = format!("{algorithm}, {quota}, step {step}, verb {verb}, cost {cost}");
+        let store = subject.store();
+        let (seen, expected) = match verb {
+            0 => (store.peek(&mut demands).await.map_err(text)?, twin.peek_n(cost)),
+            1 => (store.force(&demands[0]).await.map_err(text)?, twin.force(cost)),
+            2 => {
+                let given = store.refund(&demands[0]).await.map_err(text)?;
+                same!(given, twin.refund(cost), "{about}: refunded");
+                continue;
+            }
+            _ => (store.acquire(&mut demands).await.map_err(text)?, twin.try_acquire_n(cost)),
+        };
+        same!(seen.is_allowed(), expected.is_allowed(), "{about}: allowed");
+        same!(seen.is_never(), expected.is_never(), "{about}: never");
+        same!(seen.remaining(), expected.remaining(), "{about}: remaining");
+        let waits = (wait(subject, &seen), expected.retry_after(twin.now()));
+        let close = match waits {
+            (Some(seen), Some(expected)) => seen.abs_diff(expected) <= 2 * subject.rounding(),
+            (seen, expected) => seen.is_some() == expected.is_some(),
+        };
+        holds!(close, "{about}: the waits are {waits:?}");
+    }
+    Ok(())
+}
