@@ -153,9 +153,8 @@ fn waiters_are_served_in_order_and_nobody_overtakes() {
         let held = [host.try_acquire_n(1).unwrap(), host.try_acquire_n(1).unwrap()];
         let mut waiters: Vec<Waiter> = (0..4).map(|_| host.acquire_n(1).queued()).collect();
         assert_eq!(host.level(), (2, 4, 0));
-        let mut held = held.map(Some);
-        for place in 0..2 {
-            held[place] = None;
+        for (place, held) in held.into_iter().enumerate() {
+            drop(held);
             let woken: Vec<usize> = waiters.iter().map(Waiter::wakes).collect();
             let expected: Vec<usize> = (0..4).map(|at| usize::from(at <= place)).collect();
             assert_eq!(woken, expected, "release {place} wakes exactly the next");
@@ -345,6 +344,31 @@ fn a_waker_that_panics_does_not_stop_the_others() {
         assert!(catch_unwind(AssertUnwindSafe(|| drop(held))).is_err());
         assert_eq!(good.wakes(), 1);
         drop((good.answer().unwrap(), bad));
+        host.assert_idle(2, "after all");
+    }
+}
+
+#[test]
+fn a_waker_may_call_back() {
+    /// Asks for everything while it is woken: a lock that were held would never come free.
+    struct Curious(Host);
+    impl Wake for Curious {
+        fn wake(self: Arc<Self>) {
+            let (.., available) = self.0.level();
+            assert_eq!(self.0.try_acquire_n(1).is_ok(), available > 0);
+            self.0.set_limit(2);
+        }
+    }
+    for host in hosts(1, 10) {
+        let held = host.try_acquire_n(1).unwrap();
+        let waker = Waker::from(Arc::new(Curious(host.clone())));
+        let mut context = Context::from_waker(&waker);
+        let mut futures = [host.acquire_n(1).into_future(), host.acquire_n(1).into_future()];
+        for future in &mut futures {
+            assert!(std::pin::Pin::new(future).poll(&mut context).is_pending());
+        }
+        drop(held);
+        drop(futures);
         host.assert_idle(2, "after all");
     }
 }

@@ -7,7 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(tollgate_loom)]
 
-use loom::{cell::UnsafeCell, sync::Arc, thread};
+use loom::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+};
 use std::{
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -73,26 +79,46 @@ fn a_release_racing_with_a_waiter_wakes_it() {
     });
 }
 
+/// Adds one in two relaxed steps: loom lets them read old numbers unless something orders them.
+fn visit(number: &AtomicU64) {
+    // ORDERING: Relaxed. The permit that is held meanwhile has to do the ordering.
+    let seen = number.load(Relaxed);
+    number.store(seen + 1, Relaxed);
+}
+
 #[test]
 fn a_holder_sees_what_the_one_before_did() {
     loom::model(|| {
         let mine = limit(1);
-        let shared = Arc::new(UnsafeCell::new(0));
-        let (theirs, cell) = (mine.clone(), Arc::clone(&shared));
-        // Loom fails if two accesses are not ordered. The only thing that orders them is the limit.
-        #[allow(unsafe_code, reason = "loom's cell has no other access, and checks this one")]
-        // SAFETY: whoever holds the one permit is alone.
-        let write = |cell: &UnsafeCell<u32>| cell.with_mut(|number| unsafe { *number += 1 });
+        let number = Arc::new(AtomicU64::new(0));
+        let (theirs, shared) = (mine.clone(), Arc::clone(&number));
         let other = thread::spawn(move || {
             let _permit = theirs.acquire_blocking().unwrap();
-            write(&cell);
+            visit(&shared);
         });
-        if let Ok(_permit) = mine.try_acquire() {
-            write(&shared);
-        }
+        let mine = mine.try_acquire().map(|_permit| visit(&number));
         other.join().unwrap();
-        let _permit = mine.try_acquire().unwrap();
-        write(&shared);
+        // ORDERING: Relaxed. The join orders it.
+        assert_eq!(number.load(Relaxed), 1 + u64::from(mine.is_ok()));
+    });
+}
+
+#[test]
+fn a_holder_sees_what_was_done_before_a_release_with_a_queue() {
+    loom::model(|| {
+        let mine = limit(1);
+        let number = Arc::new(AtomicU64::new(0));
+        let held = mine.try_acquire().unwrap();
+        let mut future = mine.acquire();
+        assert!(poll(&mut future).is_pending());
+        let (theirs, shared) = (mine, Arc::clone(&number));
+        let other = thread::spawn(move || theirs.try_acquire().map(|_permit| visit(&shared)));
+        visit(&number);
+        drop(held); // to the one in the queue
+        drop(future); // and free
+        let theirs = other.join().unwrap();
+        // ORDERING: Relaxed. The join orders it.
+        assert_eq!(number.load(Relaxed), 1 + u64::from(theirs.is_ok()));
     });
 }
 

@@ -116,13 +116,15 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
         self
     }
 
-    /// Sets how many may wait for all keys together, by default 100,000: some 20 MB of queue.
+    /// Sets how many may wait for all keys together, by default 100,000: some tens of
+    /// megabytes of queue, besides the futures themselves.
     pub fn max_waiting_total(mut self, max_waiting_total: u64) -> Self {
         self.bounds.max_waiting_total = max_waiting_total;
         self
     }
 
-    /// Sets how many keys may be in use at once, by default 1,000,000: some 50 MB of table.
+    /// Sets how many keys may be in use at once, by default 1,000,000: up to 76 MB of
+    /// table (`docs/concurrency.md`, "many keys").
     ///
     /// A key beyond that is refused with [`Full::is_too_many_keys`](super::Full::is_too_many_keys).
     /// Keys in use go on as before.

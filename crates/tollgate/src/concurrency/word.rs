@@ -24,7 +24,7 @@ use super::{
 use crate::sync::{
     AtomicU64, Mutex,
     Ordering::{Acquire, Relaxed, Release},
-    lock, spin_loop,
+    fence, lock, spin_loop,
 };
 use std::task::{Poll, Waker};
 
@@ -99,6 +99,9 @@ impl Single {
         loop {
             let gauge = unpack(seen);
             if let Some(why) = gauge.refusal(cost) {
+                // ORDERING: Acquire pairs with the Release of `locked`: the number of waiters read
+                // next is at least as new as the word, so nobody finds an emptied queue full.
+                fence(Acquire);
                 return Err(gauge.full(cost, self.waiting(), why));
             }
             if seen & SEIZED != 0 {
@@ -184,7 +187,7 @@ impl Single {
         line.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
         let result = change(&mut line, &mut wakes);
         let gauge = line.gauge;
-        // ORDERING: Relaxed. Only shown to those who look; the lock keeps writers apart.
+        // ORDERING: Relaxed. The lock keeps writers apart, and the store below publishes it.
         self.waiting.store(line.waiting(), Relaxed);
         // ORDERING: Release, as in `give_back`: this may release, and what was acquired above goes
         // on to the next holder. A plain store, because nobody else writes a seized word.

@@ -26,6 +26,7 @@ impl Room {
         self.most.fetch_max(inside, SeqCst);
         thread::yield_now();
         self.inside.fetch_sub(permit.cost(), SeqCst);
+        drop(permit);
     }
 }
 
