@@ -349,6 +349,18 @@ fn a_waker_that_panics_does_not_stop_the_others() {
 }
 
 #[test]
+fn the_waker_of_the_last_poll_is_woken() {
+    for host in hosts(1, 1) {
+        let held = host.try_acquire_n(1).unwrap();
+        let mut waiter = host.acquire_n(1).queued();
+        let old = waiter.replace_waker();
+        assert!(waiter.poll().is_pending());
+        drop(held);
+        assert_eq!((old(), waiter.wakes()), (0, 1));
+    }
+}
+
+#[test]
 fn a_waker_may_call_back() {
     /// Asks for everything while it is woken: a lock that were held would never come free.
     struct Curious(Host);

@@ -212,6 +212,25 @@ fn a_close_racing_with_a_waiter_refuses_it() {
 }
 
 #[test]
+fn a_queue_that_is_seen_to_be_empty_is_not_found_full() {
+    loom::model(|| {
+        let mine = Concurrency::builder(2).max_waiting(1).build().unwrap();
+        let _held = mine.try_acquire().unwrap();
+        let mut future = mine.acquire_n(2);
+        assert!(poll(&mut future).is_pending());
+        let theirs = mine.clone();
+        let other = thread::spawn(move || {
+            if theirs.available() == 1 {
+                assert!(poll(&mut theirs.acquire_n(2)).is_pending(), "the queue has a place");
+            }
+        });
+        drop(future);
+        other.join().unwrap();
+        assert_eq!((mine.in_flight(), mine.waiting()), (1, 0));
+    });
+}
+
+#[test]
 fn a_key_wakes_its_waiter_and_is_forgotten() {
     bounded(|| {
         let mine = keyed(1);

@@ -6,8 +6,9 @@ use std::fmt;
 ///
 /// A refusal is an answer, not a fault: it changes nothing. The predicates say what would help.
 ///
-/// | [`is_never`](Self::is_never) | no release can help: ask for less, or raise the limit |
+/// | predicate | what it says |
 /// |---|---|
+/// | [`is_never`](Self::is_never) | no release can help: ask for less, or raise the limit |
 /// | [`is_queue_full`](Self::is_queue_full) | as many wait as may |
 /// | [`is_too_many_keys`](Self::is_too_many_keys) | the key is new, and as many keys are in use as may be |
 /// | [`is_closed`](Self::is_closed) | the limit is closed for good |

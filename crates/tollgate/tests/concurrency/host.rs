@@ -139,6 +139,12 @@ impl Waiter {
         self.woken.0.load(SeqCst)
     }
 
+    /// Polls with another waker from now on. Returns how to ask how often the old one was woken.
+    pub(crate) fn replace_waker(&mut self) -> impl Fn() -> usize + use<> {
+        let old = std::mem::take(&mut self.woken);
+        move || old.0.load(SeqCst)
+    }
+
     pub(crate) fn into_future(self) -> Acquire {
         self.future
     }

@@ -32,6 +32,17 @@ fn keys_do_not_disturb_each_other() {
 }
 
 #[test]
+fn permits_of_different_keys_do_not_merge() {
+    let limit = limit(5);
+    let mut alice = limit.try_acquire_n("alice", 2).unwrap();
+    alice.merge(limit.try_acquire_n("alice", 3).unwrap()).unwrap();
+    let bob = alice.merge(limit.try_acquire("bob").unwrap()).unwrap_err();
+    assert_eq!((alice.cost(), bob.cost()), (5, 1));
+    drop(alice);
+    assert_eq!((limit.in_flight("alice"), limit.in_flight("bob"), limit.len()), (0, 1, 1));
+}
+
+#[test]
 fn owned_borrowed_and_number_keys_work() {
     let owned: KeyedConcurrency<String> = KeyedConcurrency::new(1).unwrap();
     let _held = owned.try_acquire("alice").unwrap();

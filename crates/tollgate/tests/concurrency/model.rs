@@ -397,7 +397,7 @@ fn agree(real: Real, limit: u64, ops: &[Op]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn one_limit_agrees_with_the_model(limit in 0..6_u64, ops in ops()) {

@@ -12,6 +12,7 @@ use std::{
 use tollgate::{KeyedConcurrency, Permit};
 
 const THREADS: u64 = 64;
+const ROUNDS: u64 = 500;
 
 /// Counts those inside, and remembers the most there ever were.
 #[derive(Default)]
@@ -49,7 +50,7 @@ fn tries_and_waits_of_many_threads_stay_within_the_limit() {
     for host in hosts(7, THREADS) {
         let room = Room::default();
         hammer(|index| {
-            for round in 0..200 {
+            for round in 0..ROUNDS {
                 let cost = 1 + (index + round) % 3;
                 match (index + round) % 4 {
                     0 => drop(host.try_acquire_n(cost).map(|permit| room.visit(permit))),
@@ -68,7 +69,7 @@ fn tries_and_waits_of_many_threads_stay_within_the_limit() {
         host.assert_idle(7, "after all");
         let counts = host.counts();
         assert!(counts.peak_in_flight <= 7);
-        assert_eq!(counts.admitted + counts.refused + counts.cancelled, THREADS * 200);
+        assert_eq!(counts.admitted + counts.refused + counts.cancelled, THREADS * ROUNDS);
     }
 }
 
@@ -165,7 +166,7 @@ fn many_keys_from_many_threads_leave_nothing_behind() {
         KeyedConcurrency::builder(2).max_keys(40).max_waiting(THREADS).counted().build().unwrap();
     let rooms: Vec<Room> = (0..60).map(|_| Room::default()).collect();
     hammer(|index| {
-        for round in 0..200 {
+        for round in 0..ROUNDS {
             let key = (index * 7 + round * 13) % 60;
             let most = limit.len();
             assert!(most <= 40, "{most} keys");
