@@ -46,7 +46,8 @@ use word::Single;
 /// # Concurrency
 ///
 /// `Send + Sync`, and every method takes `&self`. While nobody waits there is no lock: taking and
-/// giving back are one compare-exchange each. A refusal never takes a lock and writes nothing (a
+/// giving back are one compare-exchange each. With waiters, giving back takes a short lock. A call that
+/// does not fit is refused without a lock and without a write, waiters or not (a
 /// [`counted`](ConcurrencyBuilder::counted) one counts). What a holder did before it gave back
 /// comes before what the next holder does.
 ///

@@ -12,12 +12,13 @@ use std::{
 /// Waits its turn for permits; made by [`Concurrency::acquire`](super::Concurrency::acquire).
 ///
 /// It needs no runtime: anything that polls it and honours its waker will do. It takes its place in
-/// the queue when it is polled first, and permits may be set aside for it before it is polled again.
+/// the queue when it is polled first, and permits may be set aside for it before it is polled
+/// again.
 ///
 /// # Cancel safety
 ///
-/// It may be dropped at any time. Its place goes to the next, and permits that were set aside for it
-/// go back, which wakes the next (`tests/concurrency.rs`:
+/// It may be dropped at any time. Its place goes to the next, and permits that were set aside for
+/// it go back, which wakes the next (`tests/concurrency.rs`:
 /// `dropping_a_future_anywhere_conserves_everything`).
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Acquire {

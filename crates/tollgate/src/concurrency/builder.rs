@@ -216,8 +216,8 @@ impl fmt::Display for ConcurrencyError {
                 Concurrency::WAITING_MAX
             ),
             Self::NoKeys => f.write_str(
-                "max_keys 0 would refuse every key; give at least 1, or a limit of 0 to let nothing \
-                 pass",
+                "max_keys 0 would refuse every key; give at least 1, or a limit of 0 to let \
+                 nothing pass",
             ),
             Self::TooManyKeyLimits { max_key_limits } => write!(
                 f,

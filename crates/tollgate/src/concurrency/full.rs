@@ -10,7 +10,7 @@ use std::fmt;
 /// |---|---|
 /// | [`is_never`](Self::is_never) | no release can help: ask for less, or raise the limit |
 /// | [`is_queue_full`](Self::is_queue_full) | as many wait as may |
-/// | [`is_too_many_keys`](Self::is_too_many_keys) | the key is new, and as many keys are in use as may be |
+/// | [`is_too_many_keys`](Self::is_too_many_keys) | the key is new, and too many are in use |
 /// | [`is_closed`](Self::is_closed) | the limit is closed for good |
 /// | none of them | it does not fit now, or somebody waits ahead |
 ///

@@ -91,7 +91,10 @@ impl Single {
         self.waiting.load(Relaxed)
     }
 
-    /// Takes `cost` permits, or says why not. A refusal writes nothing and takes no lock.
+    /// Takes `cost` permits, or says why not.
+    ///
+    /// What does not fit is refused without a lock and without a write. What fits while somebody
+    /// changes the line is decided after that change, under the lock.
     #[inline]
     pub(super) fn try_enter(&self, cost: u64) -> Result<(), Full> {
         // ORDERING: Relaxed. A refusal publishes nothing, and a stale word makes the exchange fail.
@@ -182,8 +185,8 @@ impl Single {
     fn locked<R>(&self, change: impl FnOnce(&mut Line, &mut Wakes) -> R) -> R {
         let mut wakes = Wakes::default();
         let mut line = lock(&self.line);
-        // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths fail
-        // from here on.
+        // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths
+        // fail from here on.
         line.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
         let result = change(&mut line, &mut wakes);
         let gauge = line.gauge;
