@@ -2,7 +2,8 @@
 //!
 //! A rate says how many may start in a second; it does not know how long each takes. When a
 //! dependency slows down, the same rate piles up more and more calls inside it. A limit on what is
-//! in flight holds that pile: a call takes a [`Permit`], and the next one enters when it comes back.
+//! in flight holds that pile: a call takes a [`Permit`], and the next one enters when it comes
+//! back.
 //!
 //! `line.rs` decides, without locks or atomics. `word.rs` hosts it in one word and a lock,
 //! `table.rs` in a table of keys, and `permit.rs` and `acquire.rs` are what callers hold.
@@ -46,8 +47,8 @@ use word::Single;
 /// # Concurrency
 ///
 /// `Send + Sync`, and every method takes `&self`. While nobody waits there is no lock: taking and
-/// giving back are one compare-exchange each. With waiters, giving back takes a short lock. A call that
-/// does not fit is refused without a lock and without a write, waiters or not (a
+/// giving back are one compare-exchange each. With waiters, giving back takes a short lock. A call
+/// that does not fit is refused without a lock and without a write, waiters or not (a
 /// [`counted`](ConcurrencyBuilder::counted) one counts). What a holder did before it gave back
 /// comes before what the next holder does.
 ///
