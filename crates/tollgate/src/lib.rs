@@ -2,6 +2,7 @@
 
 pub mod algorithm;
 mod clock;
+mod concurrency;
 mod decision;
 mod error;
 mod keyed;
@@ -21,6 +22,10 @@ pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
+pub use concurrency::{
+    Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
+    KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
+};
 pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use keyed::{
@@ -48,4 +53,6 @@ mod pages {
     struct Keys;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
+    #[doc = include_str!("../../../docs/concurrency.md")]
+    struct Concurrency;
 }

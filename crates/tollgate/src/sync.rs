@@ -10,7 +10,7 @@ pub(crate) use loom::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU8, AtomicU64, Ordering, fence},
     },
-    thread::yield_now,
+    thread::{self, yield_now},
 };
 
 #[cfg(not(tollgate_loom))]
@@ -20,7 +20,7 @@ pub(crate) use std::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU8, AtomicU64, Ordering, fence},
     },
-    thread::yield_now,
+    thread::{self, yield_now},
 };
 
 /// Locks `mutex`, also after a panic elsewhere.

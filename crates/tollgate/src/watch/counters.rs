@@ -42,10 +42,10 @@ impl Counts {
 }
 
 /// Threads spread over this many stripes; enough that two busy ones rarely meet.
-pub(super) const STRIPES: usize = 16;
+pub(crate) const STRIPES: usize = 16;
 
 /// Returns the stripe of this thread.
-pub(super) fn stripe() -> usize {
+pub(crate) fn stripe() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         // ORDERING: Relaxed. Each thread takes a number; which one does not matter.

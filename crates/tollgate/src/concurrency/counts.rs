@@ -1,0 +1,96 @@
+//! How often what happened, spread over cache lines.
+
+use super::full::Full;
+use crate::{
+    sync::Padded,
+    watch::{STRIPES, stripe},
+};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What happened at a limit since it was built.
+///
+/// Every call that has come to an end is in exactly one of `admitted`, `refused` and `cancelled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ConcurrencyCounts {
+    /// Calls that got their permits.
+    pub admitted: u64,
+    /// Calls that were refused, at once or after a wait.
+    pub refused: u64,
+    /// Calls that had to wait, whatever became of them.
+    pub waited: u64,
+    /// Futures that were dropped while they waited, or before they fetched what they had got.
+    pub cancelled: u64,
+    /// The most permits that were in flight at once; for keys, the most of any one key.
+    pub peak_in_flight: u64,
+}
+
+/// The fields of [`ConcurrencyCounts`], striped; nothing at all unless asked for.
+#[derive(Debug)]
+pub(super) struct Tally(Option<Box<Striped>>);
+
+#[derive(Debug, Default)]
+struct Striped {
+    stripes: [Padded<[AtomicU64; EVENTS]>; STRIPES],
+    peak: AtomicU64,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Counted {
+    Admitted,
+    Refused,
+    Waited,
+    Cancelled,
+}
+
+const EVENTS: usize = 4;
+
+impl Tally {
+    pub(super) fn off() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn on() -> Self {
+        Self(Some(Box::default()))
+    }
+
+    pub(super) fn add(&self, event: Counted) {
+        if let Some(striped) = &self.0 {
+            // ORDERING: Relaxed. Statistics: each count stands for itself.
+            striped.stripes[stripe()].0[event as usize].fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn answer(&self, answer: &Result<(), Full>) {
+        self.add(match answer {
+            Ok(()) => Counted::Admitted,
+            Err(_) => Counted::Refused,
+        });
+    }
+
+    pub(super) fn peak(&self, in_flight: u32) {
+        let Some(striped) = &self.0 else { return };
+        // ORDERING: Relaxed. A maximum does not depend on the order. It is read first, because a
+        // new peak is rare and reading disturbs nobody.
+        if striped.peak.load(Relaxed) < in_flight.into() {
+            striped.peak.fetch_max(in_flight.into(), Relaxed);
+        }
+    }
+
+    pub(super) fn sum(&self) -> ConcurrencyCounts {
+        let Some(striped) = &self.0 else { return ConcurrencyCounts::default() };
+        // ORDERING: Relaxed, as in `add` and `peak`: a sum taken meanwhile may miss the latest.
+        let sum = |event: Counted| {
+            striped.stripes.iter().map(|stripe| stripe.0[event as usize].load(Relaxed)).sum()
+        };
+        ConcurrencyCounts {
+            admitted: sum(Counted::Admitted),
+            refused: sum(Counted::Refused),
+            waited: sum(Counted::Waited),
+            cancelled: sum(Counted::Cancelled),
+            peak_in_flight: striped.peak.load(Relaxed),
+        }
+    }
+}
