@@ -9,6 +9,7 @@ mod lease;
 mod limiter;
 mod quota;
 mod reservation;
+mod striped;
 mod sync;
 pub mod watch;
 
@@ -21,6 +22,7 @@ pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
+pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
@@ -35,4 +37,6 @@ mod pages {
     struct Keys;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
+    #[doc = include_str!("../../../docs/striping.md")]
+    struct Striping;
 }
