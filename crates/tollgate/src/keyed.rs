@@ -4,8 +4,10 @@ mod builder;
 pub(crate) mod fingerprint;
 mod growing;
 mod slots;
+mod top;
 
 pub use builder::{KeyedBuilder, KeyedError};
+pub use top::{TopKey, TopKeys};
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,

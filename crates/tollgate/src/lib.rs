@@ -17,7 +17,7 @@ pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use decision::{Decision, Denied, Outcome};
 pub use error::QuotaError;
-pub use keyed::{KeyedBuilder, KeyedError, KeyedLimiter};
+pub use keyed::{KeyedBuilder, KeyedError, KeyedLimiter, TopKey, TopKeys};
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use quota::{Initial, ParseQuotaError, Quota};
