@@ -9,12 +9,14 @@ pub(crate) mod fingerprint;
 pub(crate) mod notes;
 mod plan;
 mod stored;
+mod top;
 mod verbs;
 
 pub use builder::{KeyedBuilder, WhenFull};
 pub use error::KeyedError;
 pub use notes::Escalation;
 pub use plan::Assigned;
+pub use top::{TopKey, TopKeys};
 
 use self::core::Core;
 use crate::{

@@ -14,6 +14,7 @@ mod reservation;
 #[allow(dead_code, unused_imports, reason = "the tables do not read and fill snapshots yet")]
 mod snapshot;
 pub mod store;
+mod striped;
 mod sync;
 mod table;
 #[cfg(feature = "testing")]
@@ -29,7 +30,8 @@ pub use concurrency::{
 pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use keyed::{
-    Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, WhenFull,
+    Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, TopKey, TopKeys,
+    WhenFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
@@ -39,6 +41,7 @@ pub use reservation::{Refused, Reservation};
 pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
+pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
@@ -55,4 +58,6 @@ mod pages {
     struct Watching;
     #[doc = include_str!("../../../docs/concurrency.md")]
     struct Concurrency;
+    #[doc = include_str!("../../../docs/striping.md")]
+    struct Striping;
 }
