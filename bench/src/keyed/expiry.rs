@@ -35,6 +35,12 @@ const LIFE: Duration = Duration::from_millis(1500);
 /// How long to wait until keys have expired. governor keeps a key for twice its life.
 const PATIENCE: Duration = Duration::from_millis(3050);
 
+/// The most preemptions of the caller in a calm pass. Kernel threads take a processor now and then
+/// for some microseconds; somebody else's work takes it for milliseconds, over and over.
+const PREEMPTIONS_MAX: f64 = 5.0;
+/// Tries to have a calm pass, before the calmest one counts.
+const TRIES: usize = 3;
+
 /// What happens beside the calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Case {
@@ -169,8 +175,25 @@ fn rows() -> Vec<Row> {
 
 /// Where p99.9 is among the figures.
 const TAIL: usize = 2;
-/// What follows the percentiles among the figures.
+/// What follows the percentiles among the figures; preemptions come last.
 const REST: [&str; 3] = ["sweep ms", "left", "preempted"];
+
+/// Makes a pass in a fresh process, and another one if the machine was busy.
+fn calm_pass(row: &Row) -> Option<Figures> {
+    let preemptions = |figures: &Figures| figures.last().copied().flatten().unwrap_or(f64::MAX);
+    let mut calmest: Option<Figures> = None;
+    for _ in 0..TRIES {
+        let found = child::ask("expiry", &row.peer, row.case.name());
+        calmest = calmest
+            .into_iter()
+            .chain(found)
+            .min_by(|one, other| preemptions(one).total_cmp(&preemptions(other)));
+        if calmest.as_ref().is_some_and(|figures| preemptions(figures) <= PREEMPTIONS_MAX) {
+            break;
+        }
+    }
+    calmest
+}
 
 /// Returns what was measured as a table.
 fn table(rows: &[Row], passes: &[Vec<Figures>]) -> Table {
@@ -215,7 +238,7 @@ pub(crate) fn run(options: &Options) {
         for (row, passes) in rows.iter().zip(&mut passes) {
             let (name, text) = (row.peer.name, &row.text);
             progress(&format!("keyed-expiry, pass {}/{count}: {name}, {text}", number + 1));
-            passes.extend(child::ask("expiry", &row.peer, row.case.name()));
+            passes.extend(calm_pass(row));
         }
     }
     progress("");
