@@ -1,13 +1,13 @@
 //! How many blocks of memory each verb asks for.
 
-use crate::{machine, table::Table};
+use crate::{keyed::keys, machine, peers, table::Table};
 use std::{hint::black_box, time::Duration};
-use tollgate::{Algorithm, Limiter, Quota};
+use tollgate::{Algorithm, KeyedBuilder, Limiter, Quota};
 
 const CALLS: u64 = 1_000_000;
 
 /// Counts the blocks that `CALLS` calls ask for, per million calls.
-fn count<R>(limiter: &Limiter, mut call: impl FnMut(&Limiter) -> R) -> u64 {
+fn count<T, R>(limiter: &T, mut call: impl FnMut(&T) -> R) -> u64 {
     for _ in 0..1000 {
         black_box(call(limiter));
     }
@@ -47,8 +47,22 @@ fn drained(algorithm: Algorithm) -> Option<Limiter> {
     Some(limiter)
 }
 
+/// Keys of the keyed rows; a thousand calls to warm up ask each of them.
+const KEYS: usize = 1000;
+
+/// Counts what calls of resident keys ask for, if there is a table for the algorithm.
+fn keyed(builder: KeyedBuilder<str>, algorithm: Algorithm) -> Option<u64> {
+    let limiter = builder.algorithm(algorithm).build().ok()?;
+    let keys = keys::shuffled(0..KEYS);
+    let mut keys = keys.iter().cycle();
+    Some(count(&limiter, |it| keys.next().map(|key| it.try_acquire(key.as_str()))))
+}
+
+/// A thousand calls for each key, and as many that are left over.
+const KEYED: Quota = Quota::per(2000, Duration::from_secs(86_400));
+
 /// Where each allowed call leaves an entry, room for the entries is asked for as they come.
-const VERBS: [Verb; 13] = [
+const VERBS: [Verb; 15] = [
     ("try_acquire, allowed", |algorithm| Some(count(&large(algorithm)?, |it| it.try_acquire()))),
     ("try_acquire, denied", |algorithm| Some(count(&drained(algorithm)?, |it| it.try_acquire()))),
     ("try_acquire_at", |algorithm| {
@@ -76,12 +90,17 @@ const VERBS: [Verb; 13] = [
         Some(count(&limiter, |_| lease.try_acquire()))
     }),
     ("snapshot", |algorithm| Some(count(&large(algorithm)?, |it| it.snapshot()))),
+    (peers::keyed::GROWING, |algorithm| keyed(peers::keyed::growing(KEYED), algorithm)),
+    (peers::keyed::BOUNDED, |algorithm| keyed(peers::keyed::bounded(KEYED, KEYS), algorithm)),
 ];
 
 /// Prints the counts.
 pub(crate) fn run() {
     println!("\n## allocations\n");
-    println!("Blocks of memory asked for by a million calls, after a thousand to warm up.\n");
+    println!(
+        "Blocks of memory asked for by a million calls, after a thousand to warm up. The last rows \
+         are try_acquire of {KEYS} resident keys in turn.\n"
+    );
     let names = Algorithm::ALL.map(|algorithm| algorithm.to_string());
     let mut table = Table::new([String::new()].into_iter().chain(names));
     for (name, verb) in VERBS {

@@ -208,6 +208,15 @@ impl Grid {
         }
     }
 
+    /// Takes values that were measured elsewhere: by row, by column, one per round.
+    pub(crate) const fn of(
+        headings: Vec<&'static str>,
+        names: Vec<String>,
+        values: Vec<Vec<Vec<Option<f64>>>>,
+    ) -> Self {
+        Self { headings, names, values }
+    }
+
     /// Replaces the headings, where a case is not what the columns differ by.
     pub(crate) fn headed(mut self, headings: &[&'static str]) -> Self {
         self.headings = headings.to_vec();

@@ -6,6 +6,9 @@
 //! - each thread's processor time is at least 95 % of its wall time (nobody took the processor), and
 //! - the threads ran at the same time for at least 70 % of the batch.
 //!
+//! Where threads sleep while they wait for each other ([`Subject::waiting`]), a batch without a
+//! preemption counts too, whatever its processor time.
+//!
 //! Of the batches that count, one thread takes the lower quartile and several take the median,
 //! because with several the spread is contention and not only noise. A *round* measures every row
 //! once; ratios are taken inside a round; what is printed is the median over rounds.
@@ -48,12 +51,14 @@ pub(crate) struct Subject {
     prepare: Option<Box<dyn Fn() + Send + Sync>>,
     /// The most calls between two preparations.
     calls_max: u64,
+    /// Whether time in which a thread waits for another one counts.
+    waits: bool,
 }
 
 impl Subject {
     /// Measures what the runners do.
     pub(crate) fn new(start: impl Fn() -> Runner + Send + Sync + 'static) -> Self {
-        Self { start: Box::new(start), prepare: None, calls_max: u64::MAX }
+        Self { start: Box::new(start), prepare: None, calls_max: u64::MAX, waits: false }
     }
 
     /// Calls `prepare` at least every `calls_max` calls, outside the measured time.
@@ -64,6 +69,13 @@ impl Subject {
     ) -> Self {
         self.prepare = Some(Box::new(prepare));
         self.calls_max = calls_max;
+        self
+    }
+
+    /// Counts batches in which threads sleep until another one lets them go on, as they do at a
+    /// mutex, as long as nobody else took their processors.
+    pub(crate) const fn waiting(mut self) -> Self {
+        self.waits = true;
         self
     }
 
@@ -104,7 +116,7 @@ impl Subject {
             .filter_map(|batch| {
                 let spans: Option<Vec<&Span>> =
                     spans.iter().map(|spans| spans.get(batch)).collect();
-                Span::judge(&spans?)
+                Span::judge(&spans?, self.waits)
             })
             .map(|ns| ns / calls)
             .collect()
@@ -187,16 +199,17 @@ struct Span {
     start: Instant,
     end: Instant,
     cpu_ns: u64,
+    preemptions: i64,
 }
 
 impl Span {
     fn of(work: impl FnOnce()) -> Self {
-        let cpu = machine::thread_cpu_ns();
+        let (preempted, cpu) = (machine::preemptions(), machine::thread_cpu_ns());
         let start = Instant::now();
         work();
         let end = Instant::now();
         let cpu_ns = machine::thread_cpu_ns() - cpu;
-        Self { start, end, cpu_ns }
+        Self { start, end, cpu_ns, preemptions: machine::preemptions() - preempted }
     }
 
     fn wall_ns(&self) -> f64 {
@@ -204,8 +217,10 @@ impl Span {
     }
 
     /// Returns the mean length of one batch over its threads, if it counts.
-    fn judge(spans: &[&Self]) -> Option<f64> {
-        let undisturbed = |span: &&Self| span.cpu_ns as f64 >= CPU_SHARE_MIN * span.wall_ns();
+    fn judge(spans: &[&Self], waits: bool) -> Option<f64> {
+        let undisturbed = |span: &&Self| {
+            span.cpu_ns as f64 >= CPU_SHARE_MIN * span.wall_ns() || waits && span.preemptions == 0
+        };
         let first = spans.iter().map(|span| span.start).min()?;
         let last_start = spans.iter().map(|span| span.start).max()?;
         let first_end = spans.iter().map(|span| span.end).min()?;

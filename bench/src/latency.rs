@@ -10,7 +10,9 @@ use crate::{
 use std::{hint::black_box, sync::Barrier, thread};
 
 const CALLS: usize = 200_000;
-const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+/// The percentiles of a table.
+pub(crate) const SHARES: [(&str, f64); 4] =
+    [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
 
 /// Times each call of one thread, in counts.
 fn time_calls(subject: &Subject, index: usize, barrier: &Barrier) -> Vec<f64> {

@@ -42,6 +42,25 @@ pub(crate) fn process_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Returns the memory that this process has in use; nothing where the system does not tell.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = statm.split_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: the call only returns a number of the system.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page).ok()?)
+}
+
+/// Returns how often this thread has lost its processor to somebody else.
+pub(crate) fn preemptions() -> i64 {
+    // SAFETY: all zeroes is a valid record, and the pointer is to a live, writable one.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nivcsw
+    }
+}
+
 /// Reads the time stamp counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]

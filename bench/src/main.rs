@@ -15,6 +15,7 @@ mod direct;
 mod golang;
 mod grid;
 mod harness;
+mod keyed;
 mod latency;
 mod machine;
 mod peers;
@@ -41,6 +42,10 @@ Tables:
   watched      what counting and observing cost
   latency      percentiles of single calls
   allocations  blocks of memory asked for by each verb
+  keyed        a million keys, every peer, 1 and 2 threads
+  keyed-memory resident bytes for each key, at 1 and 10 million (--quick: at 1 million)
+  keyed-insert a million new keys, and the slowest of them
+  keyed-expiry what callers feel while a million keys expire
   go           golang.org/x/time/rate beside it, where Go is installed
 
 Options:
@@ -53,8 +58,20 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 8] =
-    ["clocks", "direct", "threads", "leases", "watched", "latency", "allocations", "go"];
+const TABLES: [&str; 12] = [
+    "clocks",
+    "direct",
+    "threads",
+    "leases",
+    "watched",
+    "latency",
+    "allocations",
+    "keyed",
+    "keyed-memory",
+    "keyed-insert",
+    "keyed-expiry",
+    "go",
+];
 
 /// What the command line asks for.
 pub(crate) struct Options {
@@ -104,6 +121,10 @@ impl Options {
                 "watched" => direct::watched(self),
                 "latency" => latency::run(self),
                 "allocations" => allocations::run(),
+                "keyed" => keyed::run(self),
+                "keyed-memory" => keyed::memory::run(self),
+                "keyed-insert" => keyed::insert::run(self),
+                "keyed-expiry" => keyed::expiry::run(self),
                 _ => golang::run(self),
             }
         }
@@ -129,6 +150,9 @@ fn print_machine() {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = keyed::child::answer(std::env::args().skip(1)) {
+        return code;
+    }
     match Options::parse(std::env::args().skip(1)) {
         Ok(Some(options)) => {
             options.run();

@@ -1,6 +1,7 @@
 //! Who is measured: tollgate, the other crates, and what the textbooks show.
 
 pub(crate) mod crates;
+pub(crate) mod keyed;
 pub(crate) mod textbook;
 pub(crate) mod tollgate;
 
