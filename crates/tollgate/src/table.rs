@@ -17,17 +17,17 @@ mod growing;
 mod slots;
 mod wide;
 
-pub(crate) use bounded::{Bounded, Pair};
-pub(crate) use bucket::{Bucket, Held};
+pub(crate) use bounded::Bounded;
+pub(crate) use bucket::{Held, Stripe};
 pub(crate) use growing::{Growing, Shard};
 pub(crate) use wide::{Ready, Wide, WideShard};
 
 use crate::{
-    Inherit, Tick,
-    algorithm::{Entry, Idle},
+    Decision, Inherit, Tick,
+    algorithm::{Entry, Idle, Rule},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
 };
-use class::{Class, Classes};
+use class::{Class, ClassRule, Classes};
 use std::time::Duration;
 
 /// Which key is meant, and when.
@@ -79,7 +79,7 @@ impl Base {
 
     #[inline]
     fn if_current<R>(&self, who: &Who, result: R) -> Result<R, Miss> {
-        if self.classes.is_current(who.stamp) { Ok(result) } else { Err(Miss::Stale) }
+        if self.classes.is_current(who.class, who.stamp) { Ok(result) } else { Err(Miss::Stale) }
     }
 }
 
@@ -154,9 +154,18 @@ impl Tables {
         Self { base, words, wide }
     }
 
+    /// The short way of a take by GCRA; `None` if there is more to do.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    pub(crate) fn take(&self, who: &Who, cost: u64) -> Option<Decision> {
+        let ClassRule::Word(Rule::Gcra(gcra)) = self.base.classes.any_rule(who.class) else {
+            return None;
+        };
+        on_words!(&self.words, table => table.take(who, &gcra, cost))
+    }
+
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
-    #[inline]
     pub(crate) fn update<R>(
         &self,
         who: &Who,
@@ -207,12 +216,18 @@ impl Tables {
     }
 
     /// Leaves the keys of class `old` to class `new` as `how` says. Locks a few keys at a time.
-    pub(crate) fn retire(&self, old: Class, new: Class, (now, how): (Tick, Inherit)) {
+    /// `publish` puts the new class wherever the old one can be found.
+    pub(crate) fn retire(
+        &self,
+        (old, new): (Class, Class),
+        (now, how): (Tick, Inherit),
+        publish: impl FnOnce(),
+    ) {
         if old == new {
             return;
         }
         let classes = &self.base.classes;
-        classes.retire(old, new, (now, how));
+        classes.retire((old, new), (now, how), publish);
         on_words!(&self.words, table => table.carry(old, new, now));
         let who = Who { fingerprint: 0, class: new, now, class_since: now, stamp: classes.stamp() };
         self.wide.carry(&who, old);
@@ -226,12 +241,12 @@ impl Tables {
         used[heir.index()] = true;
         match &self.words {
             Words::Growing(table) => table.visit(|_, class, _| used[class.index()] = true),
-            Words::Bounded(table) => table.visit(|stored| used[stored.class.index()] = true),
+            Words::Bounded(table) => table.visit(|_, slot| used[slot.class().index()] = true),
         }
         self.wide.visit(|_, class, _| used[class.index()] = true);
         let unused = self.base.classes.unused(&used);
         for class in &unused {
-            self.retire(*class, heir, (now, Inherit::AsIs));
+            self.retire((*class, heir), (now, Inherit::AsIs), || {});
         }
         unused.len()
     }

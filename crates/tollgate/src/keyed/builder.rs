@@ -63,6 +63,7 @@ pub struct KeyedBuilder<K: ?Sized> {
     watched: bool,
     observer: Option<std::sync::Arc<dyn Observer>>,
     seed: Option<Seed>,
+    is_fast: bool,
 }
 
 /// The most keys a table can be made for: 96 GiB of slots.
@@ -84,6 +85,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             watched: false,
             observer: None,
             seed: None,
+            is_fast: false,
         }
     }
 
@@ -109,6 +111,14 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// start. By default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
         self.size.bounded = Some(keys);
+        self
+    }
+
+    /// Uses a faster fingerprint than SipHash, for keys that nobody chooses to harm: numbers of your
+    /// own users, routes, shards. Keys that strangers choose (addresses, headers, tokens) stay with
+    /// the default: whoever can watch a limiter closely might learn to make two keys share a budget.
+    pub fn fast_fingerprints(mut self) -> Self {
+        self.is_fast = true;
         self
     }
 
@@ -206,10 +216,11 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             WhenFull::Share(quota) => Some(Limiter::builder(quota).clock(clock.clone()).build()?),
             _ => None,
         };
+        let seed = self.seed.unwrap_or_else(Seed::random);
         let core = Core::new(Parts {
             tables,
             clock,
-            seed: self.seed.unwrap_or_else(Seed::random),
+            seed: if self.is_fast { seed.fast() } else { seed },
             algorithm,
             name,
             plan: Plan { quota, tiers: named },

@@ -3,25 +3,54 @@
 //! Keys are chosen by strangers, and a collision would let two of them share a budget. So the
 //! fingerprint is SipHash-1-3 with a secret seed: whoever does not know the seed cannot search for
 //! collisions, and by chance there is one among n keys with a probability of about n^2 / 2^65: one
-//! in 37 million for a million keys.
+//! in 37 million for a million keys. Numbers are fed as little-endian bytes, a `usize` as eight of
+//! them, so that machines agree.
 
-use siphasher::sip::SipHasher13;
+use super::{fold::Fold, sip::Sip13};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// The secret that fingerprints depend on.
 #[derive(Clone, Copy)]
-pub(crate) struct Seed(u64, u64);
+pub(crate) struct Seed {
+    words: (u64, u64),
+    is_fast: bool,
+}
 
 impl Seed {
     /// Returns a seed from the system's randomness, as the maps of the standard library take it.
     pub(crate) fn random() -> Self {
         let word = || RandomState::new().hash_one(0_u64);
-        Self(word(), word())
+        Self::new((word(), word()))
+    }
+
+    pub(crate) const fn new(words: (u64, u64)) -> Self {
+        Self { words, is_fast: false }
+    }
+
+    /// The same secret for the faster fingerprint.
+    pub(crate) const fn fast(self) -> Self {
+        Self { is_fast: true, ..self }
+    }
+
+    pub(crate) const fn words(self) -> (u64, u64) {
+        self.words
+    }
+
+    /// Returns the name of how keys become fingerprints.
+    pub(crate) const fn scheme(self) -> &'static str {
+        if self.is_fast { "fold/64 canonical-1" } else { "siphash-1-3/64 canonical-1" }
     }
 
     /// Returns the fingerprint of a key; never zero, which marks an empty slot.
+    #[inline]
     pub(crate) fn fingerprint<Q: Hash + ?Sized>(self, key: &Q) -> u64 {
-        let mut hasher = Canonical(SipHasher13::new_with_keys(self.0, self.1));
+        let (k0, k1) = self.words;
+        if self.is_fast {
+            let mut hasher = Fold::new(k0, k1);
+            key.hash(&mut hasher);
+            return hasher.finish().max(1);
+        }
+        let mut hasher = Sip13::new(k0, k1);
         key.hash(&mut hasher);
         hasher.finish().max(1)
     }
@@ -31,39 +60,6 @@ impl std::fmt::Debug for Seed {
     /// Prints no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Seed(..)")
-    }
-}
-
-/// Feeds numbers as little-endian bytes of one width, so that machines agree.
-struct Canonical(SipHasher13);
-
-impl Hasher for Canonical {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.write(bytes);
-    }
-
-    fn write_u16(&mut self, number: u16) {
-        self.write(&number.to_le_bytes());
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        self.write(&number.to_le_bytes());
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.write(&number.to_le_bytes());
-    }
-
-    fn write_u128(&mut self, number: u128) {
-        self.write(&number.to_le_bytes());
-    }
-
-    fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0.finish()
     }
 }
 
@@ -80,8 +76,24 @@ mod tests {
         assert_ne!(seed.fingerprint(&("a_b", "c")), seed.fingerprint(&("a", "b_c")));
     }
 
+    /// Snapshots hold fingerprints: what a key's bytes are must not change with the compiler.
+    #[test]
+    fn fingerprints_are_those_of_the_named_scheme() {
+        use siphasher::sip::SipHasher13;
+        let of = |bytes: &[u8]| {
+            let mut hasher = SipHasher13::new_with_keys(1, 2);
+            hasher.write(bytes);
+            hasher.finish()
+        };
+        let seed = Seed::new((1, 2));
+        assert_eq!(seed.fingerprint("user:42"), of(b"user:42\xff"));
+        assert_eq!(seed.fingerprint(&7_u32), of(&[7, 0, 0, 0]));
+        assert_eq!(seed.fingerprint(&b"ab"[..]), of(b"\x02\0\0\0\0\0\0\0ab"));
+        assert_eq!(seed.fingerprint(&("a", 1_u8)), of(b"a\xff\x01"));
+    }
+
     #[test]
     fn a_seed_is_not_printed() {
-        assert_eq!(format!("{:?}", Seed(1, 2)), "Seed(..)");
+        assert_eq!(format!("{:?}", Seed::new((1, 2))), "Seed(..)");
     }
 }

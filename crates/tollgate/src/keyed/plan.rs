@@ -87,15 +87,15 @@ impl Core {
         let new = self.class_for(self.made_from(quota), now, true)?;
         let rules = (classes.rule(old), classes.rule(new));
         let mut claims = self.claims.lock_all();
-        // Whoever looks for the class finds the new one before the old one is retired.
-        if self.default_class() == old {
-            self.set_default_class(new);
-        }
-        self.notes.each(|_, note| match &mut note.own {
-            Some(own) if own.class == old => own.class = new,
-            _ => {}
+        self.tables.retire((old, new), (now, how), || {
+            if self.default_class() == old {
+                self.set_default_class(new);
+            }
+            self.notes.each(|_, note| match &mut note.own {
+                Some(own) if own.class == old => own.class = new,
+                _ => {}
+            });
         });
-        self.tables.retire(old, new, (now, how));
         claims.rescale((old, new), (now, how), rules);
         Ok(new)
     }

@@ -67,7 +67,7 @@ impl Core {
             // A policy that was decided upon before has a class; one that has none any more, because
             // all numbers are taken, is not limited. The store has refused it before.
             who.class = self.class_of(policy, now).unwrap_or_else(|_| self.default_class());
-            if self.tables.base.classes.is_current(who.stamp) {
+            if self.tables.base.classes.is_current(who.class, who.stamp) {
                 return who;
             }
         }
@@ -87,7 +87,8 @@ impl Core {
         let stamp = self.tables.base.classes.stamp();
         let class = self.hinted(policy, stamp)?;
         let who = Who { fingerprint, class, now, class_since: now, stamp };
-        self.tables.update(&who, |entry| entry.decide(now, cost)).ok()
+        let short = self.tables.take(&who, cost);
+        short.or_else(|| self.tables.update(&who, |entry| entry.decide(now, cost)).ok())
     }
 
     /// Takes as many permits as are free, at most `most`, with the right to give back.
@@ -124,7 +125,7 @@ impl Core {
         let classes = &self.tables.base.classes;
         let rules = (classes.rule(from), classes.rule(to));
         let mut claims = self.claims.lock_all();
-        self.tables.retire(from, to, (now, how));
+        self.tables.retire((from, to), (now, how), || {});
         claims.rescale((from, to), (now, how), rules);
         Ok(())
     }

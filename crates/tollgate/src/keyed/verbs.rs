@@ -8,7 +8,6 @@ use crate::{
     Decision, Refused, Reservation, Tick,
     reservation::{Owner, ledger::Ledger, refusal},
     sync::Arc,
-    table::Miss,
     watch::Verb,
 };
 use std::{hash::Hash, time::Duration};
@@ -52,28 +51,42 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 
     /// Takes one permit of a key if it is free now. Never waits.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     #[doc(alias = "check_key")]
     pub fn try_acquire(&self, key: &K) -> Decision {
         self.try_acquire_n(key, 1)
     }
 
     /// Takes `cost` permits of a key if all of them are free now. Never waits.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     #[doc(alias = "check_key_n")]
     pub fn try_acquire_n(&self, key: &K, cost: u64) -> Decision {
         self.try_acquire_at(key, self.now(), cost)
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub fn try_acquire_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
         let fingerprint = self.fingerprint(key);
         if self.is_plain() {
             let who = self.core.who_plain(fingerprint, now);
-            match self.core.tables.update(&who, |entry| entry.decide(now, cost)) {
-                Ok(decision) => return decision,
-                Err(Miss::Stale | Miss::Full) => {}
+            if let Some(decision) = self.core.tables.take(&who, cost) {
+                return decision;
+            }
+        }
+        self.general(key, (fingerprint, now), cost).taken_apart()
+    }
+
+    /// Decides for every algorithm and whatever is going on. Not inlined: it is large.
+    #[inline(never)]
+    fn general(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64) -> Decision {
+        if self.is_plain() {
+            let who = self.core.who_plain(fingerprint, now);
+            if let Ok(decision) = self.core.tables.update(&who, |entry| entry.decide(now, cost)) {
+                return decision;
             }
         }
         self.ask(key, (fingerprint, now), cost, Verb::TryAcquire)

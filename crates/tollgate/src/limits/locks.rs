@@ -11,7 +11,7 @@ use crate::{
     keyed::core::{Core, Key},
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
-    table::{Bucket, Held, Miss, Pair, Shard, Who, WideShard, Words},
+    table::{Held, Miss, Shard, Stripe, Who, WideShard, Words},
 };
 
 /// A place to lock.
@@ -19,7 +19,7 @@ use crate::{
 enum Place<'a> {
     Cell(&'a Cell),
     Shard(&'a Mutex<Shard>),
-    Bucket(&'a Bucket),
+    Stripe(&'a Stripe),
     Wide(&'a Mutex<WideShard>),
 }
 
@@ -28,7 +28,7 @@ impl Place<'_> {
         match self {
             Self::Cell(cell) => std::ptr::from_ref::<Cell>(cell) as usize,
             Self::Shard(shard) => std::ptr::from_ref::<Mutex<Shard>>(shard) as usize,
-            Self::Bucket(bucket) => std::ptr::from_ref::<Bucket>(bucket) as usize,
+            Self::Stripe(stripe) => std::ptr::from_ref::<Stripe>(stripe) as usize,
             Self::Wide(shard) => std::ptr::from_ref::<Mutex<WideShard>>(shard) as usize,
         }
     }
@@ -58,7 +58,7 @@ impl Ord for Place<'_> {
 enum Locked<'a> {
     Cell(HeldCell<'a>),
     Shard(MutexGuard<'a, Shard>),
-    Bucket(Held<'a>),
+    Stripe(Held<'a>),
     Wide(MutexGuard<'a, WideShard>),
 }
 
@@ -88,7 +88,7 @@ impl<'a> State<'a> {
         }
         match &tables.words {
             Words::Growing(table) => [Some(Place::Shard(table.shard_of(key))), None],
-            Words::Bounded(table) => table.buckets_of(key).map(|it| Some(Place::Bucket(it))),
+            Words::Bounded(table) => table.stripes_of(key).map(|it| Some(Place::Stripe(it))),
         }
     }
 }
@@ -120,7 +120,7 @@ impl<'a> Locks<'a> {
             locked.push(match place {
                 Place::Cell(cell) => Locked::Cell(cell.hold()),
                 Place::Shard(shard) => Locked::Shard(lock(shard)),
-                Place::Bucket(bucket) => Locked::Bucket(bucket.lock()),
+                Place::Stripe(stripe) => Locked::Stripe(stripe.lock()),
                 Place::Wide(shard) => Locked::Wide(lock(shard)),
             });
         }
@@ -139,11 +139,10 @@ impl<'a> Locks<'a> {
     ) -> Result<R, Miss> {
         let [first, second] = state.places();
         let first = first.map_or(usize::MAX, |place| self.index(place));
-        if let (State::Key(core, who), Some(second)) = (state, second) {
-            let second = self.index(second);
-            let Words::Bounded(table) = &core.tables.words else { return Err(Miss::Stale) };
-            let pair = self.pair(first, second).ok_or(Miss::Stale)?;
-            return table.update_held(who, pair, step);
+        if let Some(Locked::Stripe(held)) =
+            second.map(|place| self.index(place)).and_then(|index| self.locked.get_mut(index))
+        {
+            held.changed();
         }
         match (self.locked.get_mut(first), state) {
             (Some(Locked::Cell(cell)), _) => Ok(step(&mut cell.entry())),
@@ -151,30 +150,17 @@ impl<'a> Locks<'a> {
                 Words::Growing(table) => table.update_held(who, shard, step),
                 Words::Bounded(_) => Err(Miss::Stale),
             },
+            (Some(Locked::Stripe(held)), State::Key(core, who)) => match &core.tables.words {
+                Words::Bounded(table) => {
+                    held.changed();
+                    table.update_held(who, held, step)
+                }
+                Words::Growing(_) => Err(Miss::Stale),
+            },
             (Some(Locked::Wide(shard)), State::Key(core, who)) => {
                 core.tables.wide.update_held(who, shard, step)
             }
             _ => Err(Miss::Stale),
         }
-    }
-
-    /// Returns two locked buckets, which may be one.
-    fn pair(&mut self, first: usize, second: usize) -> Option<Pair<'_, 'a>> {
-        let slice = self.locked.slice_mut();
-        let bucket = |locked| match locked {
-            &mut Some(Locked::Bucket(ref mut held)) => Some(held),
-            _ => None,
-        };
-        if first == second {
-            return Some(Pair { first: bucket(slice.get_mut(first)?)?, second: None });
-        }
-        let (low, high) = (first.min(second), first.max(second));
-        let (lower, upper) = slice.split_at_mut_checked(high)?;
-        let (low, high) = (bucket(lower.get_mut(low)?)?, bucket(upper.first_mut()?)?);
-        Some(if first < second {
-            Pair { first: low, second: Some(high) }
-        } else {
-            Pair { first: high, second: Some(low) }
-        })
     }
 }

@@ -192,12 +192,15 @@ impl Classes {
         self.changes.load(Acquire)
     }
 
-    /// Tells whether no class was retired since the stamp was read. Asked under a slot's lock.
+    /// Tells whether a class that was looked up after the stamp is still in force. Asked under a
+    /// slot's lock.
     #[inline]
-    pub(crate) fn is_current(&self, stamp: u64) -> bool {
+    pub(crate) fn is_current(&self, class: Class, stamp: u64) -> bool {
         // ORDERING: Relaxed. If the walk of a retirement has passed this slot, the slot's lock
-        // orders its count before this load.
+        // orders its count before this load; and if somebody has carried this slot over to an heir
+        // already, it orders the naming of the heir before the second load.
         self.changes.load(Relaxed) == stamp
+            && self.cell(class).is_some_and(|cell| cell.heir.load(Relaxed) == 0)
     }
 
     #[inline]
@@ -337,9 +340,17 @@ impl Classes {
         }
     }
 
-    /// Leaves the slots of a class to another. The caller walks the table afterwards and then
-    /// [`free`](Self::free)s the number.
-    pub(crate) fn retire(&self, class: Class, heir: Class, (at, how): (Tick, Inherit)) {
+    /// Leaves the slots of a class to another, which `publish` puts wherever the old one can be
+    /// found. The caller walks the table afterwards and then [`free`](Self::free)s the number.
+    ///
+    /// From the naming of the heir on, nobody goes on with the old class; before the new one is
+    /// published, nobody finds it. So there is no moment at which both are in use.
+    pub(crate) fn retire(
+        &self,
+        (class, heir): (Class, Class),
+        (at, how): (Tick, Inherit),
+        publish: impl FnOnce(),
+    ) {
         if let Some(cell) = self.cell(class) {
             let how: u64 = match how {
                 Inherit::Reset => 0,
@@ -347,10 +358,11 @@ impl Classes {
                 Inherit::Proportional => 2,
                 Inherit::Additive => 3,
             };
-            // ORDERING: Relaxed; the Release below publishes them.
+            // ORDERING: Relaxed; whatever `publish` does, and the Release below, publish them.
             cell.retired_at.store(at.as_nanos(), Relaxed);
             cell.heir.store(how << 32 | (heir.index() as u64 + 1), Relaxed);
         }
+        publish();
         // ORDERING: Release, see `stamp`.
         self.changes.fetch_add(1, Release);
     }

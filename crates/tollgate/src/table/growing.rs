@@ -10,8 +10,8 @@ use super::{
     slots::{Slot, Slots},
 };
 use crate::{
-    Tick,
-    algorithm::{Entry, Idle},
+    Decision, Tick,
+    algorithm::{Entry, Gcra, Idle},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{AcqRel, Relaxed},
@@ -75,12 +75,14 @@ impl Growing {
     }
 
     /// The upper ten bits choose the shard. With the tag, they are the whole fingerprint.
+    #[inline]
     fn index(&self, fingerprint: u64) -> usize {
         // OVERFLOW: ten bits.
         (fingerprint >> (u64::BITS - SHARD_BITS)) as usize & (self.shards.len() - 1)
     }
 
     /// Returns the fingerprint with what chose the shard moved out, and never zero.
+    #[inline]
     fn tag(fingerprint: u64) -> u64 {
         // The shard's lowest eight bits make room for the class.
         let tag = fingerprint.rotate_left(SHARD_BITS) >> 8 << 8;
@@ -88,12 +90,30 @@ impl Growing {
     }
 
     /// The shard of a key, for whoever locks several keys at once.
+    #[inline]
     pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<Shard> {
         &self.shards[self.index(fingerprint)].0
     }
 
     fn is_idle(&self, now: Tick) -> impl Fn(&Slot) -> bool {
         move |slot| self.base.is_idle(slot.class(), slot.state(), now)
+    }
+
+    /// The short way of a take: the key is there. Inlined into the caller, so that only what is
+    /// asked of the decision is ever worked out.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    pub(super) fn take(&self, who: &Who, gcra: &Gcra, cost: u64) -> Option<Decision> {
+        let tag = Self::tag(who.fingerprint);
+        let mut shard = lock(self.shard_of(who.fingerprint));
+        let index = shard.slots.find(tag).ok()?;
+        let slot = shard.slots.get(index);
+        if slot.class() != who.class || !self.base.classes.is_current(who.class, who.stamp) {
+            return None;
+        }
+        let (decision, next) = gcra.decide_at(slot.state(), who.now, gcra.position(who.now), cost);
+        shard.slots.set(index, Slot::new(tag, who.class, next));
+        Some(decision)
     }
 
     /// Applies `step` to the state of a key, atomically. A key that is not there is idle.

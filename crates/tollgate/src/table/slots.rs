@@ -47,7 +47,18 @@ impl Slot {
         self.tag >> TAG_BITS << TAG_BITS
     }
 
-    const fn is_empty(&self) -> bool {
+    #[inline]
+    pub(super) const fn from_words(tag: u64, word: u64) -> Self {
+        Self { tag, word }
+    }
+
+    #[inline]
+    pub(super) const fn to_words(self) -> (u64, u64) {
+        (self.tag, self.word)
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
         self.tag() == 0
     }
 }
@@ -82,15 +93,18 @@ impl Slots {
     }
 
     /// OVERFLOW: the product's upper half is below the capacity.
+    #[inline]
     fn home(&self, tag: u64) -> usize {
         ((u128::from(tag) * self.slots.len() as u128) >> 64) as usize
     }
 
+    #[inline]
     fn after(&self, index: usize) -> usize {
         if index + 1 == self.slots.len() { 0 } else { index + 1 }
     }
 
     /// Returns where a tag is, or where it would go.
+    #[inline]
     pub(super) fn find(&self, tag: u64) -> Result<usize, usize> {
         if self.slots.is_empty() {
             return Err(0);
@@ -106,11 +120,13 @@ impl Slots {
         }
     }
 
+    #[inline]
     pub(super) fn get(&self, index: usize) -> Slot {
         self.slots[index]
     }
 
     /// Replaces a slot by one of the same tag.
+    #[inline]
     pub(super) fn set(&mut self, index: usize, slot: Slot) {
         debug_assert_eq!(self.slots[index].tag(), slot.tag(), "a slot stays with its key");
         self.slots[index] = slot;
