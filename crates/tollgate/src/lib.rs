@@ -4,6 +4,7 @@ pub mod algorithm;
 mod clock;
 mod decision;
 mod error;
+pub mod hierarchy;
 mod keyed;
 mod lease;
 mod limiter;
@@ -20,6 +21,7 @@ pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
+pub use hierarchy::Hierarchy;
 pub use keyed::{
     Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, WhenFull,
 };
