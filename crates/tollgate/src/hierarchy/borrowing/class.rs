@@ -78,6 +78,10 @@ impl Class {
 
     /// Holds the ceiling for guaranteed shares below too: it is never exceeded. The default of the
     /// root.
+    ///
+    /// At the root it refuses nobody a guaranteed share, because borrowers stop earlier, at the
+    /// burst of the rate. Below the root it also counts what its class borrows from above: once
+    /// that has used it up, guaranteed shares below it wait.
     pub const fn hard_ceiling(mut self) -> Self {
         self.hardness = Some(Hardness::Hard);
         self
