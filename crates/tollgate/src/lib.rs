@@ -47,4 +47,6 @@ mod pages {
     struct Keys;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
+    #[doc = include_str!("../../../docs/hierarchy.md")]
+    struct Hierarchies;
 }

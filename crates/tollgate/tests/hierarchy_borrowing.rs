@@ -6,7 +6,7 @@ mod support;
 use std::{
     sync::{
         Barrier,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -302,4 +302,45 @@ fn threads_on_a_standing_clock_get_what_the_buckets_hold() {
     assert_eq!(counts("B").admitted + counts("tenant").admitted, admitted);
     let borrowed = counts("B").borrowed + counts("tenant").borrowed;
     assert_eq!(borrowed, counts("root").lent + counts("A").lent);
+}
+
+/// Classes that change while 8 threads take: every admission is charged to every bucket, once.
+#[test]
+fn changing_classes_under_threads_charges_all_buckets_or_none() {
+    let tenant = |burst| Class::new(Quota::once(0)).ceiling(Quota::once(burst));
+    for bounded in [false, true] {
+        let first = if bounded { tenant(1_000_000).bounded(64) } else { tenant(1_000_000) };
+        let tree = Hierarchy::borrowing("root", Class::new(Quota::once(100_000_000)))
+            .keyed("tenant", first)
+            .clock(Clock::manual().0)
+            .build()
+            .unwrap();
+        let names: Vec<_> = (0..8).map(|number| number.to_string()).collect();
+        // A node that is not at rest keeps what it has left while its burst grows.
+        names.iter().for_each(|name| assert!(take(&tree, &[name], 1).is_allowed()));
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (tree, done) = (&tree, &done);
+            let taker =
+                |name| scope.spawn(move || (0..2_000).all(|_| take(tree, &[name], 1).is_allowed()));
+            let takers: Vec<_> = names.iter().map(|name| taker(name)).collect();
+            scope.spawn(move || {
+                for burst in (1_000_000..).step_by(10) {
+                    if done.load(Relaxed) {
+                        return;
+                    }
+                    tree.set_class("tenant", tenant(burst), Inherit::AsIs).unwrap();
+                }
+            });
+            let ended: Vec<_> = takers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            done.store(true, Relaxed);
+            assert!(ended.into_iter().all(|passed| passed.unwrap()), "there is enough");
+        });
+        let left = |path: &[&str]| take(&tree, path, 0).decision().remaining();
+        assert_eq!(left(&[]), 100_000_000 - 8 * 2_001);
+        for name in &names {
+            assert_eq!(left(&[name]), 1_000_000 - 2_001, "bounded: {bounded}");
+        }
+        assert_eq!(tree.counts("root").unwrap().lent, 8 * 2_001);
+    }
 }

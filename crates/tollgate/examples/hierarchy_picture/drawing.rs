@@ -97,7 +97,7 @@ fn bars(outcomes: &[&Outcome], title: &str) -> String {
         svg.text((x + 20, 56), (12, INK), Anchor::Start, what);
         x += 110;
     }
-    let legend = "permits per second; | marks a class's guaranteed rate, the dashed line the root";
+    let legend = "per second; | the guaranteed rate, dashed: what the root has";
     svg.text((x, 56), (12, PALE), Anchor::Start, legend);
     let mut y = 92;
     for outcome in outcomes {
@@ -106,7 +106,7 @@ fn bars(outcomes: &[&Outcome], title: &str) -> String {
         y += 10;
         let top = y;
         for (member, given) in outcome.case.members.iter().zip(&outcome.given) {
-            bar(&mut svg, y, member, given.per_second());
+            bar(&mut svg, y, (member, outcome.case.kind), given.per_second());
             y += 24;
         }
         let at = LEFT + ROOT * SPAN / SCALE;
@@ -117,13 +117,15 @@ fn bars(outcomes: &[&Outcome], title: &str) -> String {
     svg.finish(y + 4, title)
 }
 
-fn bar(svg: &mut Svg, y: u64, member: &Member, [own, borrowed, refused]: [u64; 3]) {
+fn bar(svg: &mut Svg, y: u64, (member, kind): (&Member, Kind), [own, borrowed, refused]: [u64; 3]) {
     svg.text((LEFT - 10, y + 15), (13, INK), Anchor::End, member.name);
     let mut from = 0;
     for (amount, fill) in [(own, OWN), (borrowed, BORROWED), (refused, REFUSED)] {
         let (start, end) = (from.min(SCALE), (from + amount).min(SCALE));
         let (x, to) = (LEFT + start * SPAN / SCALE, LEFT + end * SPAN / SCALE);
-        svg.rect((x, y), (to - x, 20), fill);
+        if x < to {
+            svg.rect((x, y), (to - x, 20), fill);
+        }
         from += amount;
     }
     if from > SCALE {
@@ -132,9 +134,14 @@ fn bar(svg: &mut Svg, y: u64, member: &Member, [own, borrowed, refused]: [u64; 3
             svg.line((x, y + 20), (x + 6, y), "stroke=\"#ffffff\" stroke-width=\"2\"");
         }
     }
-    let mark = LEFT + member.rate * SPAN / SCALE;
-    svg.line((mark, y - 1), (mark, y + 21), &format!("stroke=\"{INK}\" stroke-width=\"2\""));
-    let told = format!("{own} + {borrowed} of {}", member.demand);
+    let told = if kind == Kind::Strict {
+        format!("{own} of {}", member.demand)
+    } else {
+        let mark = LEFT + member.rate * SPAN / SCALE;
+        let style = format!("stroke=\"{INK}\" stroke-width=\"2\"");
+        svg.line((mark, y - 1), (mark, y + 21), &style);
+        format!("{own} + {borrowed} of {}", member.demand)
+    };
     svg.text((LEFT + SPAN + 12, y + 15), (12, INK), Anchor::Start, &told);
     let ceiling = format!("ceiling {}", member.ceiling);
     svg.text((800, y + 15), (12, PALE), Anchor::End, &ceiling);
@@ -162,7 +169,7 @@ fn tree(outcome: &Outcome) -> String {
             let style = format!("stroke=\"{BORROWED}\" stroke-width=\"10\" stroke-opacity=\"0.7\"");
             svg.line((410, 130), (x + 140, 220), &style);
             let told = format!("borrows {borrowed}/s");
-            svg.text((x + 60, 180), (13, OWN), Anchor::Start, &told);
+            svg.text((x + 70, 165), (13, OWN), Anchor::Start, &told);
         }
         let lines = [
             String::from(member.name),

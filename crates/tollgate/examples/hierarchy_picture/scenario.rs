@@ -212,6 +212,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
             let Member { name, rate, ceiling, demand } = member;
             let [own, borrowed, refused] = given.per_second();
             let (title, admitted) = (case.name, own + borrowed);
+            let rate = if case.kind == Kind::Strict { String::from("-") } else { rate.to_string() };
             let _ = writeln!(
                 text,
                 "| {title} | {name} | {rate} / {ceiling} | {demand} | {admitted} | {borrowed} | \

@@ -217,8 +217,8 @@ impl BorrowingTree {
         let index = plan.iter().position(|known| &*known.name == name).ok_or_else(unknown)?;
         let before = judge(&plan, parents)?;
         let mut next = plan.clone();
-        let Class { parent, bounded, .. } = plan[index].class.clone();
-        next[index].class = Class { parent, bounded, ..class };
+        let old = std::mem::replace(&mut next[index].class, class);
+        (next[index].class.parent, next[index].class.bounded) = (old.parent, old.bounded);
         let after = judge(&next, parents)?;
         for (node, (old, new)) in nodes.iter().zip(before.iter().zip(&after)) {
             node.change((old, new), how)?;
