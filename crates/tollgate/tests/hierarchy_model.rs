@@ -214,7 +214,7 @@ fn steps(paths: usize) -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { max_global_rejects: 100_000, ..ProptestConfig::with_cases(300) })]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn decides_lends_and_waits_as_the_rule_is_written_down(

@@ -73,8 +73,8 @@ fn in_no_case_the_root_or_a_ceiling_is_exceeded() {
     }
 }
 
-/// The root's ceiling is hard and has room for all guaranteed bursts; with the kernel's rule, a soft
-/// one without such room, the flood ends the same.
+/// The root's ceiling is hard and has room for all guaranteed bursts; with the kernel's rule, a
+/// soft one without such room, the flood ends the same.
 #[test]
 fn t6_ends_the_same_with_a_soft_root() {
     const MEMBERS: [Member; 2] = [

@@ -200,8 +200,8 @@ impl BorrowingTree {
     }
 
     /// Gives a class other rates, ceilings, priority and hardness, and keeps what was used as `how`
-    /// says. Its parent and its table stay; those of `class` do not count. Ceilings that follow from
-    /// the rates below, because none was given, follow again.
+    /// says. Its parent and its table stay; those of `class` do not count. Hard ceilings that were
+    /// not given follow the bursts below again.
     ///
     /// The two buckets of a class change one after the other: a decision in between sees one of
     /// them changed.

@@ -132,9 +132,9 @@ impl fmt::Display for HierarchyError {
             ),
             Self::MixedChildren { name, parent } => write!(
                 f,
-                "\"{name}\" cannot be below \"{parent}\": a class has either declared classes or one \
-                 keyed level below it, and a keyed one only a keyed level, because a key could have \
-                 the name of a class; put a class between them"
+                "\"{name}\" cannot be below \"{parent}\": a class has either declared classes or \
+                 one keyed level below it, and a keyed one only a keyed level, because a key could \
+                 have the name of a class; put a class between them"
             ),
             _ => self.fmt_rates(f),
         }
@@ -152,8 +152,8 @@ impl HierarchyError {
             ),
             Self::CeilingBelowRate { name, rate, ceiling } => write!(
                 f,
-                "the ceiling {ceiling} of \"{name}\" is below its guaranteed rate {rate}; raise the \
-                 ceiling, or lower the rate"
+                "the ceiling {ceiling} of \"{name}\" is below its guaranteed rate {rate}; raise \
+                 the ceiling, or lower the rate"
             ),
             Self::CeilingAboveParent { name, ceiling, parent } => write!(
                 f,
@@ -163,8 +163,8 @@ impl HierarchyError {
             Self::HardWithoutHeadroom { name, burst, needed } => write!(
                 f,
                 "the hard ceiling of \"{name}\" has a burst of {burst}, less than {needed}, the \
-                 bursts of its own rate and of all below: borrowers could use it up and starve what \
-                 is guaranteed; raise it, lower the burst of the rate, or use soft_ceiling"
+                 bursts of its own rate and of all below: borrowers could use it up and starve \
+                 what is guaranteed; raise it, lower the burst of the rate, or use soft_ceiling"
             ),
             Self::ExpectedMissing { name, rate } => write!(
                 f,
@@ -218,8 +218,8 @@ impl fmt::Display for PathError {
             ),
             Self::UnknownClass { name, parent } => write!(
                 f,
-                "there is no class \"{name}\" below \"{parent}\"; use a declared one, or add a keyed \
-                 level"
+                "there is no class \"{name}\" below \"{parent}\"; use a declared one, or add a \
+                 keyed level"
             ),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The key of a node is its path: each part with its length in front, eight bytes, little-endian.
 //! From such bytes the parts can be read back, so different paths have different keys, whatever the
-//! parts contain: "a_b", "c" is not "a", "b_c". The key of a node begins with that of its parent, so
-//! a path is written once for all its levels.
+//! parts contain: "a_b", "c" is not "a", "b_c". The key of a node begins with that of its parent,
+//! so a path is written once for all its levels.
 
 /// Paths up to this many bytes are written in place: three parts of 77 bytes, or one of 248.
 const SHORT: usize = 256;
@@ -84,8 +84,6 @@ mod tests {
             one in prop::collection::vec("[a-c_\0]{0,90}", 0..5),
             other in prop::collection::vec("[a-c_\0]{0,3}", 0..5),
         ) {
-            let parts = |path: &[String]| path.iter().map(|part| (*part).clone()).collect::<Vec<_>>();
-            let (one, other) = (parts(&one), parts(&other));
             let one: Vec<_> = one.iter().map(String::as_str).collect();
             let other: Vec<_> = other.iter().map(String::as_str).collect();
             prop_assert_eq!(key(&one) == key(&other), one == other);

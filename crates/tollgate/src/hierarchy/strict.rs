@@ -18,9 +18,10 @@ use std::{fmt, time::Duration};
 /// below has one for each path. A path with fewer parts than there are levels asks only those it
 /// has; the empty path asks the root alone.
 ///
-/// A decision is that of [`Limits`](crate::Limits): level number 0 is the root, and [`level_name`](Self::level_name)
-/// names the others. Nothing is taken and given back, so a refusal by one level costs the others
-/// nothing, and nobody is refused because of somebody who is refused as well (`tests/hierarchy.rs`).
+/// A decision is that of [`Limits`](crate::Limits): level number 0 is the root, and
+/// [`level_name`](Self::level_name) names the others. Nothing is taken and given back, so a refusal
+/// by one level costs the others nothing, and nobody is refused because of somebody who is refused
+/// as well (`tests/hierarchy.rs`).
 ///
 /// # Examples
 ///

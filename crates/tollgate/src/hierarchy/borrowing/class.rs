@@ -87,8 +87,8 @@ impl Class {
         self
     }
 
-    /// Does not ask the ceiling when somebody below uses a guaranteed share, as the kernel does. The
-    /// default of all but the root.
+    /// Does not ask the ceiling when somebody below uses a guaranteed share, as the kernel does.
+    /// The default of all but the root.
     pub const fn soft_ceiling(mut self) -> Self {
         self.hardness = Some(Hardness::Soft);
         self

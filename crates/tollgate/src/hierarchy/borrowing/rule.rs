@@ -8,7 +8,7 @@
 //! pays is the *lender*.
 //!
 //! ```text
-//! class i can lend to the leaf  if  rate_i has cost (+ what is kept for higher priorities, i above the leaf)
+//! class i can lend to the leaf  if  rate_i has cost, and the reserve below unless i is the leaf
 //!                              and  ceiling_j has cost for every class j from the leaf up to i
 //!                              and  ceiling_j has cost for every hard class j above i
 //! charged                          ceiling of every class on the path,
