@@ -280,4 +280,36 @@ proptest! {
             prop_assert_eq!(is_own, is_guaranteed, "{} for {:?} at {}", cost, path, now);
         }
     }
+
+    /// At rates that do not divide a tick too: one tick before `retry_at` the call is refused, at it
+    /// it passes.
+    #[test]
+    fn waits_are_exact_at_any_rate(
+        rates in (1..3_000_u64, 1..3_000_u64, 1..3_000_u64, 1..7_u64),
+        bursts in (1..20_u64, 1..20_u64, 0..20_u64),
+        priority in 0..4_u8,
+        steps in prop::collection::vec((0..3_usize, 0..3_000_000_u64, 0..12_u64), 1..80),
+    ) {
+        let (a, b, spare, tenants) = rates;
+        let quota = |rate: u64, burst: u64| Quota::per_second(rate).burst(burst);
+        let root = quota(a + b + spare, bursts.0);
+        let tenant = Class::new(quota(a / tenants, bursts.2)).ceiling(quota(a + b, 25));
+        let tree = Hierarchy::borrowing("root", Class::new(root))
+            .class("A", Class::new(quota(a, bursts.1)).ceiling(quota(a + b, 30)))
+            .class("B", Class::new(quota(b, bursts.1)).ceiling(root).priority(priority))
+            .keyed("tenant", tenant.parent("A").expected(tenants).priority(priority))
+            .clock(Clock::manual().0)
+            .build()
+            .unwrap();
+        let mut now = 0;
+        for (path, later, cost) in steps {
+            let path: &[&str] = [&["A"][..], &["B"], &["A", "x"]][path];
+            now += later;
+            let decision = tree.try_acquire_at(path, ns(now), cost).unwrap().decision();
+            if let Some(at) = decision.retry_at().map(tollgate::Tick::as_nanos) {
+                let passes = |at| tree.peek_at(path, ns(at), cost).unwrap().is_allowed();
+                prop_assert!(at > now && !passes(at - 1) && passes(at), "{cost} for {path:?} at {now}");
+            }
+        }
+    }
 }
