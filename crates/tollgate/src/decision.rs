@@ -200,6 +200,12 @@ impl Decision {
         self
     }
 
+    /// The same decision, which names those of several limits that refused: one bit each.
+    pub(crate) const fn naming(mut self, refused: u64) -> Self {
+        self.refused = refused;
+        self
+    }
+
     /// Nothing passes until `until`, whatever the level is.
     pub(crate) fn blocked(self, cost: u64, until: Tick) -> Self {
         let full = self.full_at().map_or(u64::MAX, |full| full.max(until).as_nanos());

@@ -5,6 +5,7 @@ mod clock;
 mod concurrency;
 mod decision;
 mod error;
+pub mod hierarchy;
 mod keyed;
 mod lease;
 mod limiter;
@@ -29,6 +30,7 @@ pub use concurrency::{
 };
 pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
+pub use hierarchy::Hierarchy;
 pub use keyed::{
     Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, TopKey, TopKeys,
     WhenFull,
@@ -60,4 +62,6 @@ mod pages {
     struct Concurrency;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
+    #[doc = include_str!("../../../docs/hierarchy.md")]
+    struct Hierarchies;
 }

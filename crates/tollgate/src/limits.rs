@@ -1,7 +1,7 @@
 //! Several limits as one decision.
 
-mod few;
-mod locks;
+pub(crate) mod few;
+pub(crate) mod locks;
 mod parts;
 mod ticket;
 

@@ -42,6 +42,11 @@ pub(crate) struct Who {
     pub(crate) stamp: u64,
 }
 
+impl Who {
+    /// In place of a stamp: the class was found current under locks that are still held.
+    pub(crate) const SEEN: u64 = u64::MAX;
+}
+
 /// Why a step was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
@@ -79,7 +84,12 @@ impl Base {
 
     #[inline]
     fn if_current<R>(&self, who: &Who, result: R) -> Result<R, Miss> {
-        if self.classes.is_current(who.class, who.stamp) { Ok(result) } else { Err(Miss::Stale) }
+        let is_seen = who.stamp == Who::SEEN;
+        if is_seen || self.classes.is_current(who.class, who.stamp) {
+            Ok(result)
+        } else {
+            Err(Miss::Stale)
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use tollgate::{
     Algorithm, Bypass, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter, LimiterBuilder,
     ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation, Tick, TimerId,
-    watch,
+    hierarchy, watch,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -23,6 +23,14 @@ fn public_types_are_shareable_and_printable() {
     shared::<watch::DenialLog>();
     shared::<watch::Snapshot>();
     shared::<watch::WaitHistogram>();
+    shared::<hierarchy::StrictTree>();
+    shared::<hierarchy::StrictBuilder>();
+    shared::<hierarchy::Level>();
+    shared::<hierarchy::BorrowingTree>();
+    shared::<hierarchy::BorrowingBuilder>();
+    shared::<hierarchy::Class>();
+    value::<hierarchy::Admission>();
+    value::<hierarchy::ClassCounts>();
     value::<Decision>();
     value::<Quota>();
     value::<Tick>();
@@ -38,6 +46,9 @@ fn public_types_are_shareable_and_printable() {
     error::<ParseQuotaError>();
     error::<Denied>();
     error::<Refused>();
+    error::<hierarchy::HierarchyError>();
+    error::<hierarchy::PathError>();
+    error::<hierarchy::Unreserved>();
 }
 
 #[test]

@@ -233,6 +233,25 @@ impl Gcra {
         fits.then_some(act_at)
     }
 
+    pub(crate) const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Books `cost` whether it is free or not, up to a debt of what `debt` refills: what goes
+    /// beyond is forgiven.
+    pub(crate) fn charge_within(&self, tat: &mut u64, now: Tick, cost: u64, debt: Duration) {
+        if cost == 0 {
+            return;
+        }
+        let position = self.position(now);
+        let debt = self.position(Tick::ZERO.saturating_add(debt));
+        // OVERFLOW: below 2^61 for debts of some years, see the table in `timeline`.
+        let most = position + (self.span(self.burst) + debt).min(DEBT_SPAN);
+        let booked = self.debt_span(cost).map_or(most, |span| (*tat).max(position) + span);
+        // What is booked further already, by an earlier quota, stays so.
+        *tat = booked.min(most).max(*tat);
+    }
+
     /// Returns how far this limiter is booked ahead if it was `ahead` under `old`; `None` if it
     /// starts anew.
     pub(crate) fn carry(&self, old: &Self, ahead: u64, how: Inherit) -> Option<u64> {

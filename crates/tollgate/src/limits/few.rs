@@ -28,6 +28,10 @@ impl<T> Few<T> {
         self.len += 1;
     }
 
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
     fn slice(&self) -> &[Option<T>] {
         if self.len <= SHORT { &self.short[..self.len] } else { &self.long }
     }

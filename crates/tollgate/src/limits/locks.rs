@@ -63,14 +63,14 @@ enum Locked<'a> {
 }
 
 /// All places of a decision, locked until dropped.
-pub(super) struct Locks<'a> {
+pub(crate) struct Locks<'a> {
     places: Few<Place<'a>>,
     locked: Few<Locked<'a>>,
 }
 
 /// Which state is meant.
 #[derive(Clone, Copy)]
-pub(super) enum State<'a> {
+pub(crate) enum State<'a> {
     Limiter(&'a Cell),
     Key(&'a Core, Who),
 }
@@ -95,7 +95,7 @@ impl<'a> State<'a> {
 
 impl<'a> Charge<'a> {
     /// Returns the state that the charge is about.
-    pub(super) fn state(&self, who: Option<Who>) -> State<'a> {
+    pub(crate) fn state(&self, who: Option<Who>) -> State<'a> {
         match (self.target, who) {
             (Target::Limiter(limiter), _) => State::Limiter(&limiter.shared.cell),
             (Target::Key(core, ..), Some(who)) => State::Key(core, who),
@@ -109,7 +109,7 @@ impl<'a> Charge<'a> {
 
 impl<'a> Locks<'a> {
     /// Locks the places of all states, in the order of their addresses.
-    pub(super) fn take(states: impl Iterator<Item = State<'a>>) -> Self {
+    pub(crate) fn take(states: impl Iterator<Item = State<'a>>) -> Self {
         let mut wanted = Few::new();
         states.flat_map(|state| state.places()).flatten().for_each(|place| wanted.push(place));
         wanted.sort();
@@ -132,7 +132,7 @@ impl<'a> Locks<'a> {
     }
 
     /// Applies `step` to a state. A key is taken in if the step leaves it not at rest.
-    pub(super) fn update<R>(
+    pub(crate) fn update<R>(
         &mut self,
         state: &State<'a>,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
@@ -162,5 +162,22 @@ impl<'a> Locks<'a> {
             }
             _ => Err(Miss::Stale),
         }
+    }
+
+    /// [`update`](Self::update) for a state that was looked at under these locks already.
+    ///
+    /// A class that was retired since then does not matter: the walk that carries its slots over
+    /// waits for the locks, and so finds what is written here. It must not matter, because the
+    /// other states of the decision may have been written.
+    pub(crate) fn update_seen<R>(
+        &mut self,
+        state: &State<'a>,
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Result<R, Miss> {
+        let mut state = *state;
+        if let State::Key(_, who) = &mut state {
+            who.stamp = Who::SEEN;
+        }
+        self.update(&state, step)
     }
 }

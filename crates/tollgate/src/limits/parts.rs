@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Decision, Reason, Reservation, Tick,
+    algorithm::Entry,
     keyed::core::Key,
     reservation::Taken,
     table::{Miss, Who},
@@ -181,7 +182,7 @@ impl<'a> Parts<'a> {
                 continue;
             }
             let (state, cost) = (part.state(), part.charge.cost);
-            let taken = locks.update(&state, |entry| {
+            let taken = locks.update_seen(&state, |entry| {
                 let booked = entry.charge(now, cost);
                 debug_assert!(booked, "what is free can be booked");
                 entry.taken(now, cost)
@@ -202,7 +203,8 @@ impl<'a> Parts<'a> {
         let now = self.now;
         for part in self.parts.slice_mut().iter_mut().flatten() {
             if let Some(Taken { mark, units, .. }) = part.taken.take() {
-                let undone = locks.update(&part.state(), |entry| entry.give_back(now, mark, units));
+                let back = |entry: &mut Entry<'_>| entry.give_back(now, mark, units);
+                let undone = locks.update_seen(&part.state(), back);
                 debug_assert!(undone.is_ok(), "what was just charged is there");
             }
         }

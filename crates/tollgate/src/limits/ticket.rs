@@ -37,7 +37,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    pub(super) const fn new(reservations: Vec<Reservation>, decision: Decision) -> Self {
+    pub(crate) const fn new(reservations: Vec<Reservation>, decision: Decision) -> Self {
         Self { reservations, decision }
     }
 

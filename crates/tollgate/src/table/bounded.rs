@@ -108,16 +108,16 @@ impl Bounded {
         self.find_in(place.first, place.tag).or_else(|| self.find_in(place.second, place.tag))
     }
 
-    /// Returns a key's word under its class, as of one moment; nothing if it is not there.
+    /// Returns a key's slot, as of one moment; nothing if it is not there.
     #[inline]
-    fn copy(&self, place: Place, who: &Who) -> Option<u64> {
+    fn copy(&self, place: Place) -> Option<Slot> {
         let (first, second) = (self.stripe(place.first), self.stripe(place.second));
         let mut backoff = Backoff::new();
         loop {
             let versions = (first.version(), second.version());
-            let word = self.find(place).map(|found| self.carried(&found.slot, who));
+            let slot = self.find(place).map(|found| found.slot);
             if first.is_still(versions.0) && second.is_still(versions.1) {
-                return word;
+                return slot;
             }
             backoff.wait();
         }
@@ -208,7 +208,9 @@ impl Bounded {
         who: &Who,
         step: &mut impl FnMut(&mut Entry<'_>) -> R,
     ) -> Option<R> {
-        let before = self.copy(place, who)?;
+        // What must be carried over is written.
+        let slot = self.copy(place).filter(|slot| slot.class() == who.class)?;
+        let before = slot.state();
         let (mut word, rule) = (before, self.base.classes.rule(who.class));
         let result = step(&mut Entry::Word(&rule, &mut word));
         (word == before).then_some(result)
@@ -287,7 +289,8 @@ impl Bounded {
         who: &Who,
         look: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Miss> {
-        let mut word = self.copy(self.place(who.fingerprint), who).unwrap_or(0);
+        let slot = self.copy(self.place(who.fingerprint));
+        let mut word = slot.map_or(0, |slot| self.carried(&slot, who));
         let rule = self.base.classes.rule(who.class);
         let result = look(&mut Entry::Word(&rule, &mut word));
         self.base.if_current(who, result)

@@ -68,7 +68,15 @@ impl Host {
         }
     }
 
-    /// In flight, waiting, available.
+    /// How many wait, while others come and go.
+    pub(crate) fn waiting(&self) -> u64 {
+        match self {
+            Self::Single(limit) => limit.waiting(),
+            Self::Keyed(limit) => limit.waiting(KEY),
+        }
+    }
+
+    /// In flight, waiting, available; nobody else is at work.
     pub(crate) fn level(&self) -> (u64, u64, u64) {
         match self {
             Self::Single(limit) => (limit.in_flight(), limit.waiting(), limit.available()),

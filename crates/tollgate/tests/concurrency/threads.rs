@@ -115,7 +115,7 @@ fn threads_that_wait_are_served_in_order() {
                     served.lock().unwrap().push(index);
                 });
                 // The next one starts when this one is in the queue.
-                while host.level().1 <= index {
+                while host.waiting() <= index {
                     thread::yield_now();
                 }
             }
@@ -133,7 +133,7 @@ fn a_close_wakes_every_thread_that_waits() {
             let host = &host;
             let threads: Vec<_> =
                 (0..8).map(|_| scope.spawn(move || host.acquire_blocking_n(1))).collect();
-            while host.level().1 < 8 {
+            while host.waiting() < 8 {
                 thread::yield_now();
             }
             host.close();

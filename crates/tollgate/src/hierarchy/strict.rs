@@ -1,0 +1,307 @@
+//! Trees in which every level must agree.
+
+mod builder;
+
+pub use builder::{Level, StrictBuilder};
+
+use super::{HierarchyError, PathError, Unreserved, path::PathBytes};
+use crate::{
+    Charge, Clock, Decision, Inherit, KeyedLimiter, Limiter, Quota, Tick, Ticket,
+    limits::{Parts, Taking},
+    sync::Arc,
+};
+use std::{fmt, time::Duration};
+
+/// A tree in which every level of a path must agree: all are charged, or none; clones share it.
+///
+/// Made by [`Hierarchy::strict`](super::Hierarchy::strict). The root is one limit, and every level
+/// below has one for each path. A path with fewer parts than there are levels asks only those it
+/// has; the empty path asks the root alone.
+///
+/// A decision is that of [`Limits`](crate::Limits): level number 0 is the root, and
+/// [`level_name`](Self::level_name) names the others. Nothing is taken and given back, so a refusal
+/// by one level costs the others nothing, and nobody is refused because of somebody who is refused
+/// as well (`tests/hierarchy.rs`).
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Hierarchy, Quota, hierarchy::Level};
+///
+/// let tree = Hierarchy::strict("service", Quota::per_second(1000))
+///     .level("tenant", Level::new(Quota::per_second(100)).bounded(1000))
+///     .level("user", Level::new(Quota::per_minute(60)).bounded(1_000_000))
+///     .build()?;
+/// tree.override_quota(&["acme"], Quota::per_second(500), None)?;
+/// assert!(tree.try_acquire_n(&["acme", "alice"], 3)?.is_allowed());
+/// assert_eq!(tree.peek_n(&["acme", "alice"], 0)?.remaining(), 57);
+/// assert_eq!(tree.peek_n(&["acme"], 0)?.remaining(), 497);
+/// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
+/// ```
+#[derive(Clone)]
+pub struct StrictTree {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    root: Limiter,
+    /// Below the root, from the top down.
+    levels: Box<[KeyedLimiter<[u8]>]>,
+}
+
+/// Charges that are kept in place; longer paths take memory from the heap.
+const SHORT: usize = 8;
+
+impl StrictTree {
+    /// Takes one permit of every level on the path, if all of them have it now. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// When the path is longer than the tree is deep. A denial is no error.
+    pub fn try_acquire(&self, path: &[&str]) -> Result<Decision, PathError> {
+        self.try_acquire_n(path, 1)
+    }
+
+    /// Takes `cost` permits of every level on the path, if all of them have them now. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_n(&self, path: &[&str], cost: u64) -> Result<Decision, PathError> {
+        self.try_acquire_at(path, self.now(), cost)
+    }
+
+    /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn try_acquire_at(
+        &self,
+        path: &[&str],
+        now: Tick,
+        cost: u64,
+    ) -> Result<Decision, PathError> {
+        self.with_charges(path, cost, |charges| {
+            Parts::decide(charges, now, Taking::Take, |_, _| {}).0
+        })
+    }
+
+    /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn peek(&self, path: &[&str]) -> Result<Decision, PathError> {
+        self.peek_n(path, 1)
+    }
+
+    /// Returns what [`try_acquire_n`](Self::try_acquire_n) would answer, and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn peek_n(&self, path: &[&str], cost: u64) -> Result<Decision, PathError> {
+        self.peek_at(path, self.now(), cost)
+    }
+
+    /// [`peek_n`](Self::peek_n) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn peek_at(&self, path: &[&str], now: Tick, cost: u64) -> Result<Decision, PathError> {
+        self.peek_each_at(path, (now, cost), |_, _| {})
+    }
+
+    /// [`peek_at`](Self::peek_at), and tells what each level would say: its number and its own
+    /// decision.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn peek_each_at(
+        &self,
+        path: &[&str],
+        (now, cost): (Tick, u64),
+        told: impl FnMut(usize, &Decision),
+    ) -> Result<Decision, PathError> {
+        self.with_charges(path, cost, |charges| Parts::decide(charges, now, Taking::Look, told).0)
+    }
+
+    /// Takes `cost` permits of every level on the path, if all of them have them now, with the
+    /// right to give back.
+    ///
+    /// # Errors
+    ///
+    /// The decision, if it was a denial; or the path is longer than the tree is deep.
+    pub fn reserve(&self, path: &[&str], cost: u64) -> Result<Ticket, Unreserved> {
+        self.reserve_at(path, self.now(), cost)
+    }
+
+    /// [`reserve`](Self::reserve) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`reserve`](Self::reserve).
+    pub fn reserve_at(&self, path: &[&str], now: Tick, cost: u64) -> Result<Ticket, Unreserved> {
+        let decided = self.with_charges(path, cost, |charges| {
+            Parts::decide(charges, now, Taking::Reserve, |_, _| {})
+        });
+        match decided? {
+            (decision, Some(reservations)) => Ok(Ticket::new(reservations, decision)),
+            (decision, None) => Err(Unreserved::Denied(decision)),
+        }
+    }
+
+    /// Changes the quota of a level for every node that has none of its own, and keeps what each
+    /// has used as `how` says.
+    ///
+    /// # Errors
+    ///
+    /// When no level has this name, or the quota makes no sense; the old one then stays in force.
+    pub fn set_quota(&self, level: &str, quota: Quota, how: Inherit) -> Result<(), HierarchyError> {
+        let Inner { root, levels } = &*self.inner;
+        let name = || level.to_owned();
+        if root.name() == level {
+            let changed = root.set_quota(quota, how);
+            return changed.map_err(|error| HierarchyError::Quota { name: name(), error });
+        }
+        let Some(keyed) = levels.iter().find(|known| known.name() == level) else {
+            return Err(HierarchyError::UnknownName(name()));
+        };
+        let changed = keyed.set_quota(quota, how);
+        changed.map_err(|error| HierarchyError::Table { name: name(), error })
+    }
+
+    /// Gives the node at the end of the path a quota of its own, for `life` or for good.
+    ///
+    /// # Errors
+    ///
+    /// When the path is empty (the root is one node: [`set_quota`](Self::set_quota)) or too long,
+    /// the quota makes no sense, or there is no room for another note.
+    pub fn override_quota(
+        &self,
+        path: &[&str],
+        quota: Quota,
+        life: Option<Duration>,
+    ) -> Result<(), HierarchyError> {
+        let Some(level) = self.last_level(path)? else {
+            let name = self.inner.root.name().to_owned();
+            return Err(HierarchyError::NotKeyed { name, what: "quotas of single nodes" });
+        };
+        let overridden = level.override_quota(PathBytes::new(path).key(path), quota, life);
+        let table = |error| HierarchyError::Table { name: level.name().to_owned(), error };
+        overridden.map_err(table)
+    }
+
+    /// Ends an override. Tells whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn clear_override(&self, path: &[&str]) -> Result<bool, PathError> {
+        let level = self.last_level(path)?;
+        Ok(level.is_some_and(|level| level.clear_override(PathBytes::new(path).key(path))))
+    }
+
+    /// Returns the quota that the node at the end of the path has now.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire).
+    pub fn quota_of(&self, path: &[&str]) -> Result<Quota, PathError> {
+        Ok(match self.last_level(path)? {
+            Some(level) => level.quota_of(PathBytes::new(path).key(path)),
+            None => self.inner.root.quota(),
+        })
+    }
+
+    /// Returns the name of a level by its number: 0 is the root.
+    #[must_use]
+    pub fn level_name(&self, level: usize) -> Option<&str> {
+        match level.checked_sub(1) {
+            None => Some(self.inner.root.name()),
+            Some(below) => self.inner.levels.get(below).map(KeyedLimiter::name),
+        }
+    }
+
+    /// Returns how many levels there are, the root included.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.inner.levels.len() + 1
+    }
+
+    /// Returns how many nodes of a level have a slot: those not at rest, and some that are.
+    #[must_use]
+    pub fn nodes(&self, level: usize) -> usize {
+        match level.checked_sub(1) {
+            None => 1,
+            Some(below) => self.inner.levels.get(below).map_or(0, KeyedLimiter::len),
+        }
+    }
+
+    /// Returns the memory of the slots of all levels, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.inner.levels.iter().map(KeyedLimiter::bytes).sum()
+    }
+
+    /// Returns the time by this tree's clock.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.inner.root.now()
+    }
+
+    /// Returns this tree's clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.inner.root.clock()
+    }
+
+    /// Returns the level at the end of a path; `None` is the root.
+    fn last_level(&self, path: &[&str]) -> Result<Option<&KeyedLimiter<[u8]>>, PathError> {
+        let levels = &self.inner.levels;
+        match path.len().checked_sub(1) {
+            None => Ok(None),
+            Some(below) => match levels.get(below) {
+                None => Err(PathError::TooLong { parts: path.len(), levels: levels.len() }),
+                found => Ok(found),
+            },
+        }
+    }
+
+    /// Gives `decide` the charges of a path, from the root down.
+    fn with_charges<R>(
+        &self,
+        path: &[&str],
+        cost: u64,
+        decide: impl FnOnce(&[Charge<'_>]) -> R,
+    ) -> Result<R, PathError> {
+        self.last_level(path)?;
+        let Inner { root, levels } = &*self.inner;
+        let keys = PathBytes::new(path);
+        let charge = |below: usize| levels[below].charge(keys.key(&path[..=below]), cost);
+        let count = path.len() + 1;
+        if count > SHORT {
+            let below = (0..path.len()).map(charge);
+            let charges: Vec<_> = std::iter::once(root.charge(cost)).chain(below).collect();
+            return Ok(decide(&charges));
+        }
+        let mut charges = [root.charge(cost); SHORT];
+        for (below, place) in charges[1..count].iter_mut().enumerate() {
+            *place = charge(below);
+        }
+        Ok(decide(&charges[..count]))
+    }
+}
+
+impl fmt::Debug for StrictTree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut levels = f.debug_list();
+        (0..self.depth()).filter_map(|level| self.level_name(level)).for_each(|name| {
+            levels.entry(&name);
+        });
+        levels.finish()
+    }
+}

@@ -1,0 +1,128 @@
+//! How a strict tree is put together.
+
+use super::{Inner, StrictTree};
+use crate::{
+    Algorithm, Clock, KeyedLimiter, Limiter, Limits, Quota, WhenFull, hierarchy::HierarchyError,
+    sync::Arc,
+};
+
+/// What one level of a strict tree is made of. A plain [`Quota`] will do too.
+#[must_use = "a level does nothing until it is part of a tree"]
+#[derive(Clone, Debug)]
+pub struct Level {
+    quota: Quota,
+    algorithm: Algorithm,
+    bounded: Option<u64>,
+    max_nodes: Option<u64>,
+    when_full: WhenFull,
+}
+
+impl Level {
+    /// Returns a level whose nodes have this quota each.
+    pub fn new(quota: Quota) -> Self {
+        let (algorithm, when_full) = (Algorithm::default(), WhenFull::default());
+        Self { quota, algorithm, bounded: None, max_nodes: None, when_full }
+    }
+
+    /// Sets the algorithm, by default [`Algorithm::Gcra`].
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Uses a table with memory for `nodes` nodes that are not at rest, 24 bytes each, all of it
+    /// from the start. By default the table grows.
+    pub fn bounded(mut self, nodes: u64) -> Self {
+        self.bounded = Some(nodes);
+        self
+    }
+
+    /// Lets the growing table hold at most so many nodes. By default there is no such bound.
+    pub fn max_nodes(mut self, nodes: u64) -> Self {
+        self.max_nodes = Some(nodes);
+        self
+    }
+
+    /// Says what happens to a new node when the table is full, by default [`WhenFull::Evict`].
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
+
+    fn root(self, name: Box<str>, clock: Clock) -> Result<Limiter, HierarchyError> {
+        let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
+        if bounded.is_some() || max_nodes.is_some() || when_full != WhenFull::default() {
+            return Err(HierarchyError::NotKeyed { name: name.into(), what: "table" });
+        }
+        let limiter = Limiter::builder(quota).algorithm(algorithm).name(name.clone()).clock(clock);
+        limiter.build().map_err(|error| HierarchyError::Quota { name: name.into(), error })
+    }
+
+    fn keyed(self, name: Box<str>, clock: Clock) -> Result<KeyedLimiter<[u8]>, HierarchyError> {
+        let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
+        let builder = KeyedLimiter::builder(quota).algorithm(algorithm).name(name.clone());
+        let mut builder = builder.clock(clock).when_full(when_full);
+        if let Some(nodes) = bounded {
+            builder = builder.bounded(nodes);
+        }
+        if let Some(nodes) = max_nodes {
+            builder = builder.max_keys(nodes);
+        }
+        builder.build().map_err(|error| HierarchyError::Table { name: name.into(), error })
+    }
+}
+
+impl From<Quota> for Level {
+    fn from(quota: Quota) -> Self {
+        Self::new(quota)
+    }
+}
+
+/// Builds a [`StrictTree`]. Nothing is judged before [`build`](Self::build).
+#[must_use = "a builder does nothing until `build`"]
+#[derive(Debug)]
+pub struct StrictBuilder {
+    root: (Box<str>, Level),
+    levels: Vec<(Box<str>, Level)>,
+    clock: Option<Clock>,
+}
+
+impl StrictBuilder {
+    pub(in crate::hierarchy) fn new(root: Box<str>, level: Level) -> Self {
+        Self { root: (root, level), levels: Vec::new(), clock: None }
+    }
+
+    /// Adds a level below the last one, with a node for each path to it.
+    pub fn level(mut self, name: impl Into<Box<str>>, level: impl Into<Level>) -> Self {
+        self.levels.push((name.into(), level.into()));
+        self
+    }
+
+    /// Sets the clock, by default [`Clock::monotonic`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Builds the tree.
+    ///
+    /// # Errors
+    ///
+    /// When two levels have one name, there are more than 64, or a quota or table makes no sense.
+    pub fn build(self) -> Result<StrictTree, HierarchyError> {
+        let Self { root: (root_name, root), levels, clock } = self;
+        for (index, (name, _)) in levels.iter().enumerate() {
+            if *name == root_name || levels[..index].iter().any(|(known, _)| known == name) {
+                return Err(HierarchyError::NameTwice((**name).into()));
+            }
+            if index + 1 >= Limits::MOST {
+                return Err(HierarchyError::TooDeep { name: (**name).into() });
+            }
+        }
+        let clock = clock.unwrap_or_default();
+        let root = root.root(root_name, clock.clone())?;
+        let levels = levels.into_iter().map(|(name, level)| level.keyed(name, clock.clone()));
+        let levels = levels.collect::<Result<_, _>>()?;
+        Ok(StrictTree { inner: Arc::new(Inner { root, levels }) })
+    }
+}
