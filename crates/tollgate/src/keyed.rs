@@ -8,6 +8,7 @@ mod error;
 pub(crate) mod fingerprint;
 mod fold;
 pub(crate) mod notes;
+mod persist;
 mod plan;
 mod sip;
 mod stored;
@@ -16,6 +17,7 @@ mod verbs;
 
 pub use builder::{KeyedBuilder, WhenFull};
 pub use error::KeyedError;
+pub use fingerprint::Seed;
 pub use notes::Escalation;
 pub use plan::Assigned;
 pub use top::{TopKey, TopKeys};

@@ -12,7 +12,6 @@ mod limiter;
 mod limits;
 mod quota;
 mod reservation;
-#[allow(dead_code, unused_imports, reason = "the tables do not read and fill snapshots yet")]
 mod snapshot;
 pub mod store;
 mod striped;
@@ -32,8 +31,8 @@ pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
-    Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, TableCounts, TopKey, TopKeys,
-    WhenFull,
+    Assigned, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, Seed, TableCounts, TopKey,
+    TopKeys, WhenFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};

@@ -64,7 +64,7 @@ mod tests;
 
 pub use error::SnapshotError;
 pub(crate) use head::{Class, Head};
-pub(crate) use reader::{Reader, Record};
+pub(crate) use reader::Reader;
 pub(crate) use seed::SeedFile;
 pub(crate) use writer::Writer;
 

@@ -3,7 +3,7 @@
 //! | table | memory | a key costs | lock |
 //! |---|---|---|---|
 //! | [`Growing`] | as much as there are keys, or up to a cap | 20 to 30 bytes | a shard's, short |
-//! | [`Bounded`] | fixed when made | 24 bytes, used or not | none to read, a cache line's to write |
+//! | [`Bounded`] | fixed when made | 24 bytes, used or not | none to read, one of 4096 to write |
 //! | [`Wide`] | as much as there are keys, or up to a cap | what its state takes | a shard's, short |
 //!
 //! All three answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
@@ -14,13 +14,14 @@ mod bounded;
 mod bucket;
 pub(crate) mod class;
 mod growing;
+pub(crate) mod portable;
 mod slots;
 mod wide;
 
 pub(crate) use bounded::Bounded;
 pub(crate) use bucket::{Held, Stripe};
 pub(crate) use growing::{Growing, Shard};
-pub(crate) use wide::{Ready, Wide, WideShard};
+pub(crate) use wide::{Ready, State, Wide, WideShard};
 
 use crate::{
     Decision, Inherit, Tick,
@@ -141,6 +142,13 @@ pub(crate) struct Size {
     pub(crate) max_idle: Option<Duration>,
 }
 
+/// Where a state is, as far as its table knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spot {
+    Fingerprint(u64),
+    Slot { tag: u64, bucket: u64 },
+}
+
 /// Runs the same code on either table of words.
 macro_rules! on_words {
     ($words:expr, $table:ident => $body:expr) => {
@@ -242,6 +250,39 @@ impl Tables {
         let who = Who { fingerprint: 0, class: new, now, class_since: now, stamp: classes.stamp() };
         self.wide.carry(&who, old);
         classes.free(old);
+    }
+
+    /// Calls `visit` with every state: its fingerprint, or in a bounded table its tag and bucket.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(Spot, Class, &State)) {
+        match &self.words {
+            Words::Growing(table) => table.visit(|fingerprint, class, state| {
+                visit(Spot::Fingerprint(fingerprint), class, &State::Word(state));
+            }),
+            Words::Bounded(table) => table.visit(|bucket, slot| {
+                let spot = Spot::Slot { tag: slot.tag(), bucket };
+                visit(spot, slot.class(), &State::Word(slot.state()));
+            }),
+        }
+        self.wide.visit(|fingerprint, class, state| {
+            visit(Spot::Fingerprint(fingerprint), class, state);
+        });
+    }
+
+    /// Puts a state back. Tells whether there was room.
+    pub(crate) fn put_back(&self, spot: Spot, who: &Who, state: &State) -> bool {
+        let put = |entry: &mut Entry<'_>| match (entry, state) {
+            (Entry::Word(_, word), State::Word(state)) => **word = *state,
+            (Entry::Counter(_, windows), State::Counter(state)) => **windows = *state,
+            (Entry::Log(_, log), State::Log(state)) => (*log).clone_from(state),
+            _ => {}
+        };
+        match (spot, &self.words, state) {
+            (Spot::Slot { tag, bucket }, Words::Bounded(table), State::Word(word)) => {
+                table.put_back(bucket, slots::Slot::new(tag, who.class, *word), who.now)
+            }
+            (Spot::Slot { .. }, ..) => false,
+            (Spot::Fingerprint(_), ..) => self.update(who, put).is_ok(),
+        }
     }
 
     /// Makes the numbers of classes free that nobody names and no slot has; their stragglers go to

@@ -189,6 +189,24 @@ impl FixedWindow {
         }
     }
 
+    /// Returns the start of the window in force, and its count.
+    pub(crate) fn opened(&self, word: u64, now: Tick) -> (Tick, u64) {
+        let View { count, end_ns, .. } = self.view(word, now);
+        (Tick::from_nanos(end_ns.saturating_sub(self.length_ns)), count)
+    }
+
+    /// Returns the word of a window that began at `start`; `None` if it is over.
+    pub(crate) fn reopened(&self, start: Tick, count: u64, now: Tick) -> Option<u64> {
+        let start_ns = start.min(Tick::HORIZON).as_nanos();
+        let number = match self.border {
+            Border::Aligned { phase_ns } => (start_ns + phase_ns) / self.length_ns + 1,
+            Border::Anchored { grain_ns } => start_ns.div_ceil(grain_ns) + 1,
+        };
+        let word = number << self.count_bits | count.min(self.count_max());
+        let view = self.view(word, now);
+        (view.number == number && view.count > 0).then_some(word)
+    }
+
     fn word(&self, view: View) -> u64 {
         debug_assert!(view.count <= self.count_max(), "count fits its bits");
         view.number << self.count_bits | view.count

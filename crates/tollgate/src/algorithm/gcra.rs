@@ -262,6 +262,23 @@ impl Gcra {
         Some(ahead.min(u128::from(DEBT_SPAN)) as u64)
     }
 
+    /// Returns how far ahead of `now` a word is booked, in 2^-64 permits.
+    pub(crate) fn ahead(&self, tat: u64, now: Tick) -> u128 {
+        // OVERFLOW: as in `carry`.
+        u128::from(tat.saturating_sub(self.position(now))) << (FRACTION - u32::from(self.fraction))
+    }
+
+    /// Returns the word that was booked `ahead` some time ago; zero if that has refilled.
+    pub(crate) fn booked(&self, ahead: u128, elapsed: Duration, now: Tick) -> u64 {
+        let ahead = ahead.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
+        let ahead = ahead.min(u128::from(DEBT_SPAN)) as u64;
+        let refilled = self.position(Tick::ZERO.saturating_add(elapsed));
+        match ahead.saturating_sub(refilled) {
+            0 => 0,
+            left => self.position(now) + left,
+        }
+    }
+
     /// [`Step::decide`] with the position of `now` at hand.
     #[inline]
     pub(crate) const fn decide_at(

@@ -142,6 +142,26 @@ impl SlidingCounter {
         View { windows, elapsed_ns }
     }
 
+    /// Returns the start of the current window, and the counts of the previous one and of it.
+    pub(crate) fn opened(&self, state: &TwoWindows, now: Tick) -> (Tick, (u64, u64)) {
+        let TwoWindows { number, previous, current } = self.view(state, now).windows;
+        let start_ns = ((number - 1) * self.length_ns).saturating_sub(self.phase_ns);
+        (Tick::from_nanos(start_ns), (previous, current))
+    }
+
+    /// Returns two windows of which the later began at `start`; `None` if both are over.
+    pub(crate) fn reopened(
+        &self,
+        start: Tick,
+        (previous, current): (u64, u64),
+        now: Tick,
+    ) -> Option<TwoWindows> {
+        let number = (start.min(Tick::HORIZON).as_nanos() + self.phase_ns) / self.length_ns + 1;
+        let most = self.count_max();
+        let state = TwoWindows { number, previous: previous.min(most), current: current.min(most) };
+        (!self.is_idle(&state, now)).then_some(state)
+    }
+
     fn used(&self, view: &View) -> u64 {
         let weight = self.length_ns - view.elapsed_ns;
         let product = u128::from(view.windows.previous) * u128::from(weight);

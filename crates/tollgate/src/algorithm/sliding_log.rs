@@ -143,6 +143,37 @@ impl SlidingLog {
         gone.fold((0, 0), |(count, cost), entry| (count + 1, cost + entry.cost))
     }
 
+    /// Returns the entries that are still inside, at most `most`: if there are more, neighbours are
+    /// folded together and leave with the later one.
+    pub(crate) fn live(&self, log: &Log, now: Tick, most: usize) -> Vec<(Tick, u64)> {
+        let (gone, _) = self.expired(log, Self::clamp(log, now));
+        let live: Vec<_> = log.entries.iter().skip(gone).map(|it| (it.tick, it.cost)).collect();
+        let group = live.len().div_ceil(most).max(1);
+        let fold = |group: &[(Tick, u64)]| {
+            let last = group.last().map_or(Tick::ZERO, |(tick, _)| *tick);
+            (last, group.iter().map(|(_, cost)| cost).sum())
+        };
+        live.chunks(group).map(fold).collect()
+    }
+
+    /// Returns a log of such entries; `None` if all have left.
+    pub(crate) fn rebuilt(
+        &self,
+        entries: impl Iterator<Item = (Tick, u64)>,
+        now: Tick,
+    ) -> Option<Log> {
+        let mut log = Log::default();
+        for (tick, cost) in entries {
+            let in_order = log.entries.back().is_none_or(|newest| newest.tick <= tick);
+            if cost > 0 && in_order && log.total.saturating_add(cost) <= TOTAL_MAX {
+                self.push(&mut log, tick.min(Tick::HORIZON), cost);
+            }
+        }
+        let now = Self::clamp(&log, now);
+        self.drop_expired(&mut log, now);
+        (log.total > 0).then_some(log)
+    }
+
     fn used(&self, log: &Log, now: Tick) -> u64 {
         log.total - self.expired(log, now).1
     }

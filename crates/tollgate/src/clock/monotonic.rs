@@ -12,10 +12,14 @@ const MARGIN_TICKS: u64 = 3;
 /// How many readings of the coarse clock a thread trusts before it compares the two clocks again.
 const TRUSTED_READINGS: u32 = 63;
 
+/// How long before the start of the process ticks begin: the longest period of a quota. A window that
+/// was open before a restart then still has a tick to have begun at.
+const HEAD_START_NS: u64 = 366 * 86_400 * 1_000_000_000;
+
 /// One time base for the whole process, so that ticks of two monotonic clocks can be compared.
 static SHARED: LazyLock<Monotonic> = LazyLock::new(|| {
     system::skip_libc();
-    let origin_ns = system::kernel_ns();
+    let origin_ns = system::kernel_ns().wrapping_sub(HEAD_START_NS);
     let margin_ns = system::coarse().map_or(0, |coarse| coarse.tick_ns * MARGIN_TICKS);
     Monotonic { origin_ns, margin_ns }
 });
@@ -86,7 +90,9 @@ impl Monotonic {
 
     #[inline]
     fn tick(self, ns: u64) -> Tick {
-        Tick::from_nanos(ns.saturating_sub(self.origin_ns))
+        // OVERFLOW: wraps where the machine has been up for less than the head start; the
+        // difference is right.
+        Tick::from_nanos(ns.wrapping_sub(self.origin_ns))
     }
 }
 

@@ -45,7 +45,7 @@ pub enum WhenFull {
 ///     .bounded(100_000)
 ///     .when_full(WhenFull::Share(Quota::per_second(1000)))
 ///     .build()?;
-/// assert!(per_address.bytes() <= 24 * 100_000);
+/// assert!(per_address.bytes() <= 24 * 100_000 + 32 * 1024);
 /// # Ok::<(), tollgate::KeyedError>(())
 /// ```
 #[must_use = "a builder does nothing until `build`"]
@@ -111,6 +111,14 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// start. By default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
         self.size.bounded = Some(keys);
+        self
+    }
+
+    /// Sets the secret that fingerprints depend on: one that outlives the process, for
+    /// [`save`](KeyedLimiter::save) and [`restore`](KeyedLimiter::restore). By default each limiter
+    /// draws its own.
+    pub fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
         self
     }
 

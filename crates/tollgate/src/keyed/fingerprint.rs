@@ -9,16 +9,20 @@
 use super::{fold::Fold, sip::Sip13};
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
-/// The secret that fingerprints depend on.
+/// The secret that the fingerprints of keys depend on.
+///
+/// Limiters draw their own unless told otherwise. Two with the same seed give a key the same
+/// fingerprint, which is what a snapshot needs. Printing it shows nothing.
 #[derive(Clone, Copy)]
-pub(crate) struct Seed {
+pub struct Seed {
     words: (u64, u64),
     is_fast: bool,
 }
 
 impl Seed {
     /// Returns a seed from the system's randomness, as the maps of the standard library take it.
-    pub(crate) fn random() -> Self {
+    #[must_use]
+    pub fn random() -> Self {
         let word = || RandomState::new().hash_one(0_u64);
         Self::new((word(), word()))
     }

@@ -5,8 +5,8 @@ use super::{
     permits::Flights,
 };
 use crate::{
-    Charge, Clock, Decision, Inherit, KeyedError, KeyedLimiter, Limits, Quota, Reservation, Tick,
-    WhenFull,
+    Charge, Clock, Decision, Inherit, KeyedError, KeyedLimiter, Limits, Quota, Reservation, Seed,
+    SnapshotError, Tick, WhenFull,
     keyed::core::{Core, Key},
     limits::{Parts, Taking, Target},
     reservation::Owner,
@@ -81,6 +81,7 @@ pub struct MemoryStoreBuilder {
     max_idle: Option<Duration>,
     max_reservations: usize,
     max_permits: u64,
+    seed: Option<Seed>,
 }
 
 impl MemoryStoreBuilder {
@@ -128,6 +129,13 @@ impl MemoryStoreBuilder {
         self
     }
 
+    /// Sets the secret that fingerprints depend on: one that outlives the process, for
+    /// [`save`](MemoryStore::save) and [`restore`](MemoryStore::restore).
+    pub fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
     /// Builds the store.
     ///
     /// # Errors
@@ -138,6 +146,9 @@ impl MemoryStoreBuilder {
         builder = builder.when_full(self.when_full);
         if let Some(clock) = self.clock {
             builder = builder.clock(clock);
+        }
+        if let Some(seed) = self.seed {
+            builder = builder.seed(seed);
         }
         if let Some(keys) = self.bounded {
             builder = builder.bounded(keys);
@@ -177,6 +188,7 @@ impl MemoryStore {
             max_idle: None,
             max_reservations: 1 << 20,
             max_permits: 1 << 20,
+            seed: None,
         }
     }
 
@@ -196,6 +208,26 @@ impl MemoryStore {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.shared.core.tables.bytes()
+    }
+
+    /// Writes the states of all keys to a file, as
+    /// [`KeyedLimiter::save`](crate::KeyedLimiter::save) does. Permits in flight are not written.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be written: the old one is untouched.
+    pub fn save(&self, path: impl AsRef<std::path::Path>) -> Result<u64, SnapshotError> {
+        self.shared.core.save(path.as_ref())
+    }
+
+    /// Takes over the states of a file that [`save`](Self::save) wrote, as
+    /// [`KeyedLimiter::restore`](crate::KeyedLimiter::restore) does.
+    ///
+    /// # Errors
+    ///
+    /// When the file is missing, foreign, damaged, or of another seed or size of table.
+    pub fn restore(&self, path: impl AsRef<std::path::Path>) -> Result<u64, SnapshotError> {
+        self.shared.core.restore(path.as_ref())
     }
 
     fn now(&self) -> Tick {

@@ -148,12 +148,11 @@ pub(crate) struct Classes {
 /// What a class was made from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Listed {
-    #[allow(dead_code, reason = "snapshots read it, and follow")]
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
     pub(crate) rule: ClassRule,
     /// The policy it belongs to; zero if it is of no policy.
-    owner: u64,
+    pub(crate) owner: u64,
     /// Names that use it; at zero it may go when no slot has it.
     pins: u32,
 }

@@ -58,7 +58,7 @@ struct WideEntry {
 
 /// A state of any size.
 #[derive(Clone, Debug)]
-pub(super) enum State {
+pub(crate) enum State {
     Word(u64),
     Counter(TwoWindows),
     Log(Log),

@@ -1,0 +1,125 @@
+//! States as they are written to a snapshot: without the clock's origin, and without the layout of
+//! a word.
+//!
+//! | algorithm | words |
+//! |---|---|
+//! | gcra | permits booked ahead of the snapshot's time: whole ones, and 2^-64 of one |
+//! | fixed and anchored window | wall time of its start in ns, count |
+//! | sliding counter | wall time of the current window's start in ns, previous count, current count |
+//! | sliding log | of each entry: wall time in ns, cost |
+//!
+//! Wall time is what two processes have in common, so the time between them counts as elapsed.
+
+use super::{class::ClassRule, wide::State};
+use crate::{
+    Clock, Tick,
+    algorithm::{Idle, Packed, Rule},
+};
+use std::time::Duration;
+
+/// When a snapshot is written or read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment<'a> {
+    pub(crate) clock: &'a Clock,
+    /// Now, by that clock.
+    pub(crate) now: Tick,
+    /// Wall time of the snapshot, in nanoseconds since the Unix epoch.
+    pub(crate) wall_ns: u64,
+}
+
+impl Moment<'_> {
+    fn wall(&self, tick: Tick) -> u64 {
+        nanos(self.clock.to_wall(tick))
+    }
+
+    fn tick(&self, wall_ns: u64) -> Tick {
+        self.clock.from_wall(Duration::from_nanos(wall_ns))
+    }
+
+    /// Returns how much time has passed since the snapshot; none if the wall clock went back.
+    fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.wall(self.now).saturating_sub(self.wall_ns))
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Adds the words of a state that is not idle; returns false if it is.
+pub(crate) fn write(
+    rule: &ClassRule,
+    state: &State,
+    moment: &Moment<'_>,
+    words: &mut Vec<u64>,
+) -> bool {
+    let now = moment.now;
+    match (rule, state) {
+        (ClassRule::Word(rule), State::Word(word)) if rule.is_idle(word, now) => false,
+        (ClassRule::Word(rule) | ClassRule::Kept(rule), State::Word(word)) => {
+            match rule {
+                Rule::Unlimited => return false,
+                Rule::Gcra(gcra) => {
+                    let ahead = gcra.ahead(*word, now);
+                    words.extend([(ahead >> 64) as u64, ahead as u64]);
+                }
+                Rule::FixedWindow(window) | Rule::AnchoredWindow(window) => {
+                    let (start, count) = window.opened(*word, now);
+                    words.extend([moment.wall(start), count]);
+                }
+                Rule::SlidingCounter(counter) => {
+                    let (start, counts) = counter.opened(&counter.unpack(*word), now);
+                    words.extend([moment.wall(start), counts.0, counts.1]);
+                }
+            }
+            true
+        }
+        (ClassRule::Counter(counter), State::Counter(windows)) => {
+            let (start, counts) = counter.opened(windows, now);
+            words.extend([moment.wall(start), counts.0, counts.1]);
+            counts != (0, 0)
+        }
+        (ClassRule::Log(log), State::Log(entries)) => {
+            let most = crate::snapshot::WORDS_MAX / 2;
+            let live = log.live(entries, now, most);
+            words.extend(live.into_iter().flat_map(|(tick, cost)| [moment.wall(tick), cost]));
+            !words.is_empty()
+        }
+        _ => false,
+    }
+}
+
+/// Returns the state that a snapshot's words stand for now; `None` if it is idle meanwhile, or the
+/// words are not those of this algorithm.
+pub(crate) fn read(rule: &ClassRule, words: &[u64], moment: &Moment<'_>) -> Option<State> {
+    let now = moment.now;
+    match (rule, words) {
+        (ClassRule::Word(rule) | ClassRule::Kept(rule), words) => {
+            let word = match (rule, words) {
+                (Rule::Gcra(gcra), [whole, part]) => {
+                    let ahead = u128::from(*whole) << 64 | u128::from(*part);
+                    gcra.booked(ahead, moment.elapsed(), now)
+                }
+                (Rule::FixedWindow(window) | Rule::AnchoredWindow(window), [start, count]) => {
+                    window.reopened(moment.tick(*start), *count, now)?
+                }
+                (Rule::SlidingCounter(counter), [start, previous, current]) => {
+                    let counts = (*previous, *current);
+                    counter.pack(&counter.reopened(moment.tick(*start), counts, now)?)
+                }
+                _ => return None,
+            };
+            (!rule.is_idle(&word, now)).then_some(State::Word(word))
+        }
+        (ClassRule::Counter(counter), [start, previous, current]) => {
+            let counts = (*previous, *current);
+            counter.reopened(moment.tick(*start), counts, now).map(State::Counter)
+        }
+        (ClassRule::Log(log), words) => {
+            let (pairs, []) = words.as_chunks::<2>() else { return None };
+            let entries = pairs.iter().map(|[wall, cost]| (moment.tick(*wall), *cost));
+            log.rebuilt(entries, now).map(State::Log)
+        }
+        _ => None,
+    }
+}
