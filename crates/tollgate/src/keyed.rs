@@ -24,7 +24,7 @@ pub use top::{TopKey, TopKeys};
 
 use self::core::Core;
 use crate::{
-    Algorithm, Clock, Quota, Tick,
+    Algorithm, Clock, Decision, Quota, Tick,
     sync::{Arc, Ordering::Relaxed, lock},
     watch::Counts,
 };
@@ -71,6 +71,13 @@ pub struct KeyedLimiter<K: ?Sized> {
 /// The parts that know the type of the keys.
 struct Typed<K: ?Sized> {
     assign: Option<plan::Assign<K>>,
+    top: Option<Top<K>>,
+}
+
+/// The names of heavy keys, and how a key gets there.
+struct Top<K: ?Sized> {
+    keys: TopKeys,
+    note: fn(&TopKeys, &K, u64, &Decision),
 }
 
 impl<K: Hash + ?Sized> KeyedLimiter<K> {
@@ -158,6 +165,15 @@ impl<K: ?Sized> KeyedLimiter<K> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.core.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
+    }
+
+    /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the
+    /// limiter was built with [`top_keys`](KeyedBuilder::top_keys).
+    ///
+    /// Decisions over several [`Limits`](crate::Limits) are not among them.
+    #[must_use]
+    pub fn top_keys(&self) -> Option<&TopKeys> {
+        self.typed.top.as_ref().map(|top| &top.keys)
     }
 
     /// Returns what happened to the table.

@@ -55,6 +55,9 @@ mod pages {
     struct Testing;
     #[doc = include_str!("../../../docs/keys.md")]
     struct Keys;
+    #[cfg(feature = "testing")]
+    #[doc = include_str!("../../../docs/stores.md")]
+    struct Stores;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
     #[doc = include_str!("../../../docs/concurrency.md")]

@@ -242,6 +242,27 @@ fn keys_can_be_reserved_settled_and_cancelled() {
 }
 
 #[test]
+fn heavy_keys_are_known_by_name() {
+    let more = |builder: KeyedBuilder<str>| builder.top_keys(100);
+    each_table("5/h", more, |limiter, _| {
+        for key in 0..500 {
+            let _ = limiter.try_acquire(&format!("small {key}"));
+        }
+        for _ in 0..50 {
+            let _ = limiter.try_acquire("scraper");
+        }
+        let _ = limiter.try_acquire_n("batch", 5);
+        let top = limiter.top_keys().unwrap();
+        let denied = top.top_denied(3);
+        assert_eq!((denied[0].name.as_ref(), denied.len()), ("scraper", 1));
+        assert!(denied[0].count - denied[0].error <= 45 && denied[0].count >= 45);
+        assert_eq!(top.total_denied(), 45);
+        let distinct = top.distinct();
+        assert!((450..=550).contains(&distinct), "{distinct} of 502");
+    });
+}
+
+#[test]
 fn anonymous_refunds_lower_open_claims() {
     each_table(
         "10/h",

@@ -5,7 +5,7 @@ use super::{
     builder::check_limit, permit::Place, table::Table,
 };
 use crate::sync::Arc;
-use std::{borrow::Borrow, fmt, hash::Hash, marker::PhantomData};
+use std::{fmt, hash::Hash, marker::PhantomData};
 
 /// One limit on what is in flight for each of many keys: users, hosts, routes; clones share them.
 ///
@@ -139,8 +139,8 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     }
 }
 
-impl<K: ?Sized> KeyedConcurrency<K> {
-    fn key<Q: Hash + ?Sized>(&self, key: &Q) -> u64 {
+impl<K: Hash + ?Sized> KeyedConcurrency<K> {
+    fn key(&self, key: &K) -> u64 {
         self.table.seed.fingerprint(key)
     }
 
@@ -149,11 +149,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Errors
     ///
     /// As [`try_acquire_n`](Self::try_acquire_n).
-    pub fn try_acquire<Q>(&self, key: &Q) -> Result<Permit, Full>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn try_acquire(&self, key: &K) -> Result<Permit, Full> {
         self.try_acquire_n(key, 1)
     }
 
@@ -163,11 +159,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Errors
     ///
     /// [`Full`] says why not. A refusal changes nothing.
-    pub fn try_acquire_n<Q>(&self, key: &Q, cost: u64) -> Result<Permit, Full>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn try_acquire_n(&self, key: &K, cost: u64) -> Result<Permit, Full> {
         let key = self.key(key);
         let answer = self.table.try_enter(key, cost);
         self.table.tally.answer(&answer);
@@ -179,11 +171,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Errors
     ///
     /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire<Q>(&self, key: &Q) -> Acquire
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn acquire(&self, key: &K) -> Acquire {
         self.acquire_n(key, 1)
     }
 
@@ -198,11 +186,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Cancel safety
     ///
     /// See [`Acquire`].
-    pub fn acquire_n<Q>(&self, key: &Q, cost: u64) -> Acquire
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn acquire_n(&self, key: &K, cost: u64) -> Acquire {
         Acquire::new(Place::Key(Arc::clone(&self.table), self.key(key)), cost)
     }
 
@@ -211,11 +195,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Errors
     ///
     /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking<Q>(&self, key: &Q) -> Result<Permit, Full>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn acquire_blocking(&self, key: &K) -> Result<Permit, Full> {
         self.acquire(key).block()
     }
 
@@ -224,11 +204,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// # Errors
     ///
     /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking_n<Q>(&self, key: &Q, cost: u64) -> Result<Permit, Full>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn acquire_blocking_n(&self, key: &K, cost: u64) -> Result<Permit, Full> {
         self.acquire_n(key, cost).block()
     }
 
@@ -251,11 +227,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// assert_eq!(limit.key_limit("batch"), 2);
     /// # Ok::<(), tollgate::ConcurrencyError>(())
     /// ```
-    pub fn set_key_limit<Q>(&self, key: &Q, limit: u64) -> Result<(), ConcurrencyError>
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn set_key_limit(&self, key: &K, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
         match self.table.set_key_limit(self.key(key), limit) {
             true => Ok(()),
@@ -266,52 +238,32 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     }
 
     /// Takes a key's own limit away: that of all others holds for it at once.
-    pub fn clear_key_limit<Q>(&self, key: &Q)
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn clear_key_limit(&self, key: &K) {
         self.table.clear_key_limit(self.key(key));
     }
 
     /// Returns the limit in force for a key.
     #[must_use]
-    pub fn key_limit<Q>(&self, key: &Q) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn key_limit(&self, key: &K) -> u64 {
         self.table.look(self.key(key)).0.limit.into()
     }
 
     /// Returns how many permits of a key are in flight.
     #[must_use]
-    pub fn in_flight<Q>(&self, key: &Q) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn in_flight(&self, key: &K) -> u64 {
         self.table.look(self.key(key)).0.in_flight.into()
     }
 
     /// Returns how many permits of a key could be taken now, as far as `max_keys` leaves room: 0
     /// while somebody waits for it.
     #[must_use]
-    pub fn available<Q>(&self, key: &Q) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn available(&self, key: &K) -> u64 {
         self.table.look(self.key(key)).0.available()
     }
 
     /// Returns how many wait for a key.
     #[must_use]
-    pub fn waiting<Q>(&self, key: &Q) -> u64
-    where
-        K: Borrow<Q>,
-        Q: Hash + ?Sized,
-    {
+    pub fn waiting(&self, key: &K) -> u64 {
         self.table.look(self.key(key)).1
     }
 }

@@ -1,14 +1,14 @@
 //! How a keyed limiter is put together.
 
 use super::{
-    KeyedError, KeyedLimiter, Typed,
+    KeyedError, KeyedLimiter, Top, TopKeys, Typed,
     core::{Core, Parts, Plan},
     fingerprint::Seed,
     notes::{Escalation, Notes},
     plan::{Assign, Assigned, check},
 };
 use crate::{
-    Algorithm, Clock, Limiter, Quota, Tick,
+    Algorithm, Clock, Decision, Limiter, Quota, Tick,
     sync::Arc,
     table::{
         Room, Size, Tables,
@@ -64,6 +64,7 @@ pub struct KeyedBuilder<K: ?Sized> {
     observer: Option<std::sync::Arc<dyn Observer>>,
     seed: Option<Seed>,
     is_fast: bool,
+    top: Option<Top<K>>,
 }
 
 /// The most keys a table can be made for: 96 GiB of slots.
@@ -86,6 +87,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             observer: None,
             seed: None,
             is_fast: false,
+            top: None,
         }
     }
 
@@ -183,6 +185,19 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         self
     }
 
+    /// Keeps the names of the heaviest keys, for [`KeyedLimiter::top_keys`]: about `capacity` of
+    /// those that were allowed most, and as many of those that were denied most. Off by default.
+    pub fn top_keys(mut self, capacity: usize) -> Self
+    where
+        K: fmt::Display,
+    {
+        let note = |top: &TopKeys, key: &K, fingerprint: u64, decision: &Decision| {
+            top.record_decision(&key, fingerprint, decision);
+        };
+        self.top = Some(Top { keys: TopKeys::new(capacity), note });
+        self
+    }
+
     /// Counts decisions, for [`KeyedLimiter::counts`]. Off by default.
     pub fn counted(mut self) -> Self {
         self.watched = true;
@@ -238,7 +253,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             escalation: self.escalation,
             watch: self.watched.then(|| Box::new(Watch::new(self.observer))),
         });
-        Ok(KeyedLimiter { core, typed: Arc::new(Typed { assign: self.assign }) })
+        Ok(KeyedLimiter { core, typed: Arc::new(Typed { assign: self.assign, top: self.top }) })
     }
 
     fn check(&self) -> Result<(), KeyedError> {

@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
     algorithm::{Entry, Step},
+    limiter::backoff::Backoff,
     store::Policy,
     sync::{
         Arc, AtomicU8, AtomicU64, Mutex,
@@ -175,12 +176,14 @@ impl Core {
         now: Tick,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Option<(R, Who)> {
+        let mut backoff = Backoff::new();
         loop {
             let (who, _) = self.who(key, now);
             match self.tables.update(&who, &mut step) {
                 Ok(result) => return Some((result, who)),
                 Err(Miss::Full) => return None,
-                Err(Miss::Stale) => {}
+                // A quota is changing: its new class can be found in a moment.
+                Err(Miss::Stale) => backoff.wait(),
             }
         }
     }
@@ -192,11 +195,13 @@ impl Core {
         now: Tick,
         mut look: impl FnMut(&mut Entry<'_>) -> R,
     ) -> R {
+        let mut backoff = Backoff::new();
         loop {
             let (who, _) = self.who(key, now);
             if let Ok(result) = self.tables.read(&who, &mut look) {
                 return result;
             }
+            backoff.wait();
         }
     }
 

@@ -23,6 +23,10 @@ impl Seed {
     /// Returns a seed from the system's randomness, as the maps of the standard library take it.
     #[must_use]
     pub fn random() -> Self {
+        // A model must run the same way each time.
+        if cfg!(tollgate_loom) {
+            return Self::new((1, 2));
+        }
         let word = || RandomState::new().hash_one(0_u64);
         Self::new((word(), word()))
     }

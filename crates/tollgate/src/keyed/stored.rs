@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     Decision, Inherit, Tick,
+    limiter::backoff::Backoff,
     store::Policy,
     sync::{Ordering::Relaxed, lock},
     table::{
@@ -62,6 +63,7 @@ impl Core {
 
     /// Names a key of a policy.
     pub(super) fn who_stored(&self, fingerprint: u64, policy: &Policy, now: Tick) -> Who {
+        let mut backoff = Backoff::new();
         loop {
             let mut who = self.who_plain(fingerprint, now);
             // A policy that was decided upon before has a class; one that has none any more, because
@@ -70,6 +72,7 @@ impl Core {
             if self.tables.base.classes.is_current(who.class, who.stamp) {
                 return who;
             }
+            backoff.wait();
         }
     }
 

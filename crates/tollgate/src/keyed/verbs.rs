@@ -21,7 +21,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Tells whether a decision needs no more than the key's state.
     #[inline]
     fn is_plain(&self) -> bool {
-        self.core.mode() == 0 && self.typed.assign.is_none()
+        self.core.mode() == 0 && self.typed.assign.is_none() && self.typed.top.is_none()
     }
 
     /// Names a key, after its quota was chosen if a function does that.
@@ -96,7 +96,11 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[inline(never)]
     fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
         self.choose(key, fingerprint, now);
-        self.core.ask(Key::plain(fingerprint), now, cost, verb)
+        let decision = self.core.ask(Key::plain(fingerprint), now, cost, verb);
+        if let Some(top) = &self.typed.top {
+            (top.note)(&top.keys, key, fingerprint, &decision);
+        }
+        decision
     }
 
     /// Takes as many permits of a key as are free now, at most `most`.

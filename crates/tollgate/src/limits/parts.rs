@@ -10,6 +10,7 @@ use crate::{
     Decision, Reason, Reservation, Tick,
     algorithm::Entry,
     keyed::core::Key,
+    limiter::backoff::Backoff,
     reservation::Taken,
     table::{Miss, Who},
     watch::Verb,
@@ -65,12 +66,12 @@ impl<'a> Parts<'a> {
         taking: Taking,
         mut told: impl FnMut(usize, &Decision),
     ) -> (Decision, Option<Vec<Reservation>>) {
-        let mut saturated = 0;
+        let (mut saturated, mut backoff) = (0, Backoff::new());
         let (parts, refused, reservations) = loop {
             let mut parts = Self::new(charges, now, saturated);
             match parts.run(taking) {
                 Ok((refused, reservations)) => break (parts, refused, reservations),
-                Err(Again::Stale) => {}
+                Err(Again::Stale) => backoff.wait(),
                 Err(Again::Saturated(index)) => saturated |= 1 << index,
             }
         };

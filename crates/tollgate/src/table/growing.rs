@@ -39,9 +39,10 @@ const KEYS_PER_SHARD: u64 = 256;
 /// than new ones come.
 const SWEEP: usize = 4;
 
-/// Slots that a new key looks at, in its own and in a few other shards, when the table is full.
+/// Slots of a shard that a new key looks at when the table is full, and entries in all, in as many
+/// shards as that takes.
 const SWEEP_FULL: usize = 16;
-const SHARDS_ASKED: usize = 8;
+const ASKED: usize = 64;
 
 /// Entries from which the one nearest to full is chosen.
 const CANDIDATES: usize = 16;
@@ -174,12 +175,17 @@ impl Growing {
             return true;
         }
         let is_idle = self.is_idle(who.now);
+        let mut asked = shard.slots.len().min(SWEEP_FULL);
         self.removed(shard.slots.sweep(SWEEP_FULL, &is_idle));
-        for _ in 0..SHARDS_ASKED {
+        for _ in 0..self.shards.len() {
             if self.count_one(cap) {
                 return true;
             }
+            if asked >= ASKED {
+                return false;
+            }
             if let Some(mut other) = self.next_shard() {
+                asked += other.slots.len().min(SWEEP_FULL);
                 self.removed(other.slots.sweep(SWEEP_FULL, &is_idle));
             }
         }
@@ -220,7 +226,6 @@ impl Growing {
     /// Removes the entry nearest to full of some, for a new one that takes its place in the count.
     fn evict(&self, shard: &mut Shard, who: &Who) {
         let weight = |slot: &Slot| self.base.burden(slot.class(), slot.state(), who.now);
-        self.base.tally.evicted();
         let mut best = shard.slots.lightest(CANDIDATES, weight);
         let (mut seen, mut elsewhere) = (best.map_or(0, |best| best.seen), None);
         for _ in 0..2 * self.shards.len() {
@@ -233,6 +238,10 @@ impl Growing {
             if best.is_none_or(|best| found.weight < best.weight) {
                 (best, elsewhere) = (Some(found), Some(other));
             }
+        }
+        match best.map_or(0, |best| best.weight) {
+            0 => self.base.tally.forgot(1),
+            _ => self.base.tally.evicted(),
         }
         match (best, &mut elsewhere) {
             (Some(best), Some(other)) => other.slots.remove(best.index),

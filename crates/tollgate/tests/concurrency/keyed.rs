@@ -44,7 +44,7 @@ fn permits_of_different_keys_do_not_merge() {
 
 #[test]
 fn owned_borrowed_and_number_keys_work() {
-    let owned: KeyedConcurrency<String> = KeyedConcurrency::new(1).unwrap();
+    let owned: KeyedConcurrency<str> = KeyedConcurrency::new(1).unwrap();
     let _held = owned.try_acquire("alice").unwrap();
     assert!(owned.try_acquire(&String::from("alice")).is_err());
     let numbers: KeyedConcurrency<u64> = KeyedConcurrency::new(1).unwrap();
