@@ -1,8 +1,16 @@
 //! How many blocks of memory each verb asks for.
 
 use crate::{keyed::keys, machine, peers, table::Table};
-use std::{hint::black_box, time::Duration};
-use tollgate::{Algorithm, KeyedBuilder, Limiter, Quota};
+use std::{
+    hint::black_box,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tollgate::{
+    Algorithm, KeyedBuilder, Limiter, Quota,
+    store::{Demand, DynStore, MemoryStore, Policy, Store},
+};
 
 const CALLS: u64 = 1_000_000;
 
@@ -58,11 +66,39 @@ fn keyed(builder: KeyedBuilder<str>, algorithm: Algorithm) -> Option<u64> {
     Some(count(&limiter, |it| keys.next().map(|key| it.try_acquire(key.as_str()))))
 }
 
+/// Waits for a future that is ready at once, as those of the store in memory are.
+fn ready<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut context = Context::from_waker(Waker::noop());
+    match pin!(future).poll(&mut context) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+/// Counts what calls of a store ask for: so many demands of resident keys at once.
+fn stored(store: &impl Store, algorithm: Algorithm, demands: usize) -> Option<u64> {
+    let policy = |name: &str| Policy::with_algorithm(name, KEYED, algorithm).ok();
+    let policies: Vec<_> = (0..demands).filter_map(|it| policy(&it.to_string())).collect();
+    let mut keys = (0..KEYS as u64).cycle();
+    Some(count(store, |it| {
+        let key = keys.next().unwrap_or(0).to_le_bytes();
+        let mut wanted = [Demand::new(&policies[0], &key, 1); 8];
+        for (demand, policy) in wanted.iter_mut().zip(&policies) {
+            *demand = Demand::new(policy, &key, 1);
+        }
+        ready(it.acquire(&mut wanted[..demands])).map(|decision| decision.is_ok())
+    }))
+}
+
+fn store() -> MemoryStore {
+    MemoryStore::new()
+}
+
 /// A thousand calls for each key, and as many that are left over.
 const KEYED: Quota = Quota::per(2000, Duration::from_secs(86_400));
 
 /// Where each allowed call leaves an entry, room for the entries is asked for as they come.
-const VERBS: [Verb; 15] = [
+const VERBS: [Verb; 19] = [
     ("try_acquire, allowed", |algorithm| Some(count(&large(algorithm)?, |it| it.try_acquire()))),
     ("try_acquire, denied", |algorithm| Some(count(&drained(algorithm)?, |it| it.try_acquire()))),
     ("try_acquire_at", |algorithm| {
@@ -92,6 +128,13 @@ const VERBS: [Verb; 15] = [
     ("snapshot", |algorithm| Some(count(&large(algorithm)?, |it| it.snapshot()))),
     (peers::keyed::GROWING, |algorithm| keyed(peers::keyed::growing(KEYED), algorithm)),
     (peers::keyed::BOUNDED, |algorithm| keyed(peers::keyed::bounded(KEYED, KEYS), algorithm)),
+    ("Store::acquire, in memory", |algorithm| stored(&store(), algorithm, 1)),
+    ("Store::acquire, 3 demands", |algorithm| stored(&store(), algorithm, 3)),
+    ("Store::acquire, 8 demands", |algorithm| stored(&store(), algorithm, 8)),
+    ("Store::acquire, boxed", |algorithm| {
+        let boxed: Box<dyn DynStore> = Box::new(store());
+        stored(&boxed, algorithm, 1)
+    }),
 ];
 
 /// Prints the counts.
@@ -99,7 +142,7 @@ pub(crate) fn run() {
     println!("\n## allocations\n");
     println!(
         "Blocks of memory asked for by a million calls, after a thousand to warm up. The last rows \
-         are try_acquire of {KEYS} resident keys in turn.\n"
+         are calls for {KEYS} resident keys in turn, by a keyed limiter and through a store.\n"
     );
     let names = Algorithm::ALL.map(|algorithm| algorithm.to_string());
     let mut table = Table::new([String::new()].into_iter().chain(names));
