@@ -263,6 +263,35 @@ fn heavy_keys_are_known_by_name() {
 }
 
 #[test]
+fn a_lease_of_a_key_takes_batches_and_gives_back() {
+    each_table(
+        "100/h",
+        |builder| builder,
+        |limiter, hand| {
+            let mut lease = limiter.lease("hot", 10, SECOND);
+            assert!((0..3).all(|_| lease.try_acquire().is_allowed()));
+            assert_eq!((lease.held(), limiter.available("hot")), (7, 90));
+            // A change of quota ends the batch; what it held goes back.
+            limiter.set_quota(Quota::per_hour(200), Inherit::Additive).unwrap();
+            assert!(lease.try_acquire().is_allowed());
+            assert_eq!((lease.held(), limiter.available("hot")), (9, 187));
+            hand.advance(SECOND);
+            assert!(lease.try_acquire_n(20).is_allowed(), "more than a batch");
+            assert_eq!((lease.held(), limiter.available("hot")), (0, 176));
+            assert!(lease.try_acquire_n(177).is_denied());
+            assert_eq!(limiter.available("hot"), 176, "a refusal takes nothing");
+            assert!(lease.try_acquire().is_allowed());
+            drop(lease);
+            assert_eq!(limiter.available("hot"), 175);
+            let mut blocked = limiter.lease("hot", 10, SECOND);
+            assert!(blocked.try_acquire().is_allowed());
+            limiter.block("hot", SECOND).unwrap();
+            assert_eq!(blocked.try_acquire().reason(), Reason::Blocked, "a block is felt at once");
+        },
+    );
+}
+
+#[test]
 fn anonymous_refunds_lower_open_claims() {
     each_table(
         "10/h",

@@ -226,7 +226,8 @@ impl Slots {
         if live == 0 {
             *self = Self::default();
         } else {
-            self.rebuild((live * 5 / 4 + 2).max(CAPACITY_MIN), &is_idle);
+            // With room for some more, or the next new key would build it anew.
+            self.rebuild((live * 3 / 2 + 2).max(CAPACITY_MIN), &is_idle);
         }
         before - self.len
     }
