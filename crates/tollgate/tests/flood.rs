@@ -5,7 +5,9 @@ mod support;
 
 use std::{collections::HashSet, time::Duration};
 use support::*;
-use tollgate::{Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason, WhenFull};
+use tollgate::{
+    Algorithm, Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason, WhenFull,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Table {
@@ -91,6 +93,18 @@ fn a_capped_table_holds_its_cap_exactly() {
         limiter.reset(&0);
         limiter.shrink();
         assert_eq!(limiter.len() as u64, keys - 1);
+    }
+}
+
+#[test]
+fn a_capped_table_of_logs_holds_its_cap_exactly() {
+    for keys in [1, 5, 300] {
+        let (builder, _) = limiter(Table::Capped, keys, Quota::per_minute(2));
+        let limiter = builder.algorithm(Algorithm::SlidingLog).build().unwrap();
+        for key in 0..2 * keys + 20 {
+            assert!(limiter.try_acquire(&key).is_allowed());
+            assert_eq!(limiter.len() as u64, (key + 1).min(keys), "cap {keys}, key {key}");
+        }
     }
 }
 

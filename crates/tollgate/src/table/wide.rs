@@ -176,8 +176,8 @@ impl Wide {
             return Ok(step(&mut entry.state.entry(&rule, who.now)));
         }
         self.sweep(shard, who.now, SWEEP);
-        let is_full = self.is_full();
-        if is_full && self.base.room != Room::Evict {
+        let has_room = self.make_room(shard, who.now);
+        if !has_room && self.base.room != Room::Evict {
             return Err(Miss::Full);
         }
         let mut state = State::fresh(&rule, who.now);
@@ -185,19 +185,41 @@ impl Wide {
         let entry = WideEntry { class: who.class, used_at: who.now, state };
         // A kept key is kept from its first look on.
         if matches!(rule, ClassRule::Kept(_)) || !self.may_leave(&entry, who.now) {
-            if is_full {
+            if !has_room {
+                // Its place in the count goes to the new one.
                 self.evict(shard, who.now);
             }
             shard.entries.insert(who.fingerprint, entry);
             shard.ring.push_back(who.fingerprint);
+        } else if has_room {
             // ORDERING: Relaxed, here and below. A count that guards nothing but itself.
-            self.len.fetch_add(1, Relaxed);
+            self.len.fetch_sub(1, Relaxed);
         }
         Ok(result)
     }
 
-    fn is_full(&self) -> bool {
-        self.cap.is_some_and(|cap| self.len.load(Relaxed) >= cap)
+    /// Counts one more entry if the cap allows it, or some in other shards may leave.
+    fn make_room(&self, shard: &mut WideShard, now: Tick) -> bool {
+        if self.count_one() {
+            return true;
+        }
+        self.sweep(shard, now, CANDIDATES);
+        for other in &self.shards {
+            if self.count_one() {
+                return true;
+            }
+            // Only tried: its owner may wait for ours.
+            if let Ok(mut other) = other.try_lock() {
+                self.sweep(&mut other, now, SWEEP);
+            }
+        }
+        self.count_one()
+    }
+
+    fn count_one(&self) -> bool {
+        let cap = self.cap.unwrap_or(u64::MAX);
+        let more = |len| (len < cap).then_some(len + 1);
+        self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     /// Looks at the next entries and removes those that may leave.
@@ -216,8 +238,20 @@ impl Wide {
         }
     }
 
-    /// Removes the entry nearest to full of some.
+    /// Removes the entry nearest to full of some, of this shard if it has any.
     fn evict(&self, shard: &mut WideShard, now: Tick) {
+        self.base.tally.evicted();
+        if self.evict_from(shard, now) {
+            return;
+        }
+        let mut others = self.shards.iter().filter_map(|other| other.try_lock().ok());
+        if !others.any(|mut other| self.evict_from(&mut other, now)) {
+            // Nobody to be found: all others are being worked on. The count says what is there.
+            self.len.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn evict_from(&self, shard: &mut WideShard, now: Tick) -> bool {
         let weight = |fingerprint: &u64| {
             let entry = shard.entries.get(fingerprint)?;
             let rule = self.base.classes.any_rule(entry.class);
@@ -225,9 +259,10 @@ impl Wide {
         };
         let lightest = shard.ring.iter().take(CANDIDATES).filter_map(weight).min();
         if let Some((_, fingerprint)) = lightest {
-            self.forget(shard, fingerprint);
-            self.base.tally.evicted();
+            shard.entries.remove(&fingerprint);
+            shard.ring.retain(|other| *other != fingerprint);
         }
+        lightest.is_some()
     }
 
     fn forget(&self, shard: &mut WideShard, fingerprint: u64) {
