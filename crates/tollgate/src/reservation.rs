@@ -3,7 +3,7 @@
 pub(crate) mod ledger;
 
 use crate::{
-    Decision, Denied, Limiter, Tick,
+    Decision, Denied, Limiter, Reason, Tick,
     algorithm::Step,
     keyed::{
         claims::proportion,
@@ -376,7 +376,12 @@ impl Reservation {
     /// [`settle`](Self::settle) as of `now`.
     pub fn settle_at(mut self, now: Tick, actual: u64) -> Decision {
         let Some(id) = self.id.take() else {
-            return self.decision.forced(actual);
+            // Nothing was reserved, but something was used.
+            let is_charged = self.cost == 0 && self.decision.reason() == Reason::Quota;
+            return match actual {
+                1.. if is_charged => self.owner.force(now, actual),
+                _ => self.decision.forced(actual),
+            };
         };
         if actual > self.cost {
             self.owner.forget(id);

@@ -15,7 +15,7 @@
 mod support;
 
 use support::*;
-use tollgate::{Algorithm, Initial, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Clock, Initial, Limiter, Quota, Tick};
 
 #[test]
 fn a_burst_of_one_limits() {
@@ -79,7 +79,7 @@ fn the_first_window_holds_twice_the_limit_only_if_you_let_it() {
     // A bucket that starts full passes burst + rate in its first period. Two ways out: start
     // empty, or a burst of one.
     let first_minute = |quota: Quota| {
-        let limiter = Limiter::new(quota).unwrap();
+        let limiter = Limiter::builder(quota).clock(Clock::manual().0).build().unwrap();
         (0..60_000).filter(|call| limiter.try_acquire_at(ms(*call), 1).is_allowed()).count()
     };
     assert_eq!(first_minute(Quota::per_minute(60)), 119);

@@ -224,6 +224,8 @@ fn saving_goes_on_beside_deciding() {
         }
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
+            // Also when an assertion fails: the other thread waits for it.
+            let _done = SetOnDrop(&done);
             scope.spawn(|| {
                 let mut random = Random(1);
                 while !done.load(Relaxed) {
@@ -237,8 +239,15 @@ fn saving_goes_on_beside_deciding() {
                 let lost = (0..300).filter(|key| after.available(&format!("settled {key}")) != 25);
                 assert_eq!(lost.count(), 0);
             }
-            done.store(true, Relaxed);
         });
+    }
+}
+
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
     }
 }
 

@@ -102,6 +102,11 @@ impl SlidingCounter {
         Ok(counter)
     }
 
+    /// Tells whether fresh windows are empty.
+    pub(crate) const fn starts_empty(&self) -> bool {
+        self.initial == self.limit
+    }
+
     /// Tells whether the state fits in one word.
     pub(crate) const fn packs(&self) -> bool {
         self.count_bits > 0

@@ -6,10 +6,15 @@
 use super::core::{Core, Key};
 use crate::{
     Inherit, Tick,
-    algorithm::Rule,
-    reservation::ledger::{Ledger, Open},
+    reservation::{
+        Taken,
+        ledger::{Ledger, Open},
+    },
     sync::{Mutex, MutexGuard, lock},
-    table::{Ready, class::Class},
+    table::{
+        Ready,
+        class::{Class, ClassRule},
+    },
 };
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
@@ -24,12 +29,17 @@ pub(crate) struct Claims {
     shards: Box<[Mutex<Shard>]>,
 }
 
-type Shard = HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>;
+#[derive(Debug, Default)]
+struct Shard {
+    ledgers: HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>,
+    /// The next take's number: no two of a shard have the same, whatever was forgotten between.
+    next_id: u64,
+}
 
 #[derive(Debug)]
 struct KeyLedger {
-    /// The class that the marks belong to.
-    class: Class,
+    /// The class that the marks belong to, with its rule: the number may be given to another quota.
+    class: (Class, ClassRule),
     ledger: Ledger,
 }
 
@@ -72,19 +82,22 @@ impl KeyClaims<'_> {
     }
 
     /// Notes a take under `class`; takes under another one are final from now on.
-    pub(crate) fn add(&mut self, class: Class, mark: u64, (units, passed): (u64, u64)) -> u64 {
+    pub(crate) fn add(&mut self, class: (Class, ClassRule), taken: &Taken) -> u64 {
+        let Shard { ledgers, next_id } = &mut *self.shard;
         let fresh = || KeyLedger { class, ledger: Ledger::default() };
-        let known = self.shard.entry(self.fingerprint).or_insert_with(fresh);
+        let known = ledgers.entry(self.fingerprint).or_insert_with(fresh);
         if known.class != class {
             known.ledger.clear();
             known.class = class;
         }
-        known.ledger.add(mark, units, passed)
+        let id = known.ledger.add_from(*next_id, (taken.mark, taken.units), taken.passed);
+        *next_id = id + 1;
+        id
     }
 
     /// Removes a take and returns what it can claim, if its class is still `class`.
-    pub(super) fn remove(&mut self, id: u64, class: Class) -> Option<Open> {
-        let known = self.shard.get_mut(&self.fingerprint)?;
+    pub(super) fn remove(&mut self, id: u64, class: (Class, ClassRule)) -> Option<Open> {
+        let known = self.shard.ledgers.get_mut(&self.fingerprint)?;
         let open = known.ledger.remove(id).filter(|_| known.class == class);
         self.tidy();
         open
@@ -92,7 +105,7 @@ impl KeyClaims<'_> {
 
     /// Forgets a take: it is final.
     pub(crate) fn forget(&mut self, id: u64) {
-        if let Some(known) = self.shard.get_mut(&self.fingerprint) {
+        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
             known.ledger.remove(id);
         }
         self.tidy();
@@ -100,15 +113,16 @@ impl KeyClaims<'_> {
 
     /// Changes the ledger if there is one.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Ledger)) {
-        if let Some(known) = self.shard.get_mut(&self.fingerprint) {
+        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
             change(&mut known.ledger);
         }
         self.tidy();
     }
 
     fn tidy(&mut self) {
-        if self.shard.get(&self.fingerprint).is_some_and(|known| known.ledger.len() == 0) {
-            self.shard.remove(&self.fingerprint);
+        let ledgers = &mut self.shard.ledgers;
+        if ledgers.get(&self.fingerprint).is_some_and(|known| known.ledger.len() == 0) {
+            ledgers.remove(&self.fingerprint);
         }
     }
 }
@@ -124,32 +138,37 @@ impl AllClaims<'_> {
         &mut self,
         (old, new): (Class, Class),
         (now, how): (Tick, Inherit),
-        rules: (Rule, Rule),
+        rules: (ClassRule, ClassRule),
     ) {
         for shard in &mut self.shards {
-            for known in shard.values_mut().filter(|known| known.class == old) {
-                known.class = new;
+            for known in shard.ledgers.values_mut().filter(|known| known.class == (old, rules.0)) {
+                known.class = (new, rules.1);
                 match (rules.0.as_gcra(), rules.1.as_gcra()) {
                     (Some(old), Some(new)) => known.ledger.rescale(old, new, now, how),
                     _ => known.ledger.clear(),
                 }
             }
-            shard.retain(|_, known| known.ledger.len() > 0);
+            shard.ledgers.retain(|_, known| known.ledger.len() > 0);
         }
     }
 
     pub(super) fn clear(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.clear());
+        self.shards.iter_mut().for_each(|shard| shard.ledgers.clear());
     }
 }
 
 impl Core {
+    pub(crate) fn class_with_rule(&self, class: Class) -> (Class, ClassRule) {
+        (class, self.tables.base.classes.any_rule(class))
+    }
+
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
     /// many whole permits that were.
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
-        let Some(Open { mark, units, .. }) = claims.remove(id, who.class) else {
+        let Some(Open { mark, units, .. }) = claims.remove(id, self.class_with_rule(who.class))
+        else {
             return 0;
         };
         let most = proportion(units, share);

@@ -34,7 +34,10 @@ pub(crate) struct Core {
     default: AtomicU64,
     /// Which path a decision takes: see the constants.
     mode: AtomicU8,
-    /// Lock order: plan, then claims, then tables and notes.
+    /// Held while a quota changes for all its keys, and while a snapshot is written.
+    ///
+    /// Lock order: changing, then claims, then plan, then tables and notes.
+    pub(super) changing: Mutex<()>,
     pub(super) plan: Mutex<Plan>,
     pub(crate) notes: Notes,
     pub(crate) claims: Claims,
@@ -109,6 +112,7 @@ impl Core {
             name,
             default: AtomicU64::new(default.index() as u64),
             mode: AtomicU8::new(if watched { WATCHED } else { 0 }),
+            changing: Mutex::new(()),
             plan: Mutex::new(plan),
             notes,
             claims: Claims::default(),
@@ -155,13 +159,15 @@ impl Core {
 
     /// Names a key as its class is now, and says whether it is subject to its quota.
     pub(crate) fn who(&self, key: Key<'_>, now: Tick) -> (Who, Access) {
+        // The stamp is read before the note: a class that is retired in between is then found out.
+        let mut who = self.who_plain(key.fingerprint, now);
         let (own, access) = self.notes.look(key.fingerprint, now);
         if let Some(policy) = key.policy {
             return (self.who_stored(key.fingerprint, policy, now), access);
         }
-        let mut who = self.who_plain(key.fingerprint, now);
         match own {
-            Some(own) if own.until > now => who.class = own.class,
+            // The answer of a function holds until it is asked again.
+            Some(own) if own.until > now || !own.is_override => who.class = own.class,
             Some(own) => who.class_since = own.until,
             None => {}
         }
@@ -294,13 +300,11 @@ impl Core {
     /// nobody knows when another key will make room.
     pub(crate) fn refusal_without_room(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
         let (who, _) = self.who(key, now);
+        let cost = cost.max(1);
         let spent = match self.tables.base.classes.any_rule(who.class) {
-            ClassRule::Word(rule) | ClassRule::Kept(rule) => {
-                let mut word = 0;
-                rule.charge(&mut word, now, rule.available(&0, now));
-                rule.peek(&word, now, cost.max(1))
-            }
-            _ => self.read(key, now, |entry| entry.peek(now, 0)).refused(cost),
+            ClassRule::Word(rule) | ClassRule::Kept(rule) => spent(&rule, now, cost),
+            ClassRule::Counter(counter) => spent(&counter, now, cost),
+            ClassRule::Log(log) => spent(&log, now, cost),
         };
         if spent.is_allowed() { spent.refused(cost) } else { spent }
     }
@@ -322,4 +326,12 @@ impl Core {
             watch.waits(wait);
         }
     }
+}
+
+/// Returns the answer to a fresh key that has just used up what it had.
+fn spent<S: Step>(step: &S, now: Tick, cost: u64) -> Decision {
+    let mut state = step.initial(now);
+    let all = step.available(&state, now);
+    step.charge(&mut state, now, all);
+    step.peek(&state, now, cost)
 }

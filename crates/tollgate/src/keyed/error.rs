@@ -1,6 +1,6 @@
 //! What can be wrong with a keyed limiter.
 
-use crate::{Initial, QuotaError};
+use crate::{Initial, Quota, QuotaError};
 use std::{fmt, time::Duration};
 
 /// Why a keyed limiter cannot be built, or not be changed. Each text names the value, the rule and
@@ -26,6 +26,8 @@ pub enum KeyedError {
         /// The most there can be.
         most: usize,
     },
+    /// States of this quota live in another table than those of the limiter's quota.
+    OtherTable(Quota),
     /// No tier has this name.
     UnknownTier(String),
     /// Two tiers have one name.
@@ -68,6 +70,11 @@ impl fmt::Display for KeyedError {
                 f,
                 "one limiter tells {most} quotas apart, and all of them are in use; use fewer \
                  distinct quotas, or several limiters"
+            ),
+            Self::OtherTable(quota) => write!(
+                f,
+                "states of {quota} do not fit where those of this limiter are kept (a word for each \
+                 key, or more), so what was used would be forgotten; build a new limiter for it"
             ),
             Self::UnknownTier(name) => {
                 write!(f, "there is no tier \"{name}\"; add it to the builder")

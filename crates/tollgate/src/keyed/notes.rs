@@ -130,7 +130,7 @@ pub(crate) struct Own {
     pub(crate) class: Class,
     pub(crate) until: Tick,
     /// Asked for by somebody, and not only the cached answer of a function.
-    pub(super) is_override: bool,
+    pub(crate) is_override: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,6 +266,9 @@ impl Notes {
             return Some(result);
         }
         self.sweep(&mut shard, now);
+        if self.len() >= self.most {
+            self.sweep_all(now);
+        }
         if self.len() >= self.most && !self.make_room(&mut shard, now) {
             return None;
         }
@@ -284,6 +287,19 @@ impl Notes {
         if shard.notes.remove(&fingerprint).is_some() {
             shard.ring.retain(|other| *other != fingerprint);
             self.count.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Looks for expired notes in other shards, until there is room.
+    fn sweep_all(&self, now: Tick) {
+        for other in &self.shards {
+            // Only tried: its owner may wait for ours.
+            if let Ok(mut other) = other.try_lock() {
+                self.sweep(&mut other, now);
+            }
+            if self.len() < self.most {
+                return;
+            }
         }
     }
 

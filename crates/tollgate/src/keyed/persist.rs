@@ -32,6 +32,8 @@ impl Core {
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<u64, SnapshotError> {
+        // Quotas of all keys stay what they are until the last one is written.
+        let _changing = lock(&self.changing);
         let (clock, now) = (&self.clock, self.clock.now());
         let wall_ns = duration_nanos(clock.to_wall(now));
         let moment = Moment { clock, now, wall_ns };
@@ -87,11 +89,24 @@ impl Core {
         let moment = Moment { clock, now, wall_ns: reader.head().wall_ns };
         let classes: Vec<_> =
             reader.head().classes.iter().map(|class| self.restored_class(class, now)).collect();
+        let restored = self.restore_records(&mut reader, &classes, &moment);
+        let known = &self.tables.base.classes;
+        classes.iter().flatten().for_each(|class| known.unpin(*class));
+        restored
+    }
+
+    fn restore_records(
+        &self,
+        reader: &mut Reader,
+        classes: &[Option<Class>],
+        moment: &Moment<'_>,
+    ) -> Result<u64, SnapshotError> {
+        let now = moment.now;
         let (mut words, mut restored) = (Vec::new(), 0);
         while let Some(record) = reader.next_record(&mut words)? {
             let fingerprint = record.fingerprint;
             if record.class == 0 {
-                restored += u64::from(self.restore_block(fingerprint, &words, &moment));
+                restored += u64::from(self.restore_block(fingerprint, &words, moment));
                 continue;
             }
             let Some(Some(class)) = classes.get(usize::from(record.class)).copied() else {
@@ -105,7 +120,7 @@ impl Core {
                 }
                 (_, state) => (Spot::Fingerprint(fingerprint), state),
             };
-            if let Some(state) = portable::read(&rule, state, &moment) {
+            if let Some(state) = portable::read(&rule, state, moment) {
                 let stamp = self.tables.base.classes.stamp();
                 let who = Who { fingerprint, class, now, class_since: now, stamp };
                 restored += u64::from(self.tables.put_back(spot, &who, &state));
@@ -114,7 +129,8 @@ impl Core {
         Ok(restored)
     }
 
-    /// Returns the class of this process for one of a snapshot; `None` if it has no use for it.
+    /// Returns the class of this process for one of a snapshot, pinned until its states are there;
+    /// `None` if it has no use for it.
     fn restored_class(&self, class: &snapshot::Class, now: Tick) -> Option<Class> {
         let (algorithm, owner) = match class.algorithm.split_once('@') {
             Some((algorithm, owner)) => (algorithm, u64::from_str_radix(owner, 16).ok()?),
@@ -126,23 +142,27 @@ impl Core {
         if owner == 0 && algorithm != self.algorithm {
             return None;
         }
-        if owner == 0 && plan.quota == quota {
-            return Some(self.default_class());
-        }
         let tier = plan.tiers.values().find(|(known, _)| owner == 0 && *known == quota);
-        if let Some((_, class)) = tier {
-            return Some(*class);
-        }
-        // What a key has left under another quota is carried over when it is next met.
-        let made_from = MadeFrom { algorithm, quota, clock: &self.clock, owner };
-        self.class_for(made_from, now, false).ok()
+        let class = match tier {
+            _ if owner == 0 && plan.quota == quota => self.default_class(),
+            Some((_, class)) => *class,
+            // What a key has left under another quota is carried over when it is next met.
+            None => {
+                let made_from = MadeFrom { algorithm, quota, clock: &self.clock, owner };
+                self.class_for(made_from, now, false).ok()?
+            }
+        };
+        self.tables.base.classes.pin(class);
+        Some(class)
     }
 
     fn restore_block(&self, fingerprint: u64, words: &[u64], moment: &Moment<'_>) -> bool {
         let [wall_ns] = words else { return false };
         let until = moment.clock.from_wall(Duration::from_nanos(*wall_ns));
         self.set_mode(NOTED, true);
-        let noted = self.notes.change(fingerprint, moment.now, |note| note.blocked_until = until);
+        let noted = self.notes.change(fingerprint, moment.now, |note| {
+            note.blocked_until = note.blocked_until.max(until);
+        });
         noted.is_some() && self.who(Key::plain(fingerprint), moment.now).0.now < until
     }
 }

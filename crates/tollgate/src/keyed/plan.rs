@@ -3,13 +3,15 @@
 use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
+    claims::AllClaims,
     core::{Core, Key, NOTED},
     notes::Own,
 };
 use crate::{
     Inherit, Initial, Quota, Tick,
+    algorithm::Rule,
     sync::{Ordering::Relaxed, lock},
-    table::class::{Class, MadeFrom},
+    table::class::{Class, ClassRule, MadeFrom},
 };
 use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
 
@@ -58,6 +60,13 @@ impl Core {
     ) -> Result<Class, KeyedError> {
         check(&made_from.quota, self.tables.wide.max_idle())?;
         let classes = &self.tables.base.classes;
+        if made_from.owner == 0 && !made_from.quota.is_unlimited() {
+            let default = classes.any_rule(self.default_class());
+            let rule = ClassRule::new(made_from.algorithm, &made_from.quota, made_from.clock)?;
+            if rule.is_word() != default.is_word() && default != ClassRule::Word(Rule::Unlimited) {
+                return Err(KeyedError::OtherTable(made_from.quota));
+            }
+        }
         let make = || if is_named { classes.create(made_from) } else { classes.intern(made_from) };
         if let Some(class) = make()? {
             return Ok(class);
@@ -76,17 +85,17 @@ impl Core {
         MadeFrom { algorithm: self.algorithm, quota, clock: &self.clock, owner: 0 }
     }
 
-    /// Gives the keys of a named class another quota. The plan is locked.
+    /// Gives the keys of a named class another quota. Claims and plan are locked.
     fn change_class(
         &self,
+        claims: &mut AllClaims<'_>,
         old: Class,
         quota: Quota,
         (now, how): (Tick, Inherit),
     ) -> Result<Class, KeyedError> {
         let classes = &self.tables.base.classes;
         let new = self.class_for(self.made_from(quota), now, true)?;
-        let rules = (classes.rule(old), classes.rule(new));
-        let mut claims = self.claims.lock_all();
+        let rules = (classes.any_rule(old), classes.any_rule(new));
         self.tables.retire((old, new), (now, how), || {
             if self.default_class() == old {
                 self.set_default_class(new);
@@ -129,8 +138,10 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// As [`set_quota`](Self::set_quota).
     pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
         let core = &*self.core;
+        let _changing = lock(&core.changing);
+        let mut claims = core.claims.lock_all();
         let mut plan = lock(&core.plan);
-        core.change_class(core.default_class(), quota, (now, how))?;
+        core.change_class(&mut claims, core.default_class(), quota, (now, how))?;
         plan.quota = quota;
         Ok(())
     }
@@ -142,10 +153,12 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// When there is no such tier, or the quota makes no sense for keys.
     pub fn set_tier(&self, tier: &str, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
         let core = &*self.core;
+        let _changing = lock(&core.changing);
+        let mut claims = core.claims.lock_all();
         let mut plan = lock(&core.plan);
         let unknown = || KeyedError::UnknownTier(tier.to_owned());
         let (_, old) = *plan.tiers.get(tier).ok_or_else(unknown)?;
-        let new = core.change_class(old, quota, (core.clock.now(), how))?;
+        let new = core.change_class(&mut claims, old, quota, (core.clock.now(), how))?;
         plan.tiers.insert(tier.into(), (quota, new));
         Ok(())
     }
@@ -226,8 +239,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     }
 
     /// Asks the function of the key for its quota, and keeps the answer.
-    pub(super) fn assign_by_function(&self, key: &K, fingerprint: u64, now: Tick) -> Option<Class> {
-        let assign = self.typed.assign.as_ref()?;
+    pub(super) fn assign_by_function(&self, key: &K, fingerprint: u64, now: Tick) {
+        let Some(assign) = &self.typed.assign else { return };
         let answer = (assign.choose)(key);
         let core = &*self.core;
         let plan = lock(&core.plan);
@@ -241,10 +254,18 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
             core.unusable.fetch_add(1, Relaxed);
         }
         let class = class.unwrap_or_else(|| core.default_class());
-        let own = Own { class, until: now.saturating_add(assign.life), is_override: false };
+        // Not kept at all means kept for this tick.
+        let life = assign.life.max(Duration::from_nanos(1));
+        let own = Own { class, until: now.saturating_add(life), is_override: false };
         core.set_mode(NOTED, true);
-        // Without room for a note the function is asked again next time.
-        let _ = core.notes.change(fingerprint, now, |note| note.own = Some(own));
-        Some(class)
+        let noted = core.notes.change(fingerprint, now, |note| match note.own {
+            // Somebody has overridden it while the function ran.
+            Some(known) if known.is_override && known.until > now => {}
+            _ => note.own = Some(own),
+        });
+        if noted.is_none() {
+            // Without room for a note the key has the default quota.
+            core.unusable.fetch_add(1, Relaxed);
+        }
     }
 }

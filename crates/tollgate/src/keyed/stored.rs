@@ -33,6 +33,11 @@ impl Core {
             return Ok(class);
         }
         let _plan = lock(&self.plan);
+        self.class_made(policy, now)
+    }
+
+    /// [`class_of`](Self::class_of) with the plan locked.
+    fn class_made(&self, policy: &Policy, now: Tick) -> Result<Class, KeyedError> {
         let made_from = MadeFrom {
             algorithm: policy.algorithm(),
             quota: policy.quota(),
@@ -109,7 +114,7 @@ impl Core {
             return (self.without_room(key, now, most, Verb::UpTo), None);
         };
         let is_taken = decision.is_allowed() && decision.cost() > 0;
-        let id = is_taken.then(|| claims.add(who.class, taken.mark, (taken.units, taken.passed)));
+        let id = is_taken.then(|| claims.add(self.class_with_rule(who.class), &taken));
         (decision, id)
     }
 
@@ -120,14 +125,18 @@ impl Core {
         new: &Policy,
         (now, how): (Tick, Inherit),
     ) -> Result<(), KeyedError> {
-        let (from, to) = (self.class_of(old, now)?, self.class_of(new, now)?);
+        let _changing = lock(&self.changing);
+        let mut claims = self.claims.lock_all();
+        let _plan = lock(&self.plan);
+        let (from, to) = (self.class_made(old, now)?, self.class_made(new, now)?);
         if from == to {
             return Ok(());
         }
-        let _plan = lock(&self.plan);
         let classes = &self.tables.base.classes;
-        let rules = (classes.rule(from), classes.rule(to));
-        let mut claims = self.claims.lock_all();
+        let rules = (classes.any_rule(from), classes.any_rule(to));
+        if rules.0.is_word() != rules.1.is_word() {
+            return Err(KeyedError::OtherTable(new.quota()));
+        }
         self.tables.retire((from, to), (now, how), || {});
         claims.rescale((from, to), (now, how), rules);
         Ok(())

@@ -135,7 +135,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.core.refund(self.key(key, now), now, cost)
     }
 
-    /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
+    /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing. For a key
+    /// that finds no room in a full table it is what the key would be told if there were.
     pub fn peek(&self, key: &K) -> Decision {
         self.peek_n(key, 1)
     }
@@ -271,6 +272,10 @@ impl Core {
             this.update(key, now, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
         let Some((((taken, decision), is_gcra), who)) = reserved else {
             drop(claims);
+            if let Some(overflow) = &this.overflow {
+                this.note_saturated();
+                return overflow.reserve_at(now, cost, max_wait);
+            }
             return apart(this.without_room(key, now, cost, Verb::Reserve));
         };
         let Some(taken) = taken else {
@@ -279,7 +284,7 @@ impl Core {
             return Err(refusal(decision, max_wait, is_gcra));
         };
         // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| claims.add(who.class, taken.mark, (taken.units, taken.passed)));
+        let id = (cost > 0).then(|| claims.add(this.class_with_rule(who.class), &taken));
         drop(claims);
         let decision = decision.forced(cost);
         this.watch_wait(taken.act_at.since(now));

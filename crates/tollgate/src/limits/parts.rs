@@ -92,9 +92,10 @@ impl<'a> Parts<'a> {
     fn new(charges: &'a [Charge<'a>], now: Tick, saturated: u64) -> Self {
         let mut parts: Few<Part<'a>> = Few::new();
         for (index, charge) in charges.iter().enumerate() {
-            let leader = charges[..index].iter().position(|known| known.is_same(charge));
-            let part =
-                Part::new(*charge, now, leader.unwrap_or(index), saturated >> index & 1 == 1);
+            let mut part = Part::new(*charge, now, index, saturated >> index & 1 == 1);
+            // What finds no room may share with another that found none.
+            let leader = parts.iter().position(|known| known.charge.is_same(&part.charge));
+            part.leader = leader.unwrap_or(index);
             parts.push(part);
             if let Some(first) = leader.and_then(|first| parts.get_mut(first)) {
                 first.total = first.total.saturating_add(charge.cost);
@@ -164,10 +165,16 @@ impl<'a> Parts<'a> {
     /// Those that would have allowed are not charged: what they tell is their level as it is.
     fn look_untouched(&mut self, locks: &mut Locks<'a>) -> Result<(), Again> {
         let now = self.now;
-        for part in self.parts.slice_mut().iter_mut().flatten().filter(|part| part.asks()) {
+        for (index, part) in self.parts.slice_mut().iter_mut().flatten().enumerate() {
+            if !part.asks() {
+                continue;
+            }
             if let Some(decision) = part.decision.filter(Decision::is_allowed) {
                 let level = locks.update(&part.state(), |entry| entry.peek(now, 0));
-                let level = level.map_err(|_| Again::Stale)?;
+                let level = level.map_err(|miss| match miss {
+                    Miss::Stale => Again::Stale,
+                    Miss::Full => Again::Saturated(index),
+                })?;
                 part.decision = Some(level.forced(decision.cost()).because(decision.reason()));
             }
         }

@@ -150,14 +150,16 @@ impl<'a> Books<'a> {
             Target::Limiter(limiter) => limiter.book_address(),
             Target::Key(core, key, _) => core.claims.address(key),
         };
-        let id = taken.and_then(|Taken { mark, units, passed, .. }| {
+        let id = taken.and_then(|taken| {
+            let Taken { mark, units, passed, .. } = taken;
             let books = self.books.slice_mut().iter_mut().flatten();
             let (_, locked) = books.into_iter().find(|(known, _)| *known == address)?;
             match (locked, who) {
                 (Locked::Limiter(book), _) => Some(book.ledger.add(mark, units, passed)),
                 (Locked::Key(claims), Some(who)) => {
                     claims.turn_to(who.fingerprint);
-                    Some(claims.add(who.class, mark, (units, passed)))
+                    let Target::Key(core, ..) = charge.target else { return None };
+                    Some(claims.add(core.class_with_rule(who.class), &taken))
                 }
                 (Locked::Key(_), None) => None,
             }

@@ -47,6 +47,12 @@ impl Ledger {
         id
     }
 
+    /// [`add`](Self::add), with a number not below `first`.
+    pub(crate) fn add_from(&mut self, first: u64, (mark, units): (u64, u64), passed: u64) -> u64 {
+        self.next_id = self.next_id.max(first);
+        self.add(mark, units, passed)
+    }
+
     fn find(&self, id: u64) -> Option<usize> {
         self.open.binary_search_by_key(&id, |open| open.id).ok()
     }

@@ -117,6 +117,19 @@ impl Flights {
         result
     }
 
+    /// Removes what has expired of other keys, until there is room.
+    fn expire_some(&self, now: Tick) {
+        for shard in &self.shards {
+            lock(shard).retain(|_, flight| {
+                self.count.fetch_sub(flight.expire(now), Relaxed);
+                !flight.permits.is_empty()
+            });
+            if self.count.load(Relaxed) < self.most {
+                return;
+            }
+        }
+    }
+
     pub(super) fn enter(
         &self,
         key: u64,
@@ -124,9 +137,12 @@ impl Flights {
         (limit, cost): (u64, u64),
         life: Duration,
     ) -> Result<Entered, StoreError> {
+        if self.count.load(Relaxed) >= self.most {
+            self.expire_some(now);
+        }
         self.with(key, now, |flight| {
             let in_flight = flight.in_flight;
-            if in_flight.saturating_add(cost) > limit {
+            if in_flight.checked_add(cost).is_none_or(|sum| sum > limit) {
                 let retry_after = flight.room_at(limit, cost).map(|at| at.since(now));
                 return Ok(Entered { id: None, in_flight, retry_after });
             }

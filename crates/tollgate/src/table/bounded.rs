@@ -18,9 +18,13 @@ use super::{
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Gcra, Idle},
+    algorithm::{Entry, Gcra, Idle, Rule},
     limiter::backoff::Backoff,
-    sync::Arc,
+    sync::{
+        Arc, AtomicU64, Mutex,
+        Ordering::{Relaxed, SeqCst},
+        fence, lock,
+    },
 };
 
 /// Slots for each key that the table is made for.
@@ -32,11 +36,17 @@ const STRIPES_MAX: usize = 4096;
 #[cfg(tollgate_loom)]
 const STRIPES_MAX: usize = 2;
 
+/// Moves that are noted during one visit of all slots.
+const MOVED_MAX: usize = 1 << 16;
+
 #[derive(Debug)]
 pub(crate) struct Bounded {
     base: Arc<Base>,
     buckets: Box<[Bucket]>,
     stripes: Box<[Stripe]>,
+    /// How many are visiting all slots, and what moves meanwhile: it may move behind their backs.
+    visitors: AtomicU64,
+    moved: Mutex<Vec<(usize, u64)>>,
 }
 
 /// Where a key may live.
@@ -61,7 +71,7 @@ impl Bounded {
         let stripes = count.next_power_of_two().min(STRIPES_MAX);
         let buckets = std::iter::repeat_with(Bucket::default).take(count).collect();
         let stripes = std::iter::repeat_with(Stripe::default).take(stripes).collect();
-        Self { base, buckets, stripes }
+        Self { base, buckets, stripes, visitors: AtomicU64::new(0), moved: Mutex::default() }
     }
 
     /// OVERFLOW: the product's upper half is below the number of buckets.
@@ -266,18 +276,19 @@ impl Bounded {
             return self.apply(who, found, held, step);
         }
         self.base.if_current(who, ())?;
+        let (mut word, rule) = (0, self.base.classes.rule(who.class));
         let room = self.make_room(place, who.now);
-        if room.is_none() && self.base.room != Room::Evict {
+        let needs_room = rule != Rule::Unlimited;
+        if room.is_none() && needs_room && self.base.room != Room::Evict {
             return Err(Miss::Full);
         }
-        let (mut word, rule) = (0, self.base.classes.rule(who.class));
         let result = step(&mut Entry::Word(&rule, &mut word));
         held.changed();
         if !rule.is_idle(&word, who.now) {
-            let (bucket, index) = room.unwrap_or_else(|| self.lightest(place, who.now));
-            if !self.buckets[bucket].slot(index).is_empty() {
+            if room.is_some_and(|(bucket, index)| !self.buckets[bucket].slot(index).is_empty()) {
                 self.base.tally.forgot(1);
             }
+            let (bucket, index) = room.unwrap_or_else(|| self.lightest(place, who.now));
             self.buckets[bucket].put(index, Slot::new(place.tag, who.class, word));
         }
         Ok(result)
@@ -324,24 +335,45 @@ impl Bounded {
         for bucket in buckets {
             for index in 0..SLOTS {
                 let slot = self.buckets[bucket].slot(index);
+                // A slot that is to be carried over must not jump over the walk that does it.
+                if self.base.classes.is_retired(slot.class()) {
+                    continue;
+                }
                 let other = self.other(slot.tag(), bucket);
                 // Only tried: its lock may be held by somebody who waits for ours, or by ourselves.
                 let ours = [place.first, place.second].iter().any(|it| it & mask == other & mask);
-                let lock = if ours { None } else { self.stripe(other).try_lock() };
-                if lock.is_none() && !ours {
+                let held = if ours { None } else { self.stripe(other).try_lock() };
+                if held.is_none() && !ours {
                     continue;
                 }
+                // ORDERING: SeqCst, here and in `visit`: either this sees the visitor, or the
+                // visitor sees the lock and waits for the move to be over.
+                fence(SeqCst);
+                let is_visited = self.visitors.load(Relaxed) > 0;
                 if let Some(free) = self.free_in(other, now) {
+                    if is_visited && !self.note_moved(other, slot.tag()) {
+                        return None;
+                    }
                     self.buckets[other].put(free, slot);
                     self.buckets[bucket].put(index, Slot::default());
-                    if let Some(mut lock) = lock {
-                        lock.changed();
+                    if let Some(mut held) = held {
+                        held.changed();
                     }
                     return Some((bucket, index));
                 }
             }
         }
         None
+    }
+
+    /// Notes a move for whoever visits all slots. Returns false if there are too many to note.
+    fn note_moved(&self, bucket: usize, tag: u64) -> bool {
+        let mut moved = lock(&self.moved);
+        let has_room = moved.len() < MOVED_MAX;
+        if has_room {
+            moved.push((bucket, tag));
+        }
+        has_room
     }
 
     /// Returns the entry nearest to full of two buckets.
@@ -426,6 +458,9 @@ impl Bounded {
 
     /// Calls `visit` with every used slot and the number of its bucket; no lock is taken.
     pub(super) fn visit(&self, mut visit: impl FnMut(u64, &Slot)) {
+        self.visitors.fetch_add(1, Relaxed);
+        // ORDERING: SeqCst, see `make_room`.
+        fence(SeqCst);
         for (number, bucket) in self.buckets.iter().enumerate() {
             let stripe = self.stripe(number);
             let copies = loop {
@@ -437,6 +472,18 @@ impl Bounded {
             };
             let used = copies.iter().filter(|slot| !slot.is_empty());
             used.for_each(|slot| visit(number as u64, slot));
+        }
+        // Once more what has moved meanwhile, as it is now.
+        let moved: Vec<_> = lock(&self.moved).clone();
+        for (first, tag) in moved {
+            let place = Place { tag, first, second: self.other(tag, first) };
+            if let Some(slot) = self.copy(place) {
+                visit(first as u64, &slot);
+            }
+        }
+        // ORDERING: Relaxed. A move that sees it late is noted and forgotten.
+        if self.visitors.fetch_sub(1, Relaxed) == 1 {
+            lock(&self.moved).clear();
         }
     }
 

@@ -16,7 +16,7 @@
 
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
-    algorithm::{Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed},
+    algorithm::{Gcra, Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed},
     sync::{
         AtomicU64, Mutex,
         Ordering::{Acquire, Relaxed, Release},
@@ -84,6 +84,23 @@ impl ClassRule {
             (None, Algorithm::SlidingLog) => Self::Log(SlidingLog::new(quota)?),
             (None, _) => Self::Counter(SlidingCounter::new(quota, epoch)?.unpacked()),
         })
+    }
+
+    pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
+        match self {
+            Self::Word(rule) | Self::Kept(rule) => rule.as_gcra(),
+            _ => None,
+        }
+    }
+
+    /// Tells whether a key at rest differs from a fresh one, which is not full.
+    pub(crate) const fn is_kept(&self) -> bool {
+        match self {
+            Self::Word(_) => false,
+            Self::Kept(_) => true,
+            Self::Counter(counter) => !counter.starts_empty(),
+            Self::Log(log) => !log.starts_empty(),
+        }
     }
 
     /// Tells whether its states are kept in the table of words.
@@ -217,7 +234,9 @@ impl Classes {
         // ORDERING: Relaxed. The number came from a slot, a map or an atomic that was written
         // after the class, with Release, and read with Acquire.
         let words = std::array::from_fn(|index| cell.words[index].load(Relaxed));
-        ClassRule::from_words(cell.kind.load(Relaxed), words)
+        // ORDERING: Acquire, see `add`: before the other words would be too early, after them it
+        // orders the check of the count that follows.
+        ClassRule::from_words(cell.kind.load(Acquire), words)
     }
 
     /// Returns the rule of a class whose states are words.
@@ -228,6 +247,13 @@ impl Classes {
             // A slot of a word table never has such a class.
             ClassRule::Counter(_) | ClassRule::Log(_) => Rule::Unlimited,
         }
+    }
+
+    /// Tells whether a class has an heir: its slots are being carried over.
+    pub(super) fn is_retired(&self, class: Class) -> bool {
+        // ORDERING: Relaxed. Asked under the locks of two buckets: if the walk has passed one of
+        // them, that lock orders the naming of the heir before this load.
+        self.cell(class).is_some_and(|cell| cell.heir.load(Relaxed) != 0)
     }
 
     fn heir(&self, class: Class) -> Option<Heir> {
@@ -306,7 +332,9 @@ impl Classes {
             // does so through a lock or a Release.
             atomic.store(word, Relaxed);
         }
-        cell.kind.store(kind, Relaxed);
+        // ORDERING: Release pairs with the Acquire of `any_rule`: a reader without a lock that sees
+        // a new rule also sees the count of changes that made its number free.
+        cell.kind.store(kind, Release);
         cell.heir.store(0, Relaxed);
         listed[free] = Some(new);
         Some(Class::from_index(free))

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Gcra, Idle},
+    algorithm::{Entry, Gcra, Idle, Rule},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{AcqRel, Relaxed},
@@ -149,7 +149,7 @@ impl Growing {
             return Ok(result);
         }
         let has_room = self.make_room(shard, who);
-        if !has_room && self.base.room != Room::Evict {
+        if !has_room && rule != Rule::Unlimited && self.base.room != Room::Evict {
             return Err(Miss::Full);
         }
         let mut word = 0;
@@ -158,6 +158,7 @@ impl Growing {
             self.give_up_room(has_room);
         } else {
             if !has_room {
+                self.make_up(shard, who);
                 self.evict(shard, who);
             }
             let is_idle = self.is_idle(who.now);
@@ -246,9 +247,19 @@ impl Growing {
         match (best, &mut elsewhere) {
             (Some(best), Some(other)) => other.slots.remove(best.index),
             (Some(best), None) => shard.slots.remove(best.index),
-            // Nobody to be found: all others are being worked on. The count says what is there.
+            // Nobody to be found: all others are being worked on. The count says what is there, and
+            // who comes next makes up for it.
             // ORDERING: Relaxed, as in `count_one`.
             (None, _) => drop(self.len.fetch_add(1, Relaxed)),
+        }
+    }
+
+    /// Removes one more if the table has more than its cap.
+    fn make_up(&self, shard: &mut Shard, who: &Who) {
+        let over = |len| self.cap.is_some_and(|cap| len > cap).then(|| len - 1);
+        // ORDERING: Relaxed, as in `count_one`.
+        if self.len.fetch_update(Relaxed, Relaxed, over).is_ok() {
+            self.evict(shard, who);
         }
     }
 

@@ -77,13 +77,14 @@ pub(crate) fn write(
         (ClassRule::Counter(counter), State::Counter(windows)) => {
             let (start, counts) = counter.opened(windows, now);
             words.extend([moment.wall(start), counts.0, counts.1]);
-            counts != (0, 0)
+            counts != (0, 0) || rule.is_kept()
         }
         (ClassRule::Log(log), State::Log(entries)) => {
             let most = crate::snapshot::WORDS_MAX / 2;
             let live = log.live(entries, now, most);
+            let is_live = !live.is_empty();
             words.extend(live.into_iter().flat_map(|(tick, cost)| [moment.wall(tick), cost]));
-            !words.is_empty()
+            is_live || rule.is_kept()
         }
         _ => false,
     }
@@ -94,31 +95,35 @@ pub(crate) fn write(
 pub(crate) fn read(rule: &ClassRule, words: &[u64], moment: &Moment<'_>) -> Option<State> {
     let now = moment.now;
     match (rule, words) {
-        (ClassRule::Word(rule) | ClassRule::Kept(rule), words) => {
-            let word = match (rule, words) {
+        (ClassRule::Word(inner) | ClassRule::Kept(inner), words) => {
+            let word = match (inner, words) {
                 (Rule::Gcra(gcra), [whole, part]) => {
                     let ahead = u128::from(*whole) << 64 | u128::from(*part);
                     gcra.booked(ahead, moment.elapsed(), now)
                 }
                 (Rule::FixedWindow(window) | Rule::AnchoredWindow(window), [start, count]) => {
-                    window.reopened(moment.tick(*start), *count, now)?
+                    window.reopened(moment.tick(*start), *count, now).unwrap_or(0)
                 }
                 (Rule::SlidingCounter(counter), [start, previous, current]) => {
                     let counts = (*previous, *current);
-                    counter.pack(&counter.reopened(moment.tick(*start), counts, now)?)
+                    let windows = counter.reopened(moment.tick(*start), counts, now);
+                    windows.map_or(0, |windows| counter.pack(&windows))
                 }
                 _ => return None,
             };
-            (!rule.is_idle(&word, now)).then_some(State::Word(word))
+            // A kept key at rest differs from a fresh one.
+            (rule.is_kept() || !inner.is_idle(&word, now)).then_some(State::Word(word))
         }
         (ClassRule::Counter(counter), [start, previous, current]) => {
             let counts = (*previous, *current);
-            counter.reopened(moment.tick(*start), counts, now).map(State::Counter)
+            let windows = counter.reopened(moment.tick(*start), counts, now);
+            windows.or_else(|| rule.is_kept().then(Default::default)).map(State::Counter)
         }
         (ClassRule::Log(log), words) => {
             let (pairs, []) = words.as_chunks::<2>() else { return None };
             let entries = pairs.iter().map(|[wall, cost]| (moment.tick(*wall), *cost));
-            log.rebuilt(entries, now).map(State::Log)
+            let entries = log.rebuilt(entries, now);
+            entries.or_else(|| rule.is_kept().then(Default::default)).map(State::Log)
         }
         _ => None,
     }

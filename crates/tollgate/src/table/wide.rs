@@ -147,7 +147,7 @@ impl Wide {
         let rule = self.base.classes.any_rule(entry.class);
         let stale = |max_idle| now.since(entry.used_at) > max_idle;
         match rule {
-            ClassRule::Kept(_) => self.max_idle.is_some_and(stale),
+            rule if rule.is_kept() => self.max_idle.is_some_and(stale),
             _ => entry.state.burden(&rule, now) == 0 || self.max_idle.is_some_and(stale),
         }
     }
@@ -184,7 +184,7 @@ impl Wide {
         let result = step(&mut state.entry(&rule, who.now));
         let entry = WideEntry { class: who.class, used_at: who.now, state };
         // A kept key is kept from its first look on.
-        if matches!(rule, ClassRule::Kept(_)) || !self.may_leave(&entry, who.now) {
+        if rule.is_kept() || !self.may_leave(&entry, who.now) {
             if !has_room {
                 // Its place in the count goes to the new one.
                 self.evict(shard, who.now);

@@ -1,0 +1,606 @@
+//! Corners that a review found: every test here failed once, and its comment says what was wrong.
+#![cfg(feature = "testing")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and wait")]
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+use tollgate::{
+    Algorithm, Assigned, Clock, Inherit, Initial, KeyedBuilder, KeyedError, KeyedLimiter, Limiter,
+    Limits, ManualClock, Quota, Reason, Seed, WhenFull,
+    store::{Demand, MemoryStore, Permits, Policy, Store},
+    testing::block_on,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn keyed(quota: Quota) -> (KeyedBuilder<str>, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    hand.advance(HOUR);
+    (KeyedLimiter::builder(quota).clock(clock), hand)
+}
+
+fn keys(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}{number}")).collect()
+}
+
+/// A folder of its own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("tollgate-review-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    fn seed(&self) -> Seed {
+        Seed::load_or_create(self.file("seed")).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+// ---- locks ----
+
+/// Lock order: `change_policy` locks plan, then claims; `give_back`, `refund` and `lease` of a
+/// store's key lock claims and then, in `who` -> `who_stored` -> `class_of`, the plan, whenever
+/// the policy's hint is out of date. Two threads wait for each other forever. (The same run with
+/// `acquire` in place of `refund` ends in 1.5 s.).
+#[test]
+fn a_refund_and_a_change_of_quota_do_not_wait_for_each_other() {
+    let store = Arc::new(MemoryStore::new());
+    let (done, ended) = mpsc::channel();
+    let changer = {
+        let (store, done) = (Arc::clone(&store), done.clone());
+        move || {
+            let a = Policy::new("changing", Quota::per_hour(10)).unwrap();
+            let b = Policy::new("changing", Quota::per_hour(20)).unwrap();
+            for _ in 0..2_000 {
+                block_on(store.change_quota(&a, &b, Inherit::AsIs)).unwrap();
+                block_on(store.change_quota(&b, &a, Inherit::AsIs)).unwrap();
+            }
+            done.send(()).unwrap();
+        }
+    };
+    let refunder = move || {
+        let other = Policy::new("other", Quota::per_hour(1000)).unwrap();
+        for _ in 0..200_000 {
+            let demand = Demand::new(&other, b"key", 1);
+            block_on(store.refund(&demand)).unwrap();
+        }
+        done.send(()).unwrap();
+    };
+    thread::spawn(changer);
+    thread::spawn(refunder);
+    for _ in 0..2 {
+        assert!(ended.recv_timeout(Duration::from_secs(60)).is_ok(), "deadlock");
+    }
+}
+
+// ---- reservations ----
+
+/// A ledger that is emptied by `reset` is removed, and the next one counts its ids from zero
+/// again: the old reservation names the new one's entry.
+#[test]
+fn a_reservation_of_before_a_reset_gives_nothing_back() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    let old = limiter.reserve("key", 5).unwrap();
+    limiter.reset("key");
+    let new = limiter.reserve("key", 5).unwrap();
+    assert_eq!(old.cancel(), 0, "final since the reset");
+    assert_eq!(limiter.available("key"), 5);
+    new.keep();
+}
+
+/// The same by `clear`, and the other way round: dropping the old one takes the new one's right.
+#[test]
+fn a_reservation_of_before_a_clear_takes_no_right_away() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    let old = limiter.reserve("key", 5).unwrap();
+    limiter.clear();
+    let new = limiter.reserve("key", 5).unwrap();
+    drop(old);
+    assert_eq!(new.cancel(), 5);
+}
+
+/// A change of quota with `Inherit. Reset` empties the ledgers too.
+#[test]
+fn a_reservation_of_before_a_change_of_quota_gives_nothing_back() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    let old = limiter.reserve("key", 5).unwrap();
+    limiter.set_quota(Quota::per_hour(10).burst(20), Inherit::Reset).unwrap();
+    let new = limiter.reserve("key", 5).unwrap();
+    assert_eq!(old.cancel(), 0, "the state it was taken from is forgotten");
+    new.keep();
+}
+
+/// A ledger remembers its class by number only. When the number is collected (`collect_classes`
+/// does not look at the ledgers) and given to another quota, the marks of the old one are taken
+/// for marks of the new one: here 100 permits taken give back 51200.
+#[test]
+fn a_claim_does_not_outlive_the_number_of_its_class() {
+    let (builder, hand) = keyed(Quota::per_hour(1));
+    let limiter = builder.build().unwrap();
+    limiter.override_quota("key", Quota::per_hour(100), None).unwrap();
+    let old = limiter.reserve("key", 100).unwrap();
+    hand.advance(3 * HOUR);
+    limiter.clear_override("key");
+    limiter.shrink();
+    // All other numbers are in use.
+    for (number, key) in keys("other", 2046).iter().enumerate() {
+        limiter.override_quota(key, Quota::per_day(number as u64 + 2), None).unwrap();
+    }
+    limiter.override_quota("key", Quota::once(1_000_000_000), None).unwrap();
+    let _ = limiter.try_acquire_n("key", 60_000);
+    let before = limiter.available("key");
+    let given = old.cancel();
+    assert_eq!((given, limiter.available("key")), (0, before), "an override made it final");
+}
+
+/// The function of the key is not asked when a reservation ends, so after `life` the key counts
+/// as one of the default class: its claim is dropped.
+#[test]
+fn a_cancel_gives_back_after_the_life_of_a_chosen_quota() {
+    let (builder, hand) = keyed(Quota::per_hour(1));
+    let limiter =
+        builder.quota_by(SECOND, |_| Assigned::Quota(Quota::per_hour(100))).build().unwrap();
+    let reservation = limiter.reserve("key", 50).unwrap();
+    hand.advance(2 * SECOND);
+    assert!(reservation.cancel() >= 49);
+}
+
+/// As above, and worse: settling with more carries the state over to the default quota, and what
+/// was left above that quota's burst is gone when the key comes back.
+#[test]
+fn a_settlement_leaves_a_key_with_its_chosen_quota() {
+    let (builder, hand) = keyed(Quota::per_hour(1));
+    let limiter =
+        builder.quota_by(SECOND, |_| Assigned::Quota(Quota::per_hour(100))).build().unwrap();
+    let reservation = limiter.reserve("key", 5).unwrap();
+    hand.advance(2 * SECOND);
+    let _ = reservation.settle(6);
+    assert!(limiter.available("key") >= 94, "{} left", limiter.available("key"));
+}
+
+/// A reservation of nothing has no entry, so nothing is booked when it turns out to cost
+/// something.
+#[test]
+fn a_reservation_of_nothing_can_be_settled_with_something() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.build().unwrap();
+    let reservation = limiter.reserve("key", 0).unwrap();
+    let _ = reservation.settle(4);
+    assert_eq!(limiter.available("key"), 6);
+}
+
+/// Of a key without room, `KeyedLimiter. reserve` takes from the shared budget and forgets that
+/// it can be given back (`Limits. reserve` does not).
+#[test]
+fn a_reservation_from_the_shared_budget_can_be_cancelled() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let shared = WhenFull::Share(Quota::per_hour(1));
+    let limiter = builder.max_keys(1).when_full(shared).build().unwrap();
+    assert!(limiter.try_acquire("in").is_allowed());
+    limiter.reserve("out", 1).unwrap().cancel();
+    assert!(limiter.try_acquire("out").is_allowed());
+}
+
+// ---- several limits ----
+
+/// Two new keys without room share one budget, but are asked as if each had its own: `leader` is
+/// found among the charges as given, before the budget takes the place of the keys. 240.
+#[test]
+fn two_keys_without_room_do_not_overdraw_what_they_share() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let shared = WhenFull::Share(Quota::per_hour(1));
+    let limiter = builder.max_keys(1).when_full(shared).build().unwrap();
+    assert!(limiter.try_acquire("in").is_allowed());
+    let charges = [limiter.charge("out", 1), limiter.charge("also out", 1)];
+    assert!(Limits::new(&charges).unwrap().try_acquire().is_denied(), "one permit for two");
+}
+
+/// A key without room that is given twice, beside a limit that refuses: only the first of the two
+/// is marked as saturated, the other still asks the table, is told `Full`, and `look_untouched`
+/// takes that for `Stale`: the decision starts again forever.
+#[test]
+fn a_key_without_room_that_is_given_twice_is_decided() {
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let (builder, _hand) = keyed(Quota::per_hour(10));
+        let shared = WhenFull::Share(Quota::per_hour(10));
+        let limiter = builder.max_keys(1).when_full(shared).build().unwrap();
+        assert!(limiter.try_acquire("in").is_allowed());
+        let spent = Limiter::new(Quota::once(0)).unwrap();
+        let charges = [limiter.charge("out", 1), limiter.charge("out", 1), spent.charge(1)];
+        done.send(Limits::new(&charges).unwrap().try_acquire().is_denied()).unwrap();
+    });
+    assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(true), "it never ends");
+}
+
+// ---- quotas ----
+
+/// `Core. who` reads the note before it reads the stamp (161): if the class is retired and its
+/// number given to another quota in between, the check passes and the decision is made under the
+/// other quota.
+#[test]
+fn no_decision_is_made_under_the_quota_of_another_tier() {
+    let (small, large) = (Quota::per_hour(10), Quota::per_hour(1_000_000));
+    let limiter = KeyedLimiter::<str>::builder(Quota::per_hour(1))
+        .tier("small", small)
+        .tier("large", large)
+        .build()
+        .unwrap();
+    limiter.assign("key", "small", None).unwrap();
+    let (wrong, end) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !end.load(Relaxed) {
+                    let limit = limiter.peek("key").limit();
+                    wrong.fetch_add(u64::from(limit != 10), Relaxed);
+                }
+            });
+        }
+        for _ in 0..1000 {
+            limiter.set_tier("small", small, Inherit::AsIs).unwrap();
+            limiter.set_tier("large", large, Inherit::AsIs).unwrap();
+        }
+        end.store(true, Relaxed);
+    });
+    assert_eq!(wrong.load(Relaxed), 0, "a key of the small tier was told another limit");
+}
+
+/// A slot that `make_room` moves to its other bucket while a class is retired may jump over the
+/// walk (): its class is freed, given to another quota, and the word is read as one of that.
+#[test]
+fn a_slot_that_moves_is_carried_over_too() {
+    let (builder, _hand) = keyed(Quota::once(1000));
+    let limiter =
+        builder.bounded(8000).when_full(WhenFull::Refuse).fast_fingerprints().build().unwrap();
+    let watched = keys("watched", 6000);
+    for key in &watched {
+        assert_eq!(limiter.try_acquire_n(key, 900).remaining(), 100);
+    }
+    let quotas = [Quota::once(1000), Quota::once(100_000), Quota::once(30_000_000)];
+    let end = AtomicBool::new(false);
+    let wrong = thread::scope(|scope| {
+        for number in 0..2 {
+            let (limiter, end) = (&limiter, &end);
+            scope.spawn(move || {
+                let churn = keys(&format!("churn{number}-"), 3600);
+                for key in &churn[..2600] {
+                    let _ = limiter.try_acquire(key);
+                }
+                let mut at = 0;
+                while !end.load(Relaxed) {
+                    limiter.reset(&churn[at % 3600]);
+                    let _ = limiter.try_acquire(&churn[(at + 2600) % 3600]);
+                    at += 1;
+                }
+            });
+        }
+        let (mut rounds, mut wrong) = (0, 0);
+        while rounds < 4 && wrong == 0 {
+            rounds += 1;
+            for round in 1..=60 {
+                limiter.set_quota(quotas[round % 3], Inherit::AsIs).unwrap();
+            }
+            wrong = watched.iter().filter(|key| limiter.available(key) != 100).count();
+        }
+        end.store(true, Relaxed);
+        wrong
+    });
+    assert_eq!(wrong, 0, "keys with another number of permits left than before");
+}
+
+/// States of words and wide states live in different tables, and a change of quota that leads
+/// from one to the other forgets what was used.
+#[test]
+fn what_is_used_stays_used_when_a_counter_outgrows_its_word() {
+    let (builder, _hand) = keyed(Quota::per_second(10));
+    let limiter = builder.algorithm(Algorithm::SlidingCounter).build().unwrap();
+    let _ = limiter.try_acquire_n("key", 10);
+    let refused = limiter.set_quota(Quota::per_second(40_000), Inherit::Additive);
+    assert!(matches!(refused, Err(KeyedError::OtherTable(_))), "{refused:?}");
+    assert_eq!(limiter.available("key"), 0);
+}
+
+/// The same from a quota whose keys do not start full to one whose keys do.
+#[test]
+fn what_is_used_stays_used_when_keys_start_full() {
+    let (builder, hand) = keyed(Quota::per_hour(10).initial(Initial::Permits(5)));
+    let limiter = builder.max_idle(100 * HOUR).build().unwrap();
+    hand.advance(HOUR);
+    assert!(limiter.try_acquire_n("key", 5).is_allowed());
+    let refused = limiter.set_quota(Quota::per_hour(10), Inherit::AsIs);
+    assert!(matches!(refused, Err(KeyedError::OtherTable(_))), "{refused:?}");
+}
+
+/// The answer of the function counts only if there is room for a note; else, and with a life of
+/// zero, the key silently has the default quota. `unusable_quotas` does not go up.
+#[test]
+fn a_chosen_quota_without_room_for_a_note_is_counted() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let choose = |_: &str| Assigned::Quota(Quota::per_hour(100));
+    let limiter = builder.max_notes(1).quota_by(HOUR, choose).build().unwrap();
+    let limits: Vec<u64> =
+        keys("key", 10).iter().map(|key| limiter.try_acquire(key).limit()).collect();
+    let default = limits.iter().filter(|limit| **limit == 1).count() as u64;
+    assert!(default > 0, "one note does not do for ten keys");
+    assert_eq!(limiter.table_counts().unusable_quotas, default);
+}
+
+#[test]
+fn a_chosen_quota_that_is_not_kept_holds_nevertheless() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let choose = |_: &str| Assigned::Quota(Quota::per_hour(100));
+    let limiter = builder.quota_by(Duration::ZERO, choose).build().unwrap();
+    assert_eq!(limiter.try_acquire("key").limit(), 100);
+}
+
+/// The function's answer replaces an override that was made while the function ran. ` whatever is
+/// there).
+#[test]
+fn an_override_is_not_undone_by_a_slow_function() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let (called, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let barriers = (Arc::clone(&called), Arc::clone(&go_on));
+    let is_first = AtomicBool::new(true);
+    let choose = move |_: &str| {
+        if is_first.swap(false, Relaxed) {
+            barriers.0.wait();
+            barriers.1.wait();
+        }
+        Assigned::Default
+    };
+    let limiter = builder.quota_by(HOUR, choose).build().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = limiter.try_acquire("key");
+        });
+        called.wait();
+        limiter.override_quota("key", Quota::per_hour(500), None).unwrap();
+        go_on.wait();
+    });
+    assert_eq!(limiter.quota_of("key").count(), 500);
+}
+
+// ---- what is full, and what leaves ----
+
+/// The growing table looks for idle entries in 8 of its 256 or more shards, so with a small cap
+/// it refuses a new key although every entry is at rest.
+#[test]
+fn keys_at_rest_make_room_in_the_growing_table() {
+    let (builder, hand) = keyed(Quota::per_second(1));
+    let limiter = builder.max_keys(1).when_full(WhenFull::Refuse).build().unwrap();
+    for key in keys("key", 20) {
+        assert_ne!(limiter.try_acquire(&key).reason(), Reason::Saturated, "{key}");
+        hand.advance(10 * SECOND);
+    }
+}
+
+/// The wide one looks only in the shard of the new key.
+#[test]
+fn keys_at_rest_make_room_in_the_wide_table() {
+    let (builder, hand) = keyed(Quota::per_second(1));
+    let builder = builder.algorithm(Algorithm::SlidingLog);
+    let limiter = builder.max_keys(1).when_full(WhenFull::Refuse).build().unwrap();
+    for key in keys("key", 20) {
+        assert_ne!(limiter.try_acquire(&key).reason(), Reason::Saturated, "{key}");
+        hand.advance(10 * SECOND);
+    }
+}
+
+/// So do the notes.
+#[test]
+fn notes_that_have_expired_make_room() {
+    let (builder, hand) = keyed(Quota::per_second(1));
+    let limiter = builder.max_notes(1).build().unwrap();
+    for key in keys("key", 20) {
+        limiter.block(&key, SECOND).unwrap();
+        hand.advance(10 * SECOND);
+    }
+}
+
+/// And permits in flight leave only when somebody asks for the same key again: holders that died
+/// fill the store for good.
+#[test]
+fn permits_that_have_expired_make_room() {
+    let (clock, hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).max_permits(2).build().unwrap();
+    for key in keys("key", 20) {
+        let permits = Permits::new("jobs", key.as_bytes(), 1);
+        assert!(block_on(store.enter(&permits, SECOND)).is_ok(), "{key}");
+        hand.advance(10 * SECOND);
+    }
+}
+
+/// The sum of what is in flight overflows if the limit is `u64. MAX`. the check saturates and the
+/// sum does not.
+#[test]
+fn permits_of_any_cost_are_counted() {
+    let store = MemoryStore::new();
+    let permits = Permits { name: "jobs", key: b"", limit: u64::MAX, cost: u64::MAX };
+    assert!(block_on(store.enter(&permits, SECOND)).unwrap().id.is_some());
+    assert!(block_on(store.enter(&permits, SECOND)).unwrap().id.is_none());
+}
+
+/// A wide table evicts only from the shard of the new key, and takes it in anyway if that is
+/// empty: up to 64 keys more than allowed.
+#[test]
+fn the_wide_table_keeps_its_cap() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.algorithm(Algorithm::SlidingLog).max_keys(4).build().unwrap();
+    for key in keys("key", 200) {
+        let _ = limiter.try_acquire(&key);
+    }
+    assert!(limiter.len() <= 4, "{} keys", limiter.len());
+}
+
+/// Refusing instead of evicting, it counts and inserts in two steps.
+#[test]
+fn the_wide_table_keeps_its_cap_among_threads() {
+    for _ in 0..200 {
+        let (builder, _hand) = keyed(Quota::per_hour(10));
+        let builder = builder.algorithm(Algorithm::SlidingLog).when_full(WhenFull::Refuse);
+        let limiter = builder.max_keys(50).build().unwrap();
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let limiter = &limiter;
+                scope.spawn(move || {
+                    for key in keys(&format!("{number}-"), 100) {
+                        let _ = limiter.try_acquire(&key);
+                    }
+                });
+            }
+        });
+        assert!(limiter.len() <= 50, "{} keys", limiter.len());
+    }
+}
+
+/// If all candidates for eviction are locked, the growing table takes the key in beyond its cap,
+/// and stays there.
+#[test]
+fn the_growing_table_keeps_its_cap_among_threads() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.max_keys(1).build().unwrap();
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let limiter = &limiter;
+            scope.spawn(move || {
+                for key in keys(&format!("{number}-"), 20_000) {
+                    let _ = limiter.try_acquire(&key);
+                }
+            });
+        }
+    });
+    assert!(limiter.len() <= 1, "{} keys", limiter.len());
+}
+
+/// A key that needs no slot is refused for want of one. alike in bounded.rs and wide.rs.
+#[test]
+fn a_key_without_a_limit_needs_no_room() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let limiter = builder.max_keys(1).when_full(WhenFull::Refuse).build().unwrap();
+    let _ = limiter.try_acquire("in");
+    limiter.override_quota("vip", Quota::unlimited(), None).unwrap();
+    assert!(limiter.try_acquire("vip").is_allowed());
+}
+
+/// A refusal for want of room is no "never": a wait helps.
+#[test]
+fn a_wait_helps_a_key_without_room() {
+    let (builder, _hand) = keyed(Quota::per_hour(1));
+    let builder = builder.algorithm(Algorithm::SlidingLog);
+    let limiter = builder.max_keys(1).when_full(WhenFull::Refuse).build().unwrap();
+    let _ = limiter.try_acquire("in");
+    assert!(!limiter.try_acquire("out").is_never());
+}
+
+/// A live key that is evicted from a bounded table is counted as one at rest too.
+#[test]
+fn an_evicted_key_is_not_one_that_was_at_rest() {
+    let (builder, _hand) = keyed(Quota::per_hour(10));
+    let limiter = builder.bounded(1).build().unwrap();
+    for key in keys("key", 5) {
+        let _ = limiter.try_acquire(&key);
+    }
+    let counts = limiter.table_counts();
+    assert_eq!((counts.evicted, counts.forgotten), (1, 0));
+}
+
+/// And an idle one that makes room in a growing table is counted as live.
+#[test]
+fn a_key_at_rest_is_not_one_that_was_evicted() {
+    let (builder, hand) = keyed(Quota::per_second(1));
+    let limiter = builder.max_keys(1).build().unwrap();
+    for key in keys("key", 5) {
+        let _ = limiter.try_acquire(&key);
+        hand.advance(10 * SECOND);
+    }
+    assert_eq!(limiter.table_counts().evicted, 0);
+}
+
+/// Fresh keys of this quota are not full, so those at rest must be kept; logs (and counters that
+/// do not fit a word) are not.
+#[test]
+fn a_log_at_rest_is_kept_if_fresh_ones_are_not_full() {
+    let (builder, hand) = keyed(Quota::per_minute(5).initial(Initial::Empty));
+    let builder = builder.algorithm(Algorithm::SlidingLog);
+    let limiter = builder.max_idle(10 * HOUR).build().unwrap();
+    assert!(limiter.try_acquire("key").is_denied());
+    hand.advance(Duration::from_secs(61));
+    assert_eq!(limiter.available("key"), 5);
+    limiter.shrink();
+    assert_eq!(limiter.available("key"), 5);
+}
+
+// ---- snapshots ----
+
+/// The same keys are left out of what is restored, although they differ from fresh ones.
+#[test]
+fn a_kept_key_at_rest_comes_back_from_a_file() {
+    let folder = Folder::new();
+    let (clock, hand) = Clock::manual();
+    let build = || {
+        KeyedLimiter::<str>::builder(Quota::per_minute(5).initial(Initial::Empty))
+            .clock(clock.clone())
+            .seed(folder.seed())
+            .max_idle(10 * HOUR)
+            .build()
+            .unwrap()
+    };
+    let before = build();
+    assert!(before.try_acquire("key").is_denied());
+    hand.advance(Duration::from_secs(61));
+    assert_eq!(before.available("key"), 5);
+    before.save(folder.file("state")).unwrap();
+    let after = build();
+    after.restore(folder.file("state")).unwrap();
+    assert_eq!(after.available("key"), 5);
+}
+
+/// When the numbers run out while the classes of a file are made, those made before it have no
+/// slot yet, so they are collected and their numbers given away: most states are dropped, and
+/// some come back under another quota.
+#[test]
+fn all_quotas_of_a_file_come_back_or_none_is_mistaken() {
+    let folder = Folder::new();
+    let (clock, _hand) = Clock::manual();
+    let build = |quota: Quota| {
+        let builder = KeyedLimiter::<str>::builder(quota).clock(clock.clone());
+        builder.seed(folder.seed()).build().unwrap()
+    };
+    let before = build(Quota::per_day(5));
+    let _ = before.try_acquire_n("plain", 5);
+    for (number, key) in keys("key", 2047).iter().enumerate() {
+        before.override_quota(key, Quota::per_day(1_000_000 + number as u64), None).unwrap();
+        let _ = before.try_acquire(key);
+    }
+    assert_eq!(before.save(folder.file("state")).unwrap(), 2048);
+    let after = build(Quota::per_day(6));
+    let restored = after.restore(folder.file("state")).unwrap();
+    assert_eq!(after.available("plain"), 0, "it had nothing left, and no time has passed");
+    assert!(restored >= 2047, "{restored} states of 2048");
+}
