@@ -263,7 +263,14 @@ mod tests {
             let found = probe(&*store, row.case, &keys.fresh, 1.0);
             assert_eq!(found.len(), SHARES.len() + REST.len());
             let (name, left) = (row.peer.name, found[SHARES.len() + 1].unwrap());
-            assert_eq!(left < 2000.0, row.case.expires(), "{name}, {}: {left}", row.text);
+            // A bounded table keeps expired keys until their slots are needed.
+            let may_keep = name == crate::peers::keyed::BOUNDED;
+            assert!(
+                left < 2000.0 || may_keep || !row.case.expires(),
+                "{name}, {}: {left}",
+                row.text
+            );
+            assert!(left >= 2000.0 || row.case.expires(), "{name}, {}: {left}", row.text);
         }
     }
 }

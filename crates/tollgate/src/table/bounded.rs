@@ -10,6 +10,8 @@
 //! The two buckets of a tag add up to a number that the tag alone gives, so either can be found from
 //! the other without the fingerprint.
 
+mod visit;
+
 use super::{
     Base, Miss, Room, Who,
     bucket::{Bucket, Held, SLOTS, Stripe},
@@ -23,7 +25,7 @@ use crate::{
     sync::{
         Arc, AtomicU64, Mutex,
         Ordering::{Relaxed, SeqCst},
-        fence, lock,
+        fence,
     },
 };
 
@@ -35,9 +37,6 @@ const SPARE: (u64, u64) = (3, 2);
 const STRIPES_MAX: usize = 4096;
 #[cfg(tollgate_loom)]
 const STRIPES_MAX: usize = 2;
-
-/// Moves that are noted during one visit of all slots.
-const MOVED_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(crate) struct Bounded {
@@ -335,15 +334,16 @@ impl Bounded {
         for bucket in buckets {
             for index in 0..SLOTS {
                 let slot = self.buckets[bucket].slot(index);
-                // A slot that is to be carried over must not jump over the walk that does it.
-                if self.base.classes.is_retired(slot.class()) {
-                    continue;
-                }
                 let other = self.other(slot.tag(), bucket);
                 // Only tried: its lock may be held by somebody who waits for ours, or by ourselves.
                 let ours = [place.first, place.second].iter().any(|it| it & mask == other & mask);
                 let held = if ours { None } else { self.stripe(other).try_lock() };
                 if held.is_none() && !ours {
+                    continue;
+                }
+                // A slot that is to be carried over must not jump over the walk that does it. Asked
+                // under the lock of where it goes: if the walk was there, it is seen here.
+                if self.base.classes.is_retired(slot.class()) {
                     continue;
                 }
                 // ORDERING: SeqCst, here and in `visit`: either this sees the visitor, or the
@@ -364,16 +364,6 @@ impl Bounded {
             }
         }
         None
-    }
-
-    /// Notes a move for whoever visits all slots. Returns false if there are too many to note.
-    fn note_moved(&self, bucket: usize, tag: u64) -> bool {
-        let mut moved = lock(&self.moved);
-        let has_room = moved.len() < MOVED_MAX;
-        if has_room {
-            moved.push((bucket, tag));
-        }
-        has_room
     }
 
     /// Returns the entry nearest to full of two buckets.
@@ -449,62 +439,5 @@ impl Bounded {
             let word = self.base.classes.carried((old, new), slot.state(), now);
             Slot::new(slot.tag(), new, word)
         });
-    }
-
-    /// Returns how many buckets there are: what a slot's place depends on.
-    pub(crate) fn buckets(&self) -> u64 {
-        self.buckets.len() as u64
-    }
-
-    /// Calls `visit` with every used slot and the number of its bucket; no lock is taken.
-    pub(super) fn visit(&self, mut visit: impl FnMut(u64, &Slot)) {
-        self.visitors.fetch_add(1, Relaxed);
-        // ORDERING: SeqCst, see `make_room`.
-        fence(SeqCst);
-        for (number, bucket) in self.buckets.iter().enumerate() {
-            let stripe = self.stripe(number);
-            let copies = loop {
-                let version = stripe.version();
-                let copies: [Slot; SLOTS] = std::array::from_fn(|index| bucket.slot(index));
-                if stripe.is_still(version) {
-                    break copies;
-                }
-            };
-            let used = copies.iter().filter(|slot| !slot.is_empty());
-            used.for_each(|slot| visit(number as u64, slot));
-        }
-        // Once more what has moved meanwhile, as it is now.
-        let moved: Vec<_> = lock(&self.moved).clone();
-        for (first, tag) in moved {
-            let place = Place { tag, first, second: self.other(tag, first) };
-            if let Some(slot) = self.copy(place) {
-                visit(first as u64, &slot);
-            }
-        }
-        // ORDERING: Relaxed. A move that sees it late is noted and forgotten.
-        if self.visitors.fetch_sub(1, Relaxed) == 1 {
-            lock(&self.moved).clear();
-        }
-    }
-
-    /// Puts a slot back where [`visit`](Self::visit) found it, or beside. Tells whether there was
-    /// room.
-    pub(super) fn put_back(&self, number: u64, slot: Slot, now: Tick) -> bool {
-        let first = (number as usize).min(self.buckets.len() - 1);
-        let second = self.other(slot.tag(), first);
-        let place = Place { tag: slot.tag(), first, second };
-        let (mut low, mut high) = self.lock_both(place);
-        let room = match self.find(place) {
-            Some(Found { bucket, index, .. }) => Some((bucket, index)),
-            None => self.make_room(place, now),
-        };
-        if let Some((bucket, index)) = room {
-            self.buckets[bucket].put(index, slot);
-            low.changed();
-            if let Some(high) = &mut high {
-                high.changed();
-            }
-        }
-        room.is_some()
     }
 }
