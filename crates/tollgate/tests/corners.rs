@@ -489,13 +489,18 @@ fn the_growing_table_keeps_its_cap_among_threads() {
         for number in 0..4 {
             let limiter = &limiter;
             scope.spawn(move || {
-                for key in keys(&format!("{number}-"), 20_000) {
+                for key in keys(&format!("{number}-"), 5_000) {
                     let _ = limiter.try_acquire(&key);
                 }
             });
         }
     });
-    assert!(limiter.len() <= 1, "{} keys", limiter.len());
+    // One more for each thread that found every other key being worked on; who comes next makes up.
+    assert!(limiter.len() <= 4, "{} keys", limiter.len());
+    for key in keys("alone", 8) {
+        let _ = limiter.try_acquire(&key);
+    }
+    assert_eq!(limiter.len(), 1);
 }
 
 /// A key that needs no slot is refused for want of one. alike in bounded.rs and wide.rs.

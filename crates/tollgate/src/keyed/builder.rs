@@ -132,7 +132,8 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         self
     }
 
-    /// Lets the growing table hold at most so many keys. By default there is no such bound.
+    /// Lets the growing table hold at most so many keys; for a moment one more for each thread that
+    /// brings a new key while all others are being worked on. By default there is no such bound.
     pub fn max_keys(mut self, keys: u64) -> Self {
         self.size.cap = Some(keys);
         self
