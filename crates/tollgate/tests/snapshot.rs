@@ -4,44 +4,16 @@
 mod support;
 
 use std::{
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::Duration,
 };
 use support::*;
 use tollgate::{
-    Algorithm, Clock, Inherit, KeyedLimiter, ManualClock, Quota, Reason, Seed, Tick,
+    Algorithm, Clock, Inherit, KeyedLimiter, ManualClock, Quota, Reason, Tick,
     store::{Demand, MemoryStore, Policy},
 };
-
-/// A folder of its own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Relaxed);
-        let name = format!("tollgate-snapshot-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn seed(&self) -> Seed {
-        Seed::load_or_create(self.file("seed")).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A clock that reads `tick` at wall time `wall`.
 fn clock_at(tick: Tick, wall: Duration) -> (Clock, ManualClock) {

@@ -75,3 +75,32 @@ impl Random {
         self.next() % bound
     }
 }
+
+/// A folder of its own, removed at the end.
+pub(crate) struct Folder(std::path::PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Relaxed);
+        let name = format!("tollgate-test-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("the system's folder for such things is writable");
+        Self(path)
+    }
+
+    pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn seed(&self) -> tollgate::Seed {
+        tollgate::Seed::load_or_create(self.file("seed")).expect("a new folder has no other seed")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
