@@ -1,0 +1,290 @@
+//! What a configuration says, read and judged but not compiled yet.
+//!
+//! A configuration is one or more YAML files. Each has at most one domain; its `descriptors` are a
+//! superset of envoyproxy/ratelimit's, whose files load unchanged.
+
+mod limit;
+
+pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use tollgate::Algorithm;
+
+/// Where something stands: for error messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: Arc<str>,
+    /// Its line, from one; zero if the whole file is meant.
+    pub line: u32,
+    /// The column in characters, from one.
+    pub column: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}", self.file),
+            line => write!(f, "{}:{line}:{}", self.file, self.column),
+        }
+    }
+}
+
+/// All files of a configuration together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Config {
+    /// The domains, in the order of the files.
+    pub domains: Vec<Domain>,
+    /// How requests of proxies become descriptors, by path.
+    pub forward_auth: Vec<ForwardAuth>,
+    /// Settings of the process; flags override them.
+    pub server: ServerSettings,
+    /// Stores beside the default one, by name.
+    pub stores: Vec<StoreSettings>,
+}
+
+/// One domain: a tree of descriptors.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Domain {
+    /// Where it is declared.
+    pub at: Place,
+    /// Its name.
+    pub name: String,
+    /// What its rules decide by unless they say otherwise.
+    pub defaults: Defaults,
+    /// The first level of the tree.
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// What the rules of a file have in common: the `defaults` section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Defaults {
+    /// The algorithm of rules that name none. The reference knows only fixed windows.
+    pub algorithm: Algorithm,
+    /// Charge refused hits too, as the reference does.
+    pub count_refused: bool,
+    /// What happens when the store cannot answer.
+    pub failure: Failure,
+    /// Let everything pass and only report, for all rules: the reference's `SHADOW_MODE`.
+    pub shadow_mode: bool,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::FixedWindow,
+            count_refused: false,
+            failure: Failure::Allow,
+            shadow_mode: false,
+        }
+    }
+}
+
+/// One node of a domain's tree.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Descriptor {
+    /// Where it stands.
+    pub at: Place,
+    /// The key that an entry must have.
+    pub key: String,
+    /// The values that it must have.
+    pub value: ValueMatch,
+    /// The limits of requests that end here; several are one decision.
+    pub limits: Vec<Limit>,
+    /// Limits of single values of this node's entry.
+    pub overrides: Vec<Override>,
+    /// Report refusals, and let pass.
+    pub shadow_mode: bool,
+    /// Refuse only if all limits in this mode of a request refuse.
+    pub quota_mode: bool,
+    /// All values that match a pattern share one count.
+    pub share_threshold: bool,
+    /// Let the value into the names of metrics. Accepted, but a value never becomes a label: see
+    /// `docs/config.md`.
+    pub value_to_metric: bool,
+    /// As [`value_to_metric`](Self::value_to_metric), for the whole path.
+    pub detailed_metric: bool,
+    /// Told to the proxy when the rule passes.
+    pub metadata: Option<serde_json::Value>,
+    /// The share of keys, in percent, for which a refusal counts; the others are in shadow mode.
+    pub enforce: u8,
+    /// What happens when the store cannot answer.
+    pub failure: Option<Failure>,
+    /// Blocks keys that are refused again and again.
+    pub ban: Option<Ban>,
+    /// Names of limits that are charged too, with the values that they have in common.
+    pub parents: Vec<String>,
+    /// The store that holds the state, by name.
+    pub store: Option<String>,
+    /// The next level.
+    pub descriptors: Vec<Descriptor>,
+}
+
+/// Which values a node matches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ValueMatch {
+    /// Any value; each has a count of its own.
+    Any,
+    /// This value.
+    Exact(String),
+    /// A pattern in which `*` stands for any characters.
+    Wildcard(String),
+    /// A regular expression that matches somewhere in the value.
+    Regex(regex_text::RegexText),
+    /// Addresses in one of these networks.
+    Cidr(Vec<ipnet::IpNet>),
+}
+
+/// A regular expression, with the text that it was made from.
+pub mod regex_text {
+    /// Compares by its text.
+    #[derive(Clone, Debug)]
+    pub struct RegexText(pub regex::Regex);
+
+    impl PartialEq for RegexText {
+        fn eq(&self, other: &Self) -> bool {
+            self.0.as_str() == other.0.as_str()
+        }
+    }
+}
+
+/// How a request that a proxy asks about becomes descriptors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardAuth {
+    /// Where it stands.
+    pub at: Place,
+    /// The path that the proxy asks, for example `/auth`.
+    pub path: String,
+    /// The domain to ask.
+    pub domain: String,
+    /// The descriptors. One with an entry that the request does not have is left out.
+    pub descriptors: Vec<Vec<AuthEntry>>,
+    /// How many proxies in front of this one may be believed about `X-Forwarded-For`.
+    pub trusted_hops: u8,
+}
+
+/// One entry of a descriptor, and where its value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AuthEntry {
+    /// The entry's key.
+    pub key: String,
+    /// Where the value comes from.
+    pub from: AuthSource,
+    /// The value if the request has none.
+    pub default: Option<String>,
+}
+
+/// Where a value of an entry comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthSource {
+    /// A header of the request, in lower case.
+    Header(String),
+    /// Always this.
+    Value(String),
+    /// The client's address: `X-Forwarded-For` or `X-Real-IP`, and else the connection's.
+    ClientAddress,
+    /// The path of the original request: `X-Forwarded-Uri` or `X-Original-URI`, without its query.
+    Path,
+    /// The method of the original request: `X-Forwarded-Method` or `X-Original-Method`.
+    Method,
+    /// The host of the original request: `X-Forwarded-Host` or `Host`.
+    Host,
+}
+
+/// Where a listener listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+    /// Nowhere.
+    Off,
+}
+
+/// Settings of the process: the `server` section. `None` is the default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerSettings {
+    /// Where to answer HTTP.
+    pub http: Option<Endpoint>,
+    /// Where to answer gRPC.
+    pub grpc: Option<Endpoint>,
+    /// Where to answer the Redis protocol.
+    pub resp: Option<Endpoint>,
+    /// Where to answer administrators.
+    pub admin: Option<Endpoint>,
+    /// TLS for all listeners but those that have their own.
+    pub tls: Option<TlsSettings>,
+    /// TLS of single listeners, by the names `http`, `grpc`, `resp`, `admin`.
+    pub tls_of: Vec<(String, TlsSettings)>,
+    /// The file that has the administrators' token.
+    pub admin_token_file: Option<PathBuf>,
+    /// The file that has the password of the Redis protocol.
+    pub resp_password_file: Option<PathBuf>,
+    /// The file that has the token of HTTP's `/v1`.
+    pub http_token_file: Option<PathBuf>,
+    /// Worker threads.
+    pub workers: Option<usize>,
+    /// Connections per listener.
+    pub max_connections: Option<usize>,
+    /// How long a connection may be silent.
+    pub idle_timeout: Option<Duration>,
+    /// How often to look whether the files have changed; zero for never.
+    pub watch_interval: Option<Duration>,
+    /// Where the default store keeps its snapshots.
+    pub snapshot: Option<SnapshotSettings>,
+    /// The default store's bounds.
+    pub memory: MemorySettings,
+    /// Send `RateLimit-*` headers with answers to Envoy.
+    pub response_headers: Option<bool>,
+    /// Send dynamic metadata with answers to Envoy.
+    pub dynamic_metadata: Option<bool>,
+    /// One denial in so many is logged; zero for none.
+    pub denial_log: Option<u64>,
+    /// Show keys in logs.
+    pub log_keys: Option<bool>,
+    /// Keys of each policy whose names are remembered for the list of top keys.
+    pub top_keys: Option<usize>,
+}
+
+/// Certificate and key of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// PEM file of the certificate chain.
+    pub certificate: PathBuf,
+    /// PEM file of the private key.
+    pub key: PathBuf,
+    /// PEM file of the authorities that clients' certificates must come from: mutual TLS.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// Snapshots of a memory store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSettings {
+    /// The file.
+    pub path: PathBuf,
+    /// How often it is written.
+    pub every: Duration,
+}
+
+/// The bounds of a memory store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemorySettings {
+    /// Fixed memory for so many live keys.
+    pub bounded: Option<u64>,
+    /// The most keys of a table that grows.
+    pub max_keys: Option<u64>,
+}
+
+/// A store beside the default one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreSettings {
+    /// Where it stands.
+    pub at: Place,
+    /// Its name.
+    pub name: String,
+    /// Its bounds; there is only the kind `memory` yet.
+    pub memory: MemorySettings,
+    /// Its snapshots.
+    pub snapshot: Option<SnapshotSettings>,
+}
