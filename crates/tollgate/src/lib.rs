@@ -67,3 +67,18 @@ mod pages {
     #[doc = include_str!("../../../docs/hierarchy.md")]
     struct Hierarchies;
 }
+/// shim
+#[derive(Debug)]
+pub struct Bans;
+#[allow(missing_docs, clippy::all, clippy::must_use_candidate, reason = "replaced soon")]
+impl Bans {
+    pub fn new(_: Escalation, _: u64) -> Self {
+        Self
+    }
+    pub fn refused(&self, _: &[u8], _: Tick) -> Option<Tick> {
+        None
+    }
+    pub fn blocked_until(&self, _: &[u8], _: Tick) -> Option<Tick> {
+        None
+    }
+}

@@ -1,0 +1,156 @@
+//! What decides, behind all protocols.
+//!
+//! A protocol turns what a client sent into a [`Request`], calls [`Engine::decide`] with an
+//! [`Answer`] that it keeps, and turns that into a reply. The plan in force is one pointer, read once
+//! per batch; the clock is read once per batch, too. With the memory store a decision asks for no
+//! memory and never waits.
+
+mod answer;
+mod backend;
+mod collect;
+mod decide;
+mod health;
+mod overlay;
+mod request;
+mod reserve;
+mod special;
+mod timing;
+
+pub use answer::{Answer, Code, Part, Status, Summary};
+pub use backend::Backend;
+pub use health::StoreHealth;
+pub use overlay::{Overlay, OverlayError, Special};
+pub use request::{AdHocLimit, Ask, Hits, MAX_ASKS, Request, RequestError, Subject, Verb};
+pub use reserve::{Ticket, TicketError};
+pub use timing::{BOUNDS_NS, Timing};
+
+use crate::plan::{Plan, Rule};
+use arc_swap::{ArcSwap, Guard};
+use std::{fmt, sync::Arc, time::Duration};
+use tollgate::{
+    Clock, Tick,
+    store::{Policy, StoreError},
+};
+
+/// The one who decides. Shared by all listeners.
+pub struct Engine {
+    plan: ArcSwap<Plan>,
+    /// The default store, and then those that the configuration declares, in its order.
+    stores: Vec<Backend>,
+    clock: Clock,
+    overlay: Overlay,
+    timing: Timing,
+    health: StoreHealth,
+    denials: health::DenialLog,
+    /// Keys of quotas that come with the call: `CL.THROTTLE`.
+    ad_hoc: Policy,
+    secret: (u64, u64),
+}
+
+impl Engine {
+    /// Returns an engine with a plan. `stores` has the default store first, and then those that the
+    /// plan's configuration declares, in its order.
+    #[must_use]
+    pub fn new(plan: Plan, stores: Vec<Backend>) -> Self {
+        let clock = stores.first().map_or_else(Clock::monotonic, |store| store.clock().clone());
+        Self {
+            plan: ArcSwap::from_pointee(plan),
+            stores,
+            clock,
+            overlay: Overlay::default(),
+            timing: Timing::default(),
+            health: StoreHealth::default(),
+            denials: health::DenialLog::default(),
+            ad_hoc: Policy::ad_hoc("cl.throttle"),
+            secret: reserve::random_secret(),
+        }
+    }
+
+    /// Returns the plan in force. Take it once per batch.
+    pub fn plan(&self) -> Guard<Arc<Plan>> {
+        self.plan.load()
+    }
+
+    /// Returns the plan in force, to keep.
+    pub fn plan_arc(&self) -> Arc<Plan> {
+        self.plan.load_full()
+    }
+
+    /// Returns the clock of all ticks here.
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Reads the clock.
+    pub fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    /// Returns the stores: the default one, and those that the configuration declares.
+    pub fn stores(&self) -> &[Backend] {
+        &self.stores
+    }
+
+    /// Returns what an administrator has changed for single keys.
+    pub const fn overlay(&self) -> &Overlay {
+        &self.overlay
+    }
+
+    /// Returns how long decisions take.
+    pub const fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    /// Returns how the stores are.
+    pub const fn health(&self) -> &StoreHealth {
+        &self.health
+    }
+
+    fn store(&self, rule: &Rule) -> &Backend {
+        // A reload that names other stores is refused, so the number is good.
+        self.stores.get(rule.store()).unwrap_or(&self.stores[0])
+    }
+
+    /// Puts another plan in force. Keys of rules whose quota has changed keep of their use what the
+    /// rule declares. Decisions in flight are made by the old plan.
+    ///
+    /// # Errors
+    ///
+    /// When a store cannot carry a policy over. The new plan is in force nevertheless; keys of that
+    /// policy start afresh. All such failures are returned.
+    pub async fn install(&self, plan: Plan) -> Result<(), Vec<(String, StoreError)>> {
+        let old = self.plan.load_full();
+        let plan = Arc::new(plan);
+        let mut failures = Vec::new();
+        let mut changed = Vec::new();
+        for rule in plan.rules() {
+            let Ok(index) = old.named(rule.id()) else { continue };
+            let before = old.rule(index);
+            let (Some(from), Some(to)) = (before.kind().policy(), rule.kind().policy()) else {
+                continue;
+            };
+            if from != to && before.store() == rule.store() {
+                changed.push((rule, from.clone(), to.clone()));
+            }
+        }
+        self.plan.store(Arc::clone(&plan));
+        for (rule, from, to) in changed {
+            if let Err(error) = self.store(rule).change_quota(&from, &to, rule.inherit()).await {
+                failures.push((rule.id().to_owned(), error));
+            }
+        }
+        if failures.is_empty() { Ok(()) } else { Err(failures) }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("version", &self.plan().version()).finish_non_exhaustive()
+    }
+}
+
+/// How long reservations live unless the caller says otherwise.
+pub const DEFAULT_LIFE: Duration = Duration::from_secs(60);
+
+/// How long reservations live at most.
+pub const MAX_LIFE: Duration = Duration::from_secs(24 * 3600);

@@ -1,0 +1,231 @@
+//! What the engine answers.
+
+use super::{
+    Ticket,
+    special::{By, Mode, PartKind},
+};
+use crate::{
+    config::Unit,
+    plan::{Plan, RuleIndex},
+};
+use std::time::Duration;
+use tollgate::{Decision, Tick, store::Policy};
+
+/// The answer to a request. Keep one per connection: its memory is used again.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub(super) allowed: bool,
+    pub(super) parts: Vec<Part>,
+    pub(super) statuses: Vec<Status>,
+    pub(super) keys: Vec<u8>,
+    /// Policies that are not their rule's own: overrides, and limits that came with the request.
+    pub(super) policies: Vec<Policy>,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) given: u64,
+}
+
+/// One limit that was asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The rule; `None` for a limit that came with the request.
+    pub rule: Option<RuleIndex>,
+    /// Which ask of the request it belongs to.
+    pub ask: usize,
+    /// What was asked for.
+    pub cost: u64,
+    /// Its answer.
+    pub code: Code,
+    /// What the store said, if it was asked.
+    pub decision: Option<Decision>,
+    /// Until when its key is blocked, if it is.
+    pub blocked_until: Option<Tick>,
+    pub(super) kind: PartKind,
+    pub(super) by: By,
+    pub(super) mode: Mode,
+    /// Whether its code is final before the store is asked.
+    pub(super) is_decided: bool,
+    pub(super) key: (u32, u32),
+    /// Whether it gives back instead of taking.
+    pub(super) gives: bool,
+}
+
+/// The answer of one limit, or of one descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Code {
+    /// It passes.
+    #[default]
+    Allowed,
+    /// It is refused by its quota.
+    Denied,
+    /// It would be refused, and passes: shadow mode.
+    Shadowed,
+    /// Its quota is used up, and others in quota mode let it pass.
+    QuotaSpent,
+    /// Its key is blocked.
+    Blocked,
+    /// It passes because the rule is bypassed.
+    Bypassed,
+    /// It passes because nothing limits it.
+    Unlimited,
+    /// It passes because the store could not answer.
+    FailedOpen,
+    /// It is refused because the store could not answer.
+    FailedClosed,
+}
+
+impl Code {
+    /// Tells whether it is refused.
+    #[must_use]
+    pub const fn is_refused(self) -> bool {
+        matches!(self, Self::Denied | Self::Blocked | Self::FailedClosed)
+    }
+}
+
+/// The answer of one descriptor: that of its tightest limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status {
+    /// Whether it passes.
+    pub code: Code,
+    /// The tightest limit, by its number among the [parts](Answer::parts); `None` if no limit
+    /// applies to the descriptor.
+    pub part: Option<usize>,
+}
+
+/// What headers tell of an answer: its tightest limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary<'p> {
+    /// What the policy is called, if it has a name or a rule.
+    pub policy: &'p str,
+    /// How many pass in `per`.
+    pub limit: u64,
+    /// In which time.
+    pub per: Duration,
+    /// The unit, if it is one.
+    pub unit: Option<Unit>,
+    /// How many are left.
+    pub remaining: u64,
+    /// When all are back.
+    pub reset_after: Duration,
+    /// When to try again, if refused; `None` also if no wait helps.
+    pub retry_after: Option<Duration>,
+}
+
+impl Answer {
+    /// Returns an answer to fill.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Tells whether the request passes.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Returns the answer of each ask, in their order.
+    #[must_use]
+    pub fn statuses(&self) -> &[Status] {
+        &self.statuses
+    }
+
+    /// Returns the answer of each limit.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Returns the key of a part, as the store knows it.
+    #[must_use]
+    pub fn key(&self, part: &Part) -> &[u8] {
+        &self.keys[part.key.0 as usize..part.key.1 as usize]
+    }
+
+    /// Returns what to settle, if something was reserved.
+    #[must_use]
+    pub const fn ticket(&self) -> Option<Ticket> {
+        self.ticket
+    }
+
+    /// Returns how many permits were given back.
+    #[must_use]
+    pub const fn given(&self) -> u64 {
+        self.given
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.parts.clear();
+        self.statuses.clear();
+        self.keys.clear();
+        self.policies.clear();
+        (self.allowed, self.ticket, self.given) = (true, None, 0);
+    }
+
+    /// Returns what there is to tell of a part; `None` if it has no limit.
+    #[must_use]
+    pub fn summary_of<'p>(&self, plan: &'p Plan, part: &Part, now: Tick) -> Option<Summary<'p>> {
+        let (policy, (limit, per, unit)) = part.configured(plan)?;
+        let retry_after = match (&part.decision, part.code.is_refused()) {
+            (_, true) if part.blocked_until.is_some() => {
+                part.blocked_until.map(|until| until.since(now))
+            }
+            (Some(decision), true) => decision.retry_after(now),
+            _ => None,
+        };
+        let (remaining, reset_after) = match &part.decision {
+            Some(decision) => {
+                // A bucket that never refills says so with the longest time there is.
+                let reset = decision.reset_after(now).unwrap_or(Duration::MAX);
+                (decision.remaining(), reset)
+            }
+            None => (0, per),
+        };
+        Some(Summary { policy, limit, per, unit, remaining, reset_after, retry_after })
+    }
+
+    /// Returns what there is to tell of a status; `None` if no limit applies.
+    #[must_use]
+    pub fn summary_at<'p>(
+        &self,
+        plan: &'p Plan,
+        status: &Status,
+        now: Tick,
+    ) -> Option<Summary<'p>> {
+        self.summary_of(plan, &self.parts[status.part?], now)
+    }
+
+    /// Returns what there is to tell of the whole answer: the longest wait of those that refuse, and
+    /// else the limit with the least remaining.
+    #[must_use]
+    pub fn summary<'p>(&self, plan: &'p Plan, now: Tick) -> Option<Summary<'p>> {
+        let rank = |part: &&Part| {
+            let retry_at = part.blocked_until.or(part.decision.and_then(|told| told.retry_at()));
+            let wait = part.decision.map(|_| retry_at.map_or(u64::MAX, Tick::as_nanos));
+            match part.code {
+                code if code.is_refused() => (0, u64::MAX - wait.unwrap_or(0)),
+                Code::Shadowed => (2, 0),
+                _ => (1, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
+            }
+        };
+        let told = self.parts.iter().filter(|part| part.configured(plan).is_some());
+        self.summary_of(plan, told.min_by_key(rank)?, now)
+    }
+}
+
+/// What was configured: count, time, unit.
+type Configured = (u64, Duration, Option<Unit>);
+
+impl Part {
+    /// Returns what the limit is called and what was configured; `None` if it is unlimited.
+    pub(super) fn configured<'p>(&self, plan: &'p Plan) -> Option<(&'p str, Configured)> {
+        match (self.kind, self.rule) {
+            (PartKind::AdHoc(limit), _) => {
+                Some(("", (limit.count, limit.unit.length(), Some(limit.unit))))
+            }
+            (PartKind::Of { count, per, unit }, Some(rule)) => {
+                Some((plan.rule(rule).label(), (count, per, unit)))
+            }
+            _ => None,
+        }
+    }
+}

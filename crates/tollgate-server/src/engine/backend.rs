@@ -1,0 +1,128 @@
+//! The stores that an engine can decide by.
+
+use std::{fmt, sync::Arc, time::Duration};
+use tollgate::{
+    Clock, Decision, Inherit, Tick,
+    store::{Demand, DynStore, MemoryStore, Policy, ReservationId, Reserved, Store, StoreError},
+};
+
+/// A store. That of this process is known by its type, so that its calls are plain calls.
+#[derive(Clone)]
+pub enum Backend {
+    /// State in this process.
+    Memory(MemoryStore),
+    /// Any other.
+    Other(Arc<dyn DynStore>),
+}
+
+impl Backend {
+    /// Returns what the store is called.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory(_) => "memory",
+            Self::Other(_) => "other",
+        }
+    }
+
+    /// Returns the store of this process, if it is one.
+    #[must_use]
+    pub const fn memory(&self) -> Option<&MemoryStore> {
+        match self {
+            Self::Memory(store) => Some(store),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// Returns the clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        match self {
+            Self::Memory(store) => Store::clock(store),
+            Self::Other(store) => Store::clock(store),
+        }
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        now: Tick,
+        demands: &mut [Demand<'_>],
+    ) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(store) => store.acquire_at(now, demands),
+            Self::Other(store) => Store::acquire(store, demands).await,
+        }
+    }
+
+    pub(super) async fn peek(
+        &self,
+        now: Tick,
+        demands: &mut [Demand<'_>],
+    ) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(store) => store.peek_at(now, demands),
+            Self::Other(store) => Store::peek(store, demands).await,
+        }
+    }
+
+    pub(super) async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(store) => Store::force(store, demand).await,
+            Self::Other(store) => Store::force(store, demand).await,
+        }
+    }
+
+    pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        match self {
+            Self::Memory(store) => Store::refund(store, demand).await,
+            Self::Other(store) => Store::refund(store, demand).await,
+        }
+    }
+
+    pub(super) async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => Store::reset(store, demand).await,
+            Self::Other(store) => Store::reset(store, demand).await,
+        }
+    }
+
+    pub(super) async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        match self {
+            Self::Memory(store) => Store::reserve(store, demands, life).await,
+            Self::Other(store) => Store::reserve(store, demands, life).await,
+        }
+    }
+
+    pub(super) async fn settle(
+        &self,
+        id: ReservationId,
+        actual: &[u64],
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(store) => Store::settle(store, id, actual).await,
+            Self::Other(store) => Store::settle(store, id, actual).await,
+        }
+    }
+
+    pub(super) async fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => Store::change_quota(store, old, new, how).await,
+            Self::Other(store) => Store::change_quota(store, old, new, how).await,
+        }
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())
+    }
+}

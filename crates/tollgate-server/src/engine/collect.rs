@@ -1,0 +1,317 @@
+//! From a request to its parts: which limits it meets, with which keys.
+
+use super::{
+    Answer, Ask, Code, Engine, Hits, Part, Request, RequestError, Subject, Verb,
+    request::MAX_ASKS,
+    special::{By, Mode, PartKind},
+};
+use crate::plan::{DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, RuleIndex, ValueOf};
+use siphasher::sip::SipHasher13;
+use std::hash::Hasher;
+use tollgate::{Quota, Tick, store::Demand};
+
+/// Parents of parents are followed so far.
+const MAX_PARENTS: usize = 8;
+
+/// The free values of a rule, on the stack.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    list: [&'a [u8]; MAX_ENTRIES],
+    len: usize,
+}
+
+impl<'a> Values<'a> {
+    const fn new() -> Self {
+        Self { list: [&[]; MAX_ENTRIES], len: 0 }
+    }
+
+    fn push(&mut self, value: &'a [u8]) {
+        if let Some(slot) = self.list.get_mut(self.len) {
+            *slot = value;
+            self.len += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[&'a [u8]] {
+        &self.list[..self.len]
+    }
+}
+
+/// What a part is made from.
+struct Made<'a> {
+    ask: usize,
+    hits: Hits,
+    now: Tick,
+    depth: usize,
+    values: &'a Values<'a>,
+}
+
+impl Engine {
+    /// Fills the answer with the parts of a request, not decided yet.
+    pub(super) fn collect(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        request: &Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        answer.clear();
+        if request.asks.len() > MAX_ASKS {
+            return Err(RequestError::TooMany { count: request.asks.len() });
+        }
+        let mut replaces = false;
+        for (index, ask) in request.asks.iter().enumerate() {
+            match ask.subject {
+                Subject::Entries(entries) if entries.len() > MAX_ENTRIES => {
+                    return Err(RequestError::TooManyEntries { count: entries.len() });
+                }
+                Subject::Entries(entries) => {
+                    let Some(domain) = plan.domain(request.domain) else { continue };
+                    if ask.limit.is_some() {
+                        ad_hoc(domain, (index, ask), entries, answer)?;
+                    } else if let Some(found) = domain.find(entries) {
+                        let values = free_values(entries, found.free);
+                        let made =
+                            Made { ask: index, hits: ask.hits, now, depth: 0, values: &values };
+                        for rule in found.rules {
+                            replaces |= !plan.rule(*rule).replaces().is_empty();
+                            self.part(plan, *rule, &made, answer)?;
+                        }
+                    }
+                }
+                Subject::Named { policy, keys } => {
+                    let rule = plan.named(policy)?;
+                    let values = given_values(plan, rule, keys)?;
+                    let made = Made { ask: index, hits: ask.hits, now, depth: 0, values: &values };
+                    self.part(plan, rule, &made, answer)?;
+                }
+            }
+        }
+        if replaces {
+            drop_replaced(plan, answer);
+        }
+        if matches!(request.verb, Verb::Peek) {
+            answer.parts.iter_mut().for_each(|part| part.gives = false);
+        }
+        Ok(())
+    }
+
+    fn part(
+        &self,
+        plan: &Plan,
+        index: RuleIndex,
+        made: &Made<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        let rule = plan.rule(index);
+        let key = write_key(made.values.as_slice(), &mut answer.keys);
+        let cost = made.hits.taken();
+        if made.depth > 0 && is_repeated(answer, index, key, cost) {
+            return Ok(());
+        }
+        if answer.parts.len() >= MAX_ASKS {
+            return Err(RequestError::TooMany { count: answer.parts.len() + 1 });
+        }
+        let key_bytes = &answer.keys[key.0 as usize..key.1 as usize];
+        let special = self.overlay.look(rule, key_bytes, made.now);
+        let last = made.values.as_slice().last().and_then(|last| std::str::from_utf8(last).ok());
+        let overridden = special.as_ref().and_then(|special| special.limit.as_ref());
+        let kind = overridden.map_or_else(|| rule.kind_of(last), |(kind, _)| kind);
+        let by = match kind {
+            Kind::Counted { policy, .. } if Some(policy) != rule.kind().policy() => {
+                answer.policies.push(policy.clone());
+                By::Listed(answer.policies.len() - 1)
+            }
+            Kind::Counted { .. } => By::Rule,
+            Kind::Unlimited | Kind::Closed { .. } => By::Nothing,
+        };
+        let mode = match () {
+            () if rule.is_shadow() || !is_enforced(rule.enforce(), key_bytes, made.now) => {
+                Mode::Shadow
+            }
+            () if rule.is_quota_mode() => Mode::Quota,
+            () => Mode::Enforced,
+        };
+        let banned = rule.live().bans().and_then(|bans| bans.blocked_until(key_bytes, made.now));
+        let blocked = special.as_ref().and_then(|special| special.blocked_until).or(banned);
+        let is_bypassed = rule.live().bypassed_until(made.now).is_some();
+        let (code, is_decided) = match kind {
+            _ if is_bypassed => (Code::Bypassed, true),
+            _ if blocked.is_some() => (mode.refused(Code::Blocked), true),
+            Kind::Unlimited => (Code::Unlimited, true),
+            Kind::Closed { .. } => (mode.refused(Code::Denied), true),
+            Kind::Counted { .. } => (Code::Allowed, false),
+        };
+        answer.parts.push(Part {
+            rule: Some(index),
+            ask: made.ask,
+            cost: if let Hits::Give(give) = made.hits { give } else { cost },
+            code,
+            decision: None,
+            blocked_until: blocked,
+            kind: PartKind::of(kind),
+            by,
+            mode,
+            is_decided,
+            key,
+            gives: matches!(made.hits, Hits::Give(_)),
+        });
+        self.parents(plan, index, made, answer)
+    }
+
+    fn parents(
+        &self,
+        plan: &Plan,
+        child: RuleIndex,
+        made: &Made<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        if made.depth == MAX_PARENTS {
+            return Ok(());
+        }
+        for parent in plan.rule(child).parents() {
+            let mut values = Values::new();
+            for value in &parent.values {
+                values.push(match value {
+                    ValueOf::Free(index) => {
+                        made.values.list.get(*index).copied().unwrap_or_default()
+                    }
+                    ValueOf::Fixed(value) => value.as_bytes(),
+                });
+            }
+            let depth = made.depth + 1;
+            let made =
+                Made { values: &values, depth, ask: made.ask, hits: made.hits, now: made.now };
+            self.part(plan, parent.rule, &made, answer)?;
+        }
+        Ok(())
+    }
+}
+
+fn free_values<'a>(entries: &[Entry<'a>], free: u32) -> Values<'a> {
+    let mut values = Values::new();
+    for (index, entry) in entries.iter().enumerate() {
+        if free >> index & 1 == 1 {
+            values.push(entry.value.as_bytes());
+        }
+    }
+    values
+}
+
+fn given_values<'a>(
+    plan: &Plan,
+    rule: RuleIndex,
+    keys: &[&'a [u8]],
+) -> Result<Values<'a>, RequestError> {
+    let rule = plan.rule(rule);
+    let wanted = rule.free_keys();
+    // A policy without free values takes an empty key, too.
+    let keys = if wanted.is_empty() && keys == [b""] { &[] } else { keys };
+    if keys.len() != wanted.len() {
+        let wanted = wanted.iter().map(ToString::to_string).collect();
+        return Err(RequestError::Keys { policy: rule.label().into(), wanted, given: keys.len() });
+    }
+    let mut values = Values::new();
+    keys.iter().for_each(|key| values.push(key));
+    Ok(values)
+}
+
+/// Appends the key of some values, and returns where it is. One value is its own key; several are
+/// told apart by their lengths.
+fn write_key(values: &[&[u8]], keys: &mut Vec<u8>) -> (u32, u32) {
+    let start = keys.len();
+    if let [value] = values {
+        keys.extend_from_slice(value);
+    } else {
+        for value in values {
+            // OVERFLOW: no protocol takes a value of 4 GiB.
+            keys.extend_from_slice(&(value.len() as u32).to_le_bytes());
+            keys.extend_from_slice(value);
+        }
+    }
+    (start as u32, keys.len() as u32)
+}
+
+/// Adds a limit that comes with the request.
+fn ad_hoc(
+    domain: &DomainPlan,
+    (index, ask): (usize, &Ask<'_>),
+    entries: &[Entry<'_>],
+    answer: &mut Answer,
+) -> Result<(), RequestError> {
+    let Some(limit) = ask.limit else { return Ok(()) };
+    let mut values = Vec::with_capacity(2 * entries.len());
+    for entry in entries {
+        values.extend([entry.key.as_bytes(), entry.value.as_bytes()]);
+    }
+    let key = write_key(&values, &mut answer.keys);
+    let policy = domain.window(limit.unit);
+    let (code, by) = if limit.count == 0 {
+        (Code::Denied, By::Nothing)
+    } else {
+        let quota = Quota::per(limit.count, limit.unit.length());
+        Demand::ad_hoc(policy, b"", 1, quota)
+            .map_err(|error| RequestError::Limit(error.to_string()))?;
+        answer.policies.push(policy.clone());
+        (Code::Allowed, By::Listed(answer.policies.len() - 1))
+    };
+    answer.parts.push(Part {
+        rule: None,
+        ask: index,
+        cost: if let Hits::Give(give) = ask.hits { give } else { ask.hits.taken() },
+        code,
+        decision: None,
+        blocked_until: None,
+        kind: PartKind::AdHoc(limit),
+        by,
+        mode: Mode::Enforced,
+        is_decided: limit.count == 0,
+        key,
+        gives: matches!(ask.hits, Hits::Give(_)),
+    });
+    Ok(())
+}
+
+/// Tells whether a parent is there already with this key; it is charged once, for the largest cost.
+fn is_repeated(answer: &mut Answer, rule: RuleIndex, key: (u32, u32), cost: u64) -> bool {
+    let Answer { parts, keys, .. } = answer;
+    let bytes = |(start, end): (u32, u32)| &keys[start as usize..end as usize];
+    let same = |part: &&mut Part| part.rule == Some(rule) && bytes(part.key) == bytes(key);
+    match parts.iter_mut().find(same) {
+        Some(part) => {
+            part.cost = part.cost.max(cost);
+            true
+        }
+        None => false,
+    }
+}
+
+/// Drops parts whose rule another part's rule replaces.
+fn drop_replaced(plan: &Plan, answer: &mut Answer) {
+    let mut names: Vec<&str> = Vec::new();
+    for part in &answer.parts {
+        if let Some(rule) = part.rule {
+            names.extend(plan.rule(rule).replaces().iter().map(|name| &**name));
+        }
+    }
+    let is_kept = |part: &Part| {
+        let name = part.rule.and_then(|rule| plan.rule(rule).name());
+        name.is_none_or(|name| !names.contains(&name))
+    };
+    answer.parts.retain(is_kept);
+}
+
+/// Tells whether a key is among the percentage for which refusals count. The same key always is or is
+/// not, in every process; without a key it is decided anew each time.
+fn is_enforced(percent: u8, key: &[u8], now: Tick) -> bool {
+    if percent >= 100 {
+        return true;
+    }
+    let mut hasher = SipHasher13::new_with_keys(0x656e_666f, 0x7263_6564);
+    if key.is_empty() {
+        hasher.write_u64(now.as_nanos());
+    } else {
+        hasher.write(key);
+    }
+    hasher.finish() % 100 < u64::from(percent)
+}

@@ -1,0 +1,414 @@
+//! From the parts of a request to its answer.
+//!
+//! Limits that are in force are charged all or none. Those in shadow mode are charged each on its own,
+//! and only if the request passes, as they would be if they were in force. Those in quota mode are
+//! charged with the others as long as one of them lets pass.
+
+use super::{
+    Answer, Code, Engine, Part, Request, RequestError, Status, Verb,
+    special::{By, Mode, PartKind},
+};
+use crate::{
+    config::Failure,
+    plan::{Counted, Plan},
+};
+use std::fmt;
+use tollgate::{
+    Decision, Outcome, Quota, Reason, Tick,
+    store::{Demand, Policy, StoreError},
+};
+
+/// Demands that fit on the stack.
+const USUAL: usize = 8;
+
+/// What to do with some parts of an answer.
+#[derive(Clone, Copy)]
+pub(super) enum Op {
+    Take,
+    Look,
+}
+
+impl Engine {
+    /// Decides a request by a plan, as of `now`. The answer's memory is used again.
+    ///
+    /// # Errors
+    ///
+    /// When the request makes no sense. A refusal is no error, and neither is a store that does not
+    /// answer: each rule says what happens then.
+    pub async fn decide(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        request: &Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        self.collect(plan, now, request, answer)?;
+        if answer.parts.iter().any(|part| part.gives) {
+            self.give_back(plan, now, answer).await;
+        }
+        let is_early = answer.parts.iter().any(|part| part.is_decided && part.code.is_refused());
+        match request.verb {
+            Verb::Peek => self.look(plan, now, answer).await,
+            Verb::Check | Verb::Reserve(_) if is_early => {
+                answer.allowed = false;
+                self.look(plan, now, answer).await;
+            }
+            Verb::Check => self.take(plan, now, answer).await,
+            Verb::Reserve(life) => self.reserve(plan, now, life, answer).await?,
+        }
+        if !matches!(request.verb, Verb::Peek) {
+            if !answer.allowed {
+                self.charge_refused(plan, answer).await;
+            }
+            self.record(plan, now, answer);
+        }
+        summarize(request.asks.len(), answer);
+        Ok(())
+    }
+
+    /// Takes from all limits in force, or from none.
+    async fn take(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        let most = self.stores.len();
+        loop {
+            let mut refused = false;
+            for store in 0..most {
+                let asked = self.ask(plan, (now, Op::Take, store), answer, is_in_force).await;
+                if let Some(Err(error)) = asked {
+                    self.failed(plan, store, &error, answer);
+                }
+                if is_refused(answer) {
+                    // What other stores were charged is given back.
+                    self.undo(plan, store, answer).await;
+                    refused = true;
+                    break;
+                }
+            }
+            if !refused || !pass_by_quota(answer) {
+                answer.allowed = !refused;
+                break;
+            }
+        }
+        self.shadows(plan, now, answer).await;
+    }
+
+    /// Decides the limits in shadow mode, each on its own.
+    pub(super) async fn shadows(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        let op = if answer.allowed { Op::Take } else { Op::Look };
+        for index in 0..answer.parts.len() {
+            let part = answer.parts[index];
+            if part.mode != Mode::Shadow || part.is_decided {
+                continue;
+            }
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let mut at = 0..;
+            let only = |_: &Part| at.next() == Some(index);
+            if let Some(Err(error)) = self.ask(plan, (now, op, store), answer, only).await {
+                self.failed(plan, store, &error, answer);
+            }
+        }
+    }
+
+    /// Looks at all limits, and changes nothing.
+    async fn look(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        for store in 0..self.stores.len() {
+            let undecided = |part: &Part| !part.is_decided && part.decision.is_none();
+            let asked = self.ask(plan, (now, Op::Look, store), answer, undecided).await;
+            if let Some(Err(error)) = asked {
+                self.failed(plan, store, &error, answer);
+            }
+        }
+        let refuses = |part: &Part| part.code.is_refused() && part.mode == Mode::Enforced;
+        let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota).peekable();
+        let all_spent = quotas.peek().is_some() && quotas.all(|part| part.code.is_refused());
+        answer.allowed = !all_spent && !answer.parts.iter().any(refuses);
+        if answer.allowed {
+            for part in &mut answer.parts {
+                if part.code == Code::Denied && part.mode == Mode::Quota {
+                    part.code = Code::QuotaSpent;
+                }
+            }
+        }
+    }
+
+    /// Asks a store about those of its parts that `picks` picks, and notes what it says. Returns
+    /// `None` if there are none.
+    pub(super) async fn ask(
+        &self,
+        plan: &Plan,
+        (now, op, store): (Tick, Op, usize),
+        answer: &mut Answer,
+        mut picks: impl FnMut(&Part) -> bool,
+    ) -> Option<Result<Decision, StoreError>> {
+        let Answer { parts, keys, policies, .. } = answer;
+        let nothing = Demand::new(&self.ad_hoc, b"", 0);
+        let (mut short, mut long, mut count) = ([nothing; USUAL], Vec::new(), 0);
+        let mut picked = 0_u64;
+        for (index, part) in parts.iter().enumerate() {
+            let its = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            if !picks(part) || its != store || part.is_decided {
+                continue;
+            }
+            let Some(demand) = demand(plan, (policies, keys), part) else { continue };
+            match short.get_mut(count) {
+                Some(slot) => *slot = demand,
+                None if long.is_empty() => {
+                    long.extend_from_slice(&short);
+                    long.push(demand);
+                }
+                None => long.push(demand),
+            }
+            (picked, count) = (picked | 1 << index, count + 1);
+        }
+        let demands = if long.is_empty() { &mut short[..count] } else { &mut long[..] };
+        if demands.is_empty() {
+            return None;
+        }
+        let backend = &self.stores[store];
+        let asked = match op {
+            Op::Take => backend.acquire(now, demands).await,
+            Op::Look => backend.peek(now, demands).await,
+        };
+        if asked.is_ok() {
+            let told = demands.iter().map(Demand::decision);
+            let picked = (0..parts.len()).filter(|index| picked >> index & 1 == 1);
+            for (index, decision) in picked.zip(told) {
+                note(&mut parts[index], decision);
+            }
+        }
+        Some(asked)
+    }
+
+    /// Gives back what other stores than `refusing`, before it, were charged.
+    async fn undo(&self, plan: &Plan, refusing: usize, answer: &Answer) {
+        for part in answer.parts.iter().filter(|part| is_in_force(part)) {
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            if store < refusing
+                && let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part)
+            {
+                // A store that fails now has charged too much: said in the docs.
+                let _ = self.stores[store].refund(&demand).await;
+            }
+        }
+    }
+
+    /// Lets each part of a store that could not answer pass or not, as its rule says.
+    pub(super) fn failed(
+        &self,
+        plan: &Plan,
+        store: usize,
+        error: &StoreError,
+        answer: &mut Answer,
+    ) {
+        self.health.failed(store, error);
+        for part in &mut answer.parts {
+            let rule = part.rule.map(|rule| plan.rule(rule));
+            if part.is_decided || rule.map_or(0, |rule| rule.store()) != store {
+                continue;
+            }
+            let failure = rule.map_or(Failure::Allow, |rule| rule.failure());
+            part.code = match failure {
+                Failure::Allow => Code::FailedOpen,
+                Failure::Deny => part.mode.refused(Code::FailedClosed),
+            };
+            part.is_decided = true;
+        }
+    }
+
+    /// Charges what was refused, for rules that count as the reference does.
+    async fn charge_refused(&self, plan: &Plan, answer: &mut Answer) {
+        for index in 0..answer.parts.len() {
+            let part = answer.parts[index];
+            let counts = part.rule.is_some_and(|rule| plan.rule(rule).counts_refused());
+            if !counts || part.is_decided || part.gives || part.cost == 0 {
+                continue;
+            }
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
+                continue;
+            };
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            if let Err(error) = self.stores[store].force(&demand).await {
+                self.health.failed(store, &error);
+            }
+        }
+    }
+
+    /// Gives back what is asked to be given back, and looks at what is left.
+    async fn give_back(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        for index in 0..answer.parts.len() {
+            let part = answer.parts[index];
+            if !part.gives || part.by == By::Nothing {
+                continue;
+            }
+            let at = (&*answer.policies, &*answer.keys);
+            let (Some(give), Some(mut look)) =
+                (demand(plan, at, &part), demand(plan, at, &Part { cost: 0, ..part }))
+            else {
+                continue;
+            };
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let given = self.stores[store].refund(&give).await;
+            let looked = self.stores[store].peek(now, std::slice::from_mut(&mut look)).await;
+            match (given, looked) {
+                (Ok(given), Ok(decision)) => {
+                    answer.given = answer.given.saturating_add(given);
+                    answer.parts[index].decision = Some(decision);
+                }
+                (Err(error), _) | (_, Err(error)) => self.health.failed(store, &error),
+            }
+            answer.parts[index].is_decided = true;
+        }
+    }
+
+    /// Counts the decisions, and remembers who was refused.
+    fn record(&self, plan: &Plan, now: Tick, answer: &Answer) {
+        for part in &answer.parts {
+            let Some(index) = part.rule else { continue };
+            let rule = plan.rule(index);
+            let live = rule.live();
+            if part.gives {
+                continue;
+            }
+            let kind = counted(part, answer.allowed);
+            live.count(kind, part.cost);
+            let key = answer.key(part);
+            let is_denied = matches!(kind, Counted::Denied | Counted::Blocked | Counted::Saturated);
+            if let Some(top) = live.top().filter(|_| !rule.free_keys().is_empty()) {
+                let outcome = if is_denied { Outcome::Later } else { Outcome::Allowed };
+                let name = KeyText { key, values: rule.free_keys().len() };
+                top.record(&name, top.fingerprint(key), outcome, part.cost);
+            }
+            if kind == Counted::Denied
+                && let Some(bans) = live.bans()
+            {
+                bans.refused(key, now);
+            }
+            if is_denied {
+                self.denials.note(plan, rule, key);
+            }
+        }
+    }
+}
+
+/// Returns what a part counts as.
+fn counted(part: &Part, allowed: bool) -> Counted {
+    let is_saturated = part.decision.is_some_and(|decision| decision.reason() == Reason::Saturated);
+    match part.code {
+        Code::Denied if is_saturated => Counted::Saturated,
+        Code::Denied => Counted::Denied,
+        Code::QuotaSpent if !allowed => Counted::Denied,
+        Code::Shadowed => Counted::Shadowed,
+        Code::Blocked => Counted::Blocked,
+        Code::Bypassed => Counted::Bypassed,
+        Code::FailedOpen => Counted::FailedOpen,
+        Code::FailedClosed => Counted::FailedClosed,
+        Code::Allowed | Code::QuotaSpent | Code::Unlimited => Counted::Allowed,
+    }
+}
+
+/// Tells whether a part is charged with the others.
+pub(super) fn is_in_force(part: &Part) -> bool {
+    part.mode != Mode::Shadow && !part.is_decided && part.code != Code::QuotaSpent
+}
+
+/// Tells whether the parts that were charged together refuse.
+pub(super) fn is_refused(answer: &Answer) -> bool {
+    answer.parts.iter().any(|part| part.mode != Mode::Shadow && part.code.is_refused())
+}
+
+/// After a refusal: if only parts in quota mode refuse, and not all of them, takes those out, so that
+/// the others can be asked again.
+pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
+    let refuses = |part: &&Part| part.code.is_refused();
+    if answer.parts.iter().filter(refuses).any(|part| part.mode == Mode::Enforced) {
+        return false;
+    }
+    let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota);
+    if !quotas.any(|part| !part.code.is_refused() && part.code != Code::QuotaSpent) {
+        for part in &mut answer.parts {
+            if part.code == Code::QuotaSpent {
+                part.code = Code::Denied;
+            }
+        }
+        return false;
+    }
+    for part in &mut answer.parts {
+        if part.mode == Mode::Quota && part.code == Code::Denied {
+            part.code = Code::QuotaSpent;
+        } else if !part.is_decided {
+            part.code = Code::Allowed;
+        }
+    }
+    true
+}
+
+/// Returns what a part asks of its store; `None` if it asks nothing.
+pub(super) fn demand<'a>(
+    plan: &'a Plan,
+    (policies, keys): (&'a [Policy], &'a [u8]),
+    part: &Part,
+) -> Option<Demand<'a>> {
+    let policy = match part.by {
+        By::Rule => plan.rule(part.rule?).kind().policy()?,
+        By::Listed(index) => &policies[index],
+        By::Nothing => return None,
+    };
+    let key = &keys[part.key.0 as usize..part.key.1 as usize];
+    match part.kind {
+        PartKind::AdHoc(limit) => {
+            let quota = Quota::per(limit.count, limit.unit.length());
+            // It was judged when the part was made.
+            Demand::ad_hoc(policy, key, part.cost, quota).ok()
+        }
+        _ => Some(Demand::new(policy, key, part.cost)),
+    }
+}
+
+/// Notes what the store said about a part.
+pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
+    part.decision = decision;
+    if let Some(decision) = decision {
+        part.code =
+            if decision.is_denied() { part.mode.refused(Code::Denied) } else { Code::Allowed };
+    }
+}
+
+/// Works out the status of each ask: that of its tightest part.
+fn summarize(asks: usize, answer: &mut Answer) {
+    answer.statuses.resize(asks, Status { code: Code::Unlimited, part: None });
+    for (index, part) in answer.parts.iter().enumerate() {
+        let status = &mut answer.statuses[part.ask];
+        let rank = |part: &Part| match part.code {
+            code if code.is_refused() => (0, 0),
+            Code::QuotaSpent => (1, 0),
+            Code::Unlimited => (3, 0),
+            _ => (2, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
+        };
+        if status.part.is_none_or(|best| rank(part) < rank(&answer.parts[best])) {
+            *status = Status { code: part.code, part: Some(index) };
+        }
+    }
+}
+
+/// A key as people read it.
+pub(crate) struct KeyText<'a> {
+    pub(crate) key: &'a [u8],
+    /// How many values it has.
+    pub(crate) values: usize,
+}
+
+impl fmt::Display for KeyText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.values <= 1 {
+            return f.write_str(&String::from_utf8_lossy(self.key));
+        }
+        let mut rest = self.key;
+        for index in 0..self.values {
+            let Some((length, after)) = rest.split_first_chunk::<4>() else { break };
+            let length = (u32::from_le_bytes(*length) as usize).min(after.len());
+            let (value, after) = after.split_at(length);
+            write!(f, "{}{}", if index > 0 { ", " } else { "" }, String::from_utf8_lossy(value))?;
+            rest = after;
+        }
+        Ok(())
+    }
+}

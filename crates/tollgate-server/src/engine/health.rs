@@ -1,0 +1,63 @@
+//! How the stores are, and the sampled log of denials.
+
+use crate::plan::{Plan, Rule};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+use tollgate::store::StoreError;
+
+/// Failures of the stores.
+#[derive(Debug, Default)]
+pub struct StoreHealth {
+    errors: AtomicU64,
+    last: Mutex<Option<String>>,
+}
+
+impl StoreHealth {
+    /// Notes a failure.
+    pub(super) fn failed(&self, store: usize, error: &StoreError) {
+        // ORDERING: Relaxed, here and below. A count for people to look at.
+        let before = self.errors.fetch_add(1, Relaxed);
+        // The first of many is enough for the log; the count says how many.
+        if before.is_power_of_two() || before == 0 {
+            tracing::warn!(store, count = before + 1, "the store could not answer: {error}");
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    /// Returns how often a store could not answer.
+    pub fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    /// Returns what the last failure was.
+    pub fn last(&self) -> Option<String> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// One denial in so many is logged.
+#[derive(Debug, Default)]
+pub(super) struct DenialLog {
+    seen: AtomicU64,
+}
+
+impl DenialLog {
+    pub(super) fn note(&self, plan: &Plan, rule: &Rule, key: &[u8]) {
+        let settings = &plan.config().server;
+        let Some(every) = settings.denial_log.filter(|every| *every > 0) else { return };
+        // ORDERING: Relaxed. Any of them will do.
+        let seen = self.seen.fetch_add(1, Relaxed);
+        if !seen.is_multiple_of(every) {
+            return;
+        }
+        let policy = rule.label();
+        if settings.log_keys == Some(true) {
+            let key = String::from_utf8_lossy(key);
+            tracing::info!(target: "tollgate::denied", policy, %key, one_in = every, "denied");
+        } else {
+            tracing::info!(target: "tollgate::denied", policy, one_in = every, "denied");
+        }
+    }
+}

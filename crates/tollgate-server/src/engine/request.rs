@@ -1,0 +1,157 @@
+//! What a protocol asks.
+
+use crate::{
+    config::Unit,
+    plan::{Entry, MAX_ENTRIES, NameError},
+};
+use std::{fmt, time::Duration};
+
+/// One question about one or more descriptors or policies, decided as one.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The domain of descriptors. Not used for subjects that are named.
+    pub domain: &'a str,
+    /// What is asked about.
+    pub asks: &'a [Ask<'a>],
+    /// What to do.
+    pub verb: Verb,
+}
+
+/// What to do with what is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Take from all, or from none.
+    Check,
+    /// Say what [`Check`](Self::Check) would answer, and change nothing.
+    Peek,
+    /// Take, with the right to correct it within a time.
+    Reserve(Duration),
+}
+
+/// One descriptor or policy of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Who is counted.
+    pub subject: Subject<'a>,
+    /// How much is asked for.
+    pub hits: Hits,
+    /// A limit that comes with the request, in place of a configured one.
+    pub limit: Option<AdHocLimit>,
+}
+
+/// Who is counted.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// A descriptor: the plan finds its rules.
+    Entries(&'a [Entry<'a>]),
+    /// A policy by name, with its free values in the order of its path. A policy without free values
+    /// takes an empty key, too.
+    Named {
+        /// What the policy is called.
+        policy: &'a str,
+        /// The values.
+        keys: &'a [&'a [u8]],
+    },
+}
+
+/// How much is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hits {
+    /// Take so many; zero only looks.
+    Take(u64),
+    /// Give back up to so many.
+    Give(u64),
+}
+
+impl Hits {
+    /// Returns what is taken.
+    #[must_use]
+    pub const fn taken(self) -> u64 {
+        match self {
+            Self::Take(hits) => hits,
+            Self::Give(_) => 0,
+        }
+    }
+}
+
+/// A limit that comes with the request: so many in each unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdHocLimit {
+    /// How many; zero refuses everything.
+    pub count: u64,
+    /// In which time.
+    pub unit: Unit,
+}
+
+/// The most descriptors or policies in one request.
+pub const MAX_ASKS: usize = 64;
+
+/// Why a request cannot be decided. A refusal is no such error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// There are more limits in it than can be decided as one.
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// A descriptor has too many entries.
+    TooManyEntries {
+        /// How many.
+        count: usize,
+    },
+    /// A name that names no policy.
+    Name(NameError),
+    /// A policy with other values than were given.
+    Keys {
+        /// The policy.
+        policy: String,
+        /// What its values are called.
+        wanted: Vec<String>,
+        /// How many were given.
+        given: usize,
+    },
+    /// A limit that comes with the request and that makes no sense.
+    Limit(String),
+    /// What is reserved must be in one store.
+    SeveralStores,
+    /// The store could not answer, and this verb has no policy for that.
+    Store(String),
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMany { count } => write!(
+                f,
+                "{count} limits in one request are more than {MAX_ASKS}; split the request"
+            ),
+            Self::TooManyEntries { count } => write!(
+                f,
+                "a descriptor with {count} entries has more than {MAX_ENTRIES}; use fewer entries"
+            ),
+            Self::Name(error) => error.fmt(f),
+            Self::Keys { policy, wanted, given } if wanted.is_empty() => {
+                write!(f, "policy \"{policy}\" has no key, and {given} were given; leave them out")
+            }
+            Self::Keys { policy, wanted, given } => write!(
+                f,
+                "policy \"{policy}\" needs {} ({}), and {given} were given",
+                if wanted.len() == 1 { "one key" } else { "as many keys as it has values" },
+                wanted.join(", ")
+            ),
+            Self::Limit(text) => f.write_str(text),
+            Self::SeveralStores => {
+                f.write_str("what is reserved together must be in one store; reserve it one by one")
+            }
+            Self::Store(text) => write!(f, "the store could not answer: {text}"),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+impl From<NameError> for RequestError {
+    fn from(error: NameError) -> Self {
+        Self::Name(error)
+    }
+}

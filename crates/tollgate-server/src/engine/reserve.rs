@@ -1,0 +1,284 @@
+//! Reservations, and verbs on single keys.
+
+use super::{
+    Answer, Engine, Request, RequestError,
+    decide::{demand, is_in_force, is_refused, note},
+};
+use crate::plan::Plan;
+use siphasher::sip::SipHasher13;
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    str::FromStr,
+    time::Duration,
+};
+use tollgate::{
+    Decision, Quota, Tick,
+    store::{Demand, ReservationId, StoreError},
+};
+
+/// The right to correct a reservation. Its text form cannot be guessed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    store: u8,
+    id: u64,
+    /// How many limits each ask has, for at most 16 asks: four bits each are not enough, eight are.
+    parts: [u8; Ticket::ASKS],
+    proof: u64,
+}
+
+impl Ticket {
+    /// The most asks in one reservation.
+    pub const ASKS: usize = 16;
+
+    /// Returns how many asks were reserved.
+    #[must_use]
+    pub fn asks(&self) -> usize {
+        self.parts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1)
+    }
+}
+
+/// A text that is no ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TicketError(String);
+
+impl fmt::Display for TicketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is no reservation; use the id that `reserve` gave", self.0)
+    }
+}
+
+impl std::error::Error for TicketError {}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}-", self.store, self.id)?;
+        for count in &self.parts[..self.asks()] {
+            write!(f, "{count:02x}")?;
+        }
+        write!(f, "-{:016x}", self.proof)
+    }
+}
+
+impl FromStr for Ticket {
+    type Err = TicketError;
+
+    fn from_str(text: &str) -> Result<Self, TicketError> {
+        let wrong = || TicketError(text.chars().take(40).collect());
+        let mut fields = text.split('-');
+        let mut next = || fields.next().ok_or_else(wrong);
+        let (store, id, counts, proof) = (next()?, next()?, next()?, next()?);
+        let plain = |field: &str| field.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if fields.next().is_some() || !plain(text.replace('-', "").as_str()) {
+            return Err(wrong());
+        }
+        let number = |field: &str| u64::from_str_radix(field, 16).map_err(|_| wrong());
+        let mut parts = [0; Self::ASKS];
+        if !counts.len().is_multiple_of(2) || counts.len() / 2 > Self::ASKS {
+            return Err(wrong());
+        }
+        for (slot, pair) in parts.iter_mut().zip(counts.as_bytes().chunks(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            *slot = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        }
+        let store = u8::from_str_radix(store, 16).map_err(|_| wrong())?;
+        Ok(Self { store, id: number(id)?, parts, proof: number(proof)? })
+    }
+}
+
+pub(super) fn random_secret() -> (u64, u64) {
+    // The standard library's hasher is seeded by the system.
+    (RandomState::new().hash_one(0_u64), RandomState::new().hash_one(1_u64))
+}
+
+impl Engine {
+    fn proof(&self, store: u8, id: u64, parts: &[u8]) -> u64 {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        hasher.write_u8(store);
+        hasher.write_u64(id);
+        hasher.write(parts);
+        hasher.finish()
+    }
+
+    /// Takes from all limits in force, with the right to correct it.
+    pub(super) async fn reserve(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        life: Duration,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        let Answer { parts, keys, policies, .. } = answer;
+        let in_force: Vec<usize> = (0..parts.len()).filter(|at| is_in_force(&parts[*at])).collect();
+        let store_of = |at: &usize| parts[*at].rule.map_or(0, |rule| plan.rule(rule).store());
+        let store = in_force.first().map_or(0, store_of);
+        if in_force.iter().any(|at| store_of(at) != store) {
+            return Err(RequestError::SeveralStores);
+        }
+        let mut counts = [0_u8; Ticket::ASKS];
+        for at in &in_force {
+            let Some(count) = counts.get_mut(parts[*at].ask) else {
+                return Err(RequestError::TooMany { count: parts[*at].ask + 1 });
+            };
+            *count += 1;
+        }
+        let mut demands: Vec<_> =
+            in_force.iter().filter_map(|at| demand(plan, (policies, keys), &parts[*at])).collect();
+        if demands.is_empty() {
+            return Ok(());
+        }
+        let reserved = self.stores[store].reserve(&mut demands, life).await;
+        let told: Vec<_> = demands.iter().map(Demand::decision).collect();
+        drop(demands);
+        match reserved {
+            Ok(reserved) => {
+                for (at, decision) in in_force.into_iter().zip(told) {
+                    note(&mut parts[at], decision);
+                }
+                answer.ticket = reserved.id.map(|ReservationId(id)| {
+                    // OVERFLOW: a configuration has few stores.
+                    let store = store as u8;
+                    Ticket { store, id, parts: counts, proof: self.proof(store, id, &counts) }
+                });
+            }
+            Err(error) => self.failed(plan, store, &error, answer),
+        }
+        answer.allowed = !is_refused(answer);
+        self.shadows(plan, now, answer).await;
+        Ok(())
+    }
+
+    /// Corrects a reservation to what each of its asks actually cost; zero cancels.
+    ///
+    /// Returns false if there is no such reservation any more.
+    ///
+    /// # Errors
+    ///
+    /// When the ticket is not one of this process, or the number of costs is wrong, or the store
+    /// fails.
+    pub async fn settle(&self, ticket: Ticket, actual: &[u64]) -> Result<bool, RequestError> {
+        let Ticket { store, id, parts, proof } = ticket;
+        let backend = self.stores.get(usize::from(store));
+        let (true, Some(backend)) = (self.proof(store, id, &parts) == proof, backend) else {
+            return Ok(false);
+        };
+        let asks = ticket.asks();
+        // One cost is good for all.
+        if actual.len() != asks && actual.len() != 1 {
+            return Err(RequestError::Limit(format!(
+                "the reservation has {asks} parts and was given {} costs; give one for each, or one for all",
+                actual.len()
+            )));
+        }
+        let mut each = Vec::new();
+        for (at, count) in parts[..asks].iter().enumerate() {
+            let cost = *actual.get(at).unwrap_or(&actual[0]);
+            each.extend(std::iter::repeat_n(cost, usize::from(*count)));
+        }
+        let settled = backend.settle(ReservationId(id), &each).await;
+        settled.map_err(|error| RequestError::Store(error.to_string()))
+    }
+
+    /// Gives back up to the hits of each ask, of what is outstanding. Returns how many permits that
+    /// were, over all limits.
+    ///
+    /// # Errors
+    ///
+    /// When the request makes no sense, or the store fails.
+    pub async fn refund(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        request: &Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<u64, RequestError> {
+        self.collect(plan, now, request, answer)?;
+        let mut given = 0_u64;
+        for part in &answer.parts {
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
+                continue;
+            };
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let permits = self.stores[store].refund(&demand).await;
+            given = given
+                .saturating_add(permits.map_err(|error| RequestError::Store(error.to_string()))?);
+        }
+        Ok(given)
+    }
+
+    /// Forgets what the keys of a request have used.
+    ///
+    /// # Errors
+    ///
+    /// When the request makes no sense, or the store fails.
+    pub async fn reset(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        request: &Request<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        self.collect(plan, now, request, answer)?;
+        for part in &answer.parts {
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
+                continue;
+            };
+            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let reset = self.stores[store].reset(&demand).await;
+            reset.map_err(|error| RequestError::Store(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Decides by a quota that comes with the call, for a key that belongs to no rule.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense, or the store fails.
+    pub async fn throttle(
+        &self,
+        now: Tick,
+        key: &[u8],
+        quota: Quota,
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        let demand = Demand::ad_hoc(&self.ad_hoc, key, cost, quota);
+        let mut demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
+        let demands = std::slice::from_mut(&mut demand);
+        match cost {
+            0 => self.stores[0].peek(now, demands).await,
+            _ => self.stores[0].acquire(now, demands).await,
+        }
+    }
+
+    /// Forgets a key of [`throttle`](Self::throttle). Tells whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub async fn forget(&self, now: Tick, key: &[u8]) -> Result<bool, StoreError> {
+        let was_there = self.lives(now, key).await?.is_some();
+        if was_there {
+            self.stores[0].reset(&self.any_demand(key)?).await?;
+        }
+        Ok(was_there)
+    }
+
+    /// Returns how long a key of [`throttle`](Self::throttle) lives if nobody uses it; `None` if it
+    /// is not there.
+    ///
+    /// # Errors
+    ///
+    /// When the store fails.
+    pub async fn lives(&self, now: Tick, key: &[u8]) -> Result<Option<Duration>, StoreError> {
+        let mut demand = self.any_demand(key)?;
+        let decision = self.stores[0].peek(now, std::slice::from_mut(&mut demand)).await?;
+        Ok(decision.reset_after(now).filter(|left| *left > Duration::ZERO))
+    }
+
+    /// Returns a demand whose quota does not matter: the state is a time.
+    fn any_demand<'a>(&'a self, key: &'a [u8]) -> Result<Demand<'a>, StoreError> {
+        let demand = Demand::ad_hoc(&self.ad_hoc, key, 0, Quota::per_second(1));
+        demand.map_err(|error| StoreError::invalid(error.to_string()))
+    }
+}

@@ -1,0 +1,160 @@
+//! Listeners, connections and the threads that serve them.
+//!
+//! Each worker is a thread with a runtime of its own; a connection stays with the worker that it was
+//! given to, the one with the fewest. So a connection's task never moves, and nothing is shared but
+//! the engine.
+
+mod secret;
+mod stream;
+
+pub use secret::Secret;
+pub use stream::Stream;
+
+use crate::server::Shared;
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use tokio::sync::watch;
+
+/// Which listener a connection came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Listener {
+    /// HTTP: `/v1`, `/json`, forward-auth.
+    Http,
+    /// gRPC: Envoy's rate limit protocol, health, reflection.
+    Grpc,
+    /// The Redis protocol.
+    Resp,
+    /// Administrators, metrics.
+    Admin,
+}
+
+impl Listener {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Resp, Self::Admin];
+
+    /// Returns the name used in flags, configuration and metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Grpc => "grpc",
+            Self::Resp => "resp",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What goes on at a listener.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    open: AtomicU64,
+    accepted: AtomicU64,
+    turned_away: AtomicU64,
+    requests: AtomicU64,
+    bad_requests: AtomicU64,
+}
+
+/// What [`Traffic`] has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TrafficCounts {
+    /// Connections that are open.
+    pub open: u64,
+    /// Connections so far.
+    pub accepted: u64,
+    /// Connections that were closed at once: too many, or no TLS.
+    pub turned_away: u64,
+    /// Requests so far.
+    pub requests: u64,
+    /// Requests that made no sense.
+    pub bad_requests: u64,
+}
+
+impl Traffic {
+    /// Counts requests; once per batch.
+    pub fn requests(&self, count: u64) {
+        // ORDERING: Relaxed, here and below. Counts for people to look at, and a bound that may be
+        // passed by as many connections as are accepted at the same moment: one.
+        self.requests.fetch_add(count, Relaxed);
+    }
+
+    /// Counts a request that made no sense.
+    pub fn bad_request(&self) {
+        self.bad_requests.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection that is closed at once.
+    pub fn turned_away(&self) {
+        self.turned_away.fetch_add(1, Relaxed);
+    }
+
+    /// Returns what was counted.
+    pub fn counts(&self) -> TrafficCounts {
+        TrafficCounts {
+            open: self.open.load(Relaxed),
+            accepted: self.accepted.load(Relaxed),
+            turned_away: self.turned_away.load(Relaxed),
+            requests: self.requests.load(Relaxed),
+            bad_requests: self.bad_requests.load(Relaxed),
+        }
+    }
+}
+
+/// One connection, for the protocol that serves it. While it lives, it counts as open.
+#[derive(Debug)]
+pub struct Connection {
+    /// What all connections share.
+    pub shared: Arc<Shared>,
+    /// Where it came from.
+    pub listener: Listener,
+    /// The other end; none for Unix sockets.
+    pub peer: Option<SocketAddr>,
+    drain: watch::Receiver<bool>,
+}
+
+impl Connection {
+    /// Returns a connection that counts as open.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, listener: Listener, peer: Option<SocketAddr>) -> Self {
+        let traffic = shared.traffic(listener);
+        traffic.open.fetch_add(1, Relaxed);
+        traffic.accepted.fetch_add(1, Relaxed);
+        let drain = shared.drain();
+        Self { shared, listener, peer, drain }
+    }
+
+    /// Returns the counts of its listener.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        self.shared.traffic(self.listener)
+    }
+
+    /// Waits until the server shuts down: finish what was begun, and close. Cancel-safe.
+    pub async fn draining(&mut self) {
+        // An error means that the server is gone.
+        let _ = self.drain.wait_for(|draining| *draining).await;
+    }
+
+    /// Tells whether the server shuts down.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        *self.drain.borrow()
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.traffic().open.fetch_sub(1, Relaxed);
+    }
+}

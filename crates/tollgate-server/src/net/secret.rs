@@ -1,0 +1,63 @@
+//! Tokens and passwords.
+
+use std::{fmt, io, path::Path};
+use subtle::ConstantTimeEq;
+
+/// The longest secret.
+const MAX_BYTES: usize = 4096;
+
+/// A token or password. It is compared in constant time and never shown.
+#[derive(Clone)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// Returns a secret.
+    #[must_use]
+    pub fn new(text: impl AsRef<[u8]>) -> Self {
+        Self(text.as_ref().into())
+    }
+
+    /// Reads a secret from a file, without the line end behind it.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, is empty, or is longer than 4096 bytes.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        let text = std::fs::read(path)?;
+        let text = text.trim_ascii_end();
+        let wrong = match text.len() {
+            0 => "is empty; put the secret on its first line",
+            length if length > MAX_BYTES => "is longer than 4096 bytes; a secret is one line",
+            _ => return Ok(Self::new(text)),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} {wrong}", path.display())))
+    }
+
+    /// Tells whether somebody knows the secret. Takes as long for a wrong one as for a right one of
+    /// the same length.
+    #[must_use]
+    pub fn matches(&self, given: &[u8]) -> bool {
+        self.0.ct_eq(given).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_secret_matches_and_nobody_sees_it() {
+        let secret = Secret::new("hunter2");
+        assert!(secret.matches(b"hunter2"));
+        for wrong in [&b""[..], b"hunter", b"hunter22", b"Hunter2"] {
+            assert!(!secret.matches(wrong));
+        }
+        assert_eq!(format!("{secret:?}"), "Secret(..)");
+    }
+}

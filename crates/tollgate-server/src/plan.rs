@@ -1,0 +1,195 @@
+//! A configuration, compiled: which rules a descriptor meets, and what each of them counts.
+//!
+//! # How a descriptor finds its rules
+//!
+//! Entry by entry, from the root of its domain. At each level the entry's key chooses among the
+//! nodes: the one with exactly its value, else the first pattern (wildcard, regular expression,
+//! network) in the order of the file, else the node without a value. There is no way back. The
+//! limits of the node at the last entry apply; none apply if the tree ends earlier, or later.
+//!
+//! # What a rule counts
+//!
+//! Each limit is a rule with a policy of its own. Its key in the store is made of the *free* values
+//! on its path: those that the configuration leaves open. A rule with one free value has that value
+//! for a key, as it is.
+
+mod compile;
+mod live;
+mod rule;
+mod tree;
+
+pub use compile::PlanError;
+pub use live::{Counted, Live, LiveCounts};
+pub use rule::{Kind, Parent, Rule, ValueOf};
+pub use tree::{Entry, Found};
+
+use crate::config::{Config, Defaults, ForwardAuth, Unit};
+use std::{collections::HashMap, fmt};
+use tollgate::store::Policy;
+use tree::Level;
+
+/// The most entries that a descriptor can have.
+pub const MAX_ENTRIES: usize = 32;
+
+/// The number of a rule in its plan.
+pub type RuleIndex = u32;
+
+/// A compiled configuration.
+#[derive(Debug)]
+pub struct Plan {
+    version: u64,
+    domains: HashMap<Box<str>, DomainPlan>,
+    rules: Vec<Rule>,
+    /// Rules by what they can be called; `None` for names that several have.
+    names: HashMap<Box<str>, Option<RuleIndex>>,
+    forward_auth: Vec<ForwardAuth>,
+    config: Config,
+}
+
+/// A compiled domain.
+#[derive(Debug)]
+pub struct DomainPlan {
+    level: Level,
+    defaults: Defaults,
+    /// For limits that come with the request: one policy for each unit.
+    windows: [Policy; Unit::ALL.len()],
+    live: std::sync::Arc<Live>,
+}
+
+impl DomainPlan {
+    /// Returns what the rules have in common.
+    #[must_use]
+    pub const fn defaults(&self) -> &Defaults {
+        &self.defaults
+    }
+
+    /// Returns the policy of limits that come with the request.
+    #[must_use]
+    pub fn window(&self, unit: Unit) -> &Policy {
+        let index = Unit::ALL.iter().position(|known| *known == unit);
+        &self.windows[index.unwrap_or(0)]
+    }
+
+    /// Returns the counts of limits that come with the request.
+    #[must_use]
+    pub fn live(&self) -> &std::sync::Arc<Live> {
+        &self.live
+    }
+
+    /// Finds the rules that a descriptor meets.
+    #[must_use]
+    pub fn find<'p>(&'p self, entries: &[Entry<'_>]) -> Option<Found<'p>> {
+        self.level.find(entries)
+    }
+}
+
+/// Why a name names no rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Nothing is called so.
+    Unknown {
+        /// The name.
+        name: String,
+        /// A name that looks like it.
+        nearest: Option<String>,
+    },
+    /// Several are.
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// What two of them are called in full.
+        ids: Vec<String>,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, nearest: Some(nearest) } => {
+                write!(f, "no policy is called \"{name}\"; did you mean \"{nearest}\"?")
+            }
+            Self::Unknown { name, nearest: None } => {
+                write!(
+                    f,
+                    "no policy is called \"{name}\"; give a limit this name in the configuration"
+                )
+            }
+            Self::Ambiguous { name, ids } => {
+                write!(f, "several policies are called \"{name}\"; use one of {}", ids.join(", "))
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl Plan {
+    /// Returns the number of this plan: how many were loaded before it, and one.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Returns the configuration that it was made from.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Returns a domain.
+    #[must_use]
+    pub fn domain(&self, name: &str) -> Option<&DomainPlan> {
+        self.domains.get(name)
+    }
+
+    /// Returns all rules, in the order of the files.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Returns a rule. Its number must be of this plan.
+    #[must_use]
+    pub fn rule(&self, index: RuleIndex) -> &Rule {
+        &self.rules[index as usize]
+    }
+
+    /// Returns how requests of proxies become descriptors.
+    #[must_use]
+    pub fn forward_auth(&self, path: &str) -> Option<&ForwardAuth> {
+        self.forward_auth.iter().find(|route| route.path == path)
+    }
+
+    /// Finds a rule by what it is called: its name, `domain/name`, or its id.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or when several have the name.
+    pub fn named(&self, name: &str) -> Result<RuleIndex, NameError> {
+        match self.names.get(name) {
+            Some(Some(index)) => Ok(*index),
+            Some(None) => {
+                let same = |rule: &&Rule| rule.name() == Some(name);
+                let ids = self.rules.iter().filter(same).take(3).map(|rule| rule.id().into());
+                Err(NameError::Ambiguous { name: shortened(name), ids: ids.collect() })
+            }
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    #[cold]
+    fn unknown(&self, name: &str) -> NameError {
+        let lower = name.to_ascii_lowercase();
+        let alike = |known: &&str| {
+            let known = known.to_ascii_lowercase();
+            known.starts_with(&lower) || lower.starts_with(&known)
+        };
+        let names = self.rules.iter().map(Rule::label);
+        let nearest = names.filter(|known| !name.is_empty() && alike(known)).min();
+        NameError::Unknown { name: shortened(name), nearest: nearest.map(Into::into) }
+    }
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(80).collect()
+}

@@ -1,0 +1,340 @@
+//! From a configuration to a plan.
+
+use super::{
+    DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, ValueOf,
+    tree::{Level, Pattern},
+};
+use crate::config::{Config, Defaults, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch};
+use std::{collections::HashMap, fmt, sync::Arc};
+use tollgate::{Algorithm, Escalation, Quota, QuotaError, store::Policy};
+
+/// Why a configuration cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError {
+    /// Where the cause stands.
+    pub at: Place,
+    /// What is wrong.
+    pub text: String,
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.at, self.text)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// One level of the path to a node.
+#[derive(Clone, Debug)]
+struct Step {
+    key: Box<str>,
+    /// The value, if only one will do.
+    fixed: Option<Box<str>>,
+    is_free: bool,
+    /// The level's part of the id.
+    text: String,
+}
+
+struct Compiler<'a> {
+    old: Option<&'a Plan>,
+    top_keys: usize,
+    stores: HashMap<&'a str, usize>,
+    rules: Vec<Rule>,
+    /// The path of each rule.
+    paths: Vec<Vec<Step>>,
+    /// Parents by name, to be looked up when all rules are known.
+    wanted: Vec<(RuleIndex, Place, Vec<String>)>,
+}
+
+impl Plan {
+    /// Compiles a configuration. Counts of rules that `old` has too go on.
+    ///
+    /// # Errors
+    ///
+    /// When a quota makes no sense, or something is named that is not there.
+    pub fn compile(config: Config, old: Option<&Self>) -> Result<Self, PlanError> {
+        let numbered = config.stores.iter().enumerate();
+        let mut compiler = Compiler {
+            old,
+            top_keys: config.server.top_keys.unwrap_or(DEFAULT_TOP_KEYS),
+            stores: numbered.map(|(index, store)| (&*store.name, index + 1)).collect(),
+            rules: Vec::new(),
+            paths: Vec::new(),
+            wanted: Vec::new(),
+        };
+        let mut domains = HashMap::new();
+        for domain in &config.domains {
+            let compiled = compiler.domain(domain)?;
+            domains.insert(domain.name.as_str().into(), compiled);
+        }
+        compiler.link_parents()?;
+        let rules = compiler.rules;
+        let names = names(&rules);
+        let version = old.map_or(1, |old| old.version + 1);
+        let forward_auth = config.forward_auth.clone();
+        Ok(Self { version, domains, rules, names, forward_auth, config })
+    }
+}
+
+/// Keys of each policy that are remembered by name unless the configuration says otherwise.
+const DEFAULT_TOP_KEYS: usize = 100;
+
+/// Returns the rules by what they can be called.
+fn names(rules: &[Rule]) -> HashMap<Box<str>, Option<RuleIndex>> {
+    let mut names: HashMap<Box<str>, Option<RuleIndex>> = HashMap::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let index = index as RuleIndex;
+        if let Some(name) = rule.name() {
+            let full = format!("{}/{name}", rule.domain());
+            for name in [name, &full] {
+                names.entry(name.into()).and_modify(|known| *known = None).or_insert(Some(index));
+            }
+        }
+    }
+    // An id beats a name that looks like one.
+    for (index, rule) in rules.iter().enumerate() {
+        names.insert(rule.id().into(), Some(index as RuleIndex));
+    }
+    names
+}
+
+impl Compiler<'_> {
+    fn domain(&mut self, domain: &Domain) -> Result<DomainPlan, PlanError> {
+        let mut level = Level::default();
+        let mut path = Vec::new();
+        self.level(domain, &domain.descriptors, &mut level, &mut path)?;
+        let prefix = escaped(&domain.name, ":");
+        let old = self.old.and_then(|old| old.domain(&domain.name));
+        let windows = match old {
+            Some(old) => old.windows.clone(),
+            None => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
+        };
+        let live = old.map_or_else(|| Arc::new(Live::new(None, 0)), |old| Arc::clone(&old.live));
+        Ok(DomainPlan { level, defaults: domain.defaults.clone(), windows, live })
+    }
+
+    fn level(
+        &mut self,
+        domain: &Domain,
+        descriptors: &[Descriptor],
+        level: &mut Level,
+        path: &mut Vec<Step>,
+    ) -> Result<(), PlanError> {
+        for descriptor in descriptors {
+            if path.len() == MAX_ENTRIES {
+                let text = format!("descriptors are nested deeper than {MAX_ENTRIES} levels");
+                return Err(PlanError { at: descriptor.at.clone(), text });
+            }
+            let fixed = match &descriptor.value {
+                ValueMatch::Exact(value) => Some(value.as_str()),
+                _ => None,
+            };
+            let is_free = fixed.is_none() && !descriptor.share_threshold;
+            path.push(Step {
+                key: descriptor.key.as_str().into(),
+                fixed: fixed.map(Into::into),
+                is_free,
+                text: step_text(descriptor),
+            });
+            let first = self.rules.len();
+            for (number, limit) in descriptor.limits.iter().enumerate() {
+                let rule = self.rule(domain, (descriptor, limit, number), path)?;
+                self.rules.push(rule);
+                self.paths.push(path.clone());
+                if !descriptor.parents.is_empty() {
+                    let index = self.rules.len() as RuleIndex - 1;
+                    self.wanted.push((index, descriptor.at.clone(), descriptor.parents.clone()));
+                }
+            }
+            let rules = (first as RuleIndex..self.rules.len() as RuleIndex).collect();
+            let node = level.insert(&descriptor.key, fixed, pattern(&descriptor.value));
+            (node.is_free, node.rules) = (is_free, rules);
+            self.level(domain, &descriptor.descriptors, &mut node.next, path)?;
+            path.pop();
+        }
+        Ok(())
+    }
+
+    fn rule(
+        &self,
+        domain: &Domain,
+        (descriptor, limit, number): (&Descriptor, &Limit, usize),
+        path: &[Step],
+    ) -> Result<Rule, PlanError> {
+        let id = id(domain, path, number);
+        let defaults = &domain.defaults;
+        let kind = kind_of(&id, &limit.rate, limit.algorithm, defaults)
+            .map_err(|error| at(&limit.at, &error))?;
+        let mut overrides = HashMap::new();
+        for special in &descriptor.overrides {
+            let kind = kind_of(&id, &special.rate, limit.algorithm, defaults)
+                .map_err(|error| at(&special.at, &error))?;
+            overrides
+                .extend(special.values.iter().map(|value| (value.as_str().into(), kind.clone())));
+        }
+        let store = match &descriptor.store {
+            None => 0,
+            Some(name) => *self.stores.get(name.as_str()).ok_or_else(|| PlanError {
+                at: descriptor.at.clone(),
+                text: format!("no store is called \"{name}\"; declare it under `stores`"),
+            })?,
+        };
+        let free = path.iter().filter(|step| step.is_free);
+        Ok(Rule {
+            live: self.live(&id, descriptor),
+            id,
+            name: limit.name.as_deref().map(Into::into),
+            domain: domain.name.as_str().into(),
+            kind,
+            overrides,
+            free_keys: free.map(|step| step.key.clone()).collect(),
+            is_last_free: path.last().is_some_and(|step| step.is_free),
+            shadow: descriptor.shadow_mode || defaults.shadow_mode,
+            quota_mode: descriptor.quota_mode,
+            count_refused: defaults.count_refused,
+            enforce: descriptor.enforce,
+            failure: descriptor.failure.unwrap_or(defaults.failure),
+            replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
+            parents: Box::default(),
+            metadata: descriptor.metadata.clone(),
+            inherit: limit.inherit,
+            store,
+            place: limit.at.clone(),
+        })
+    }
+
+    /// Returns the counts of the rule that had this id before, or fresh ones.
+    fn live(&self, id: &str, descriptor: &Descriptor) -> Arc<Live> {
+        let ban = descriptor
+            .ban
+            .map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
+        let known = self.old.and_then(|old| Some(old.rule((*old.names.get(id)?)?).live()));
+        match known.filter(|live| live.fits(ban, self.top_keys)) {
+            Some(live) => Arc::clone(live),
+            None => Arc::new(Live::new(ban, self.top_keys)),
+        }
+    }
+
+    fn link_parents(&mut self) -> Result<(), PlanError> {
+        for (index, place, names) in std::mem::take(&mut self.wanted) {
+            let mut parents = Vec::new();
+            for name in names {
+                parents.push(
+                    self.parent(index, &name)
+                        .map_err(|text| PlanError { at: place.clone(), text })?,
+                );
+            }
+            self.rules[index as usize].parents = parents.into();
+        }
+        Ok(())
+    }
+
+    fn parent(&self, child: RuleIndex, name: &str) -> Result<Parent, String> {
+        let domain = self.rules[child as usize].domain();
+        let same =
+            |rule: &&(usize, &Rule)| rule.1.domain() == domain && rule.1.name() == Some(name);
+        let numbered: Vec<_> = self.rules.iter().enumerate().collect();
+        let mut found = numbered.iter().filter(same);
+        let (Some((index, parent)), None) = (found.next(), found.next()) else {
+            return Err(format!(
+                "the parent \"{name}\" must be the name of just one limit of the domain"
+            ));
+        };
+        let path = &self.paths[child as usize];
+        let values = parent.free_keys().iter().map(|key| {
+            let position = path.iter().position(|step| step.key == *key);
+            let step = position.map(|at| (at, &path[at]));
+            match step {
+                Some((at, step)) if step.is_free => {
+                    let free = path[..at].iter().filter(|step| step.is_free).count();
+                    Ok(ValueOf::Free(free))
+                }
+                Some((_, Step { fixed: Some(value), .. })) => Ok(ValueOf::Fixed(value.clone())),
+                _ => Err(format!("the parent \"{name}\" needs a value for \"{key}\", which this descriptor does not have")),
+            }
+        });
+        Ok(Parent { rule: *index as RuleIndex, values: values.collect::<Result<_, _>>()? })
+    }
+}
+
+fn at(place: &Place, error: &QuotaError) -> PlanError {
+    PlanError { at: place.clone(), text: error.to_string() }
+}
+
+fn ad_hoc_windows(prefix: &str) -> Result<[Policy; Unit::ALL.len()], QuotaError> {
+    let made =
+        Unit::ALL.map(|unit| Policy::ad_hoc_window(format!("{prefix}!{unit}"), unit.length()));
+    let mut windows = Vec::with_capacity(made.len());
+    for window in made {
+        windows.push(window?);
+    }
+    windows.try_into().map_err(|_| unreachable!("as many as there are units"))
+}
+
+fn pattern(value: &ValueMatch) -> Option<Pattern> {
+    match value {
+        ValueMatch::Any | ValueMatch::Exact(_) => None,
+        ValueMatch::Wildcard(text) => Some(Pattern::wildcard(text)),
+        ValueMatch::Regex(regex) => Some(Pattern::Regex(regex.0.clone())),
+        ValueMatch::Cidr(networks) => Some(Pattern::Networks(networks.clone())),
+    }
+}
+
+fn kind_of(
+    id: &str,
+    rate: &Rate,
+    algorithm: Option<Algorithm>,
+    defaults: &Defaults,
+) -> Result<Kind, QuotaError> {
+    let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(Kind::Unlimited) };
+    if count == 0 {
+        return Ok(Kind::Closed { rate: *rate });
+    }
+    let quota = Quota::per(count, per);
+    let quota = burst.map_or(quota, |burst| quota.burst(burst));
+    let algorithm = algorithm.unwrap_or(defaults.algorithm);
+    let policy = Policy::with_algorithm(id, quota, algorithm)?;
+    Ok(Kind::Counted { policy, rate: *rate })
+}
+
+/// Returns what a rule is called in full.
+fn id(domain: &Domain, path: &[Step], number: usize) -> Box<str> {
+    let mut id = escaped(&domain.name, ":");
+    for (index, step) in path.iter().enumerate() {
+        id.push(if index == 0 { ':' } else { '|' });
+        id.push_str(&step.text);
+    }
+    if number > 0 {
+        id.push_str(&format!("#{}", number + 1));
+    }
+    id.into()
+}
+
+fn step_text(descriptor: &Descriptor) -> String {
+    let key = escaped(&descriptor.key, "|=~@#");
+    match &descriptor.value {
+        ValueMatch::Any => key,
+        ValueMatch::Exact(value) | ValueMatch::Wildcard(value) => {
+            format!("{key}={}", escaped(value, "|#"))
+        }
+        ValueMatch::Regex(regex) => format!("{key}~{}", escaped(regex.0.as_str(), "|#")),
+        ValueMatch::Cidr(networks) => {
+            let texts: Vec<_> = networks.iter().map(ToString::to_string).collect();
+            format!("{key}@{}", texts.join(","))
+        }
+    }
+}
+
+/// Returns a text in which these characters, and `%`, stand as their numbers.
+fn escaped(text: &str, special: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character == '%' || special.contains(character) {
+            out.push_str(&format!("%{:02X}", u32::from(character)));
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}

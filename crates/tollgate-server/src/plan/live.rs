@@ -1,0 +1,194 @@
+//! What goes on at a rule: counts, and what an administrator has changed for a time.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+use tollgate::{Bans, Escalation, Tick, TopKeys};
+
+/// Decisions are counted in so many places, to keep threads apart.
+const STRIPES: usize = 8;
+
+/// What a decision counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// Passed.
+    Allowed,
+    /// Refused by its quota.
+    Denied,
+    /// Would have been refused, and passed: shadow mode, or a percentage.
+    Shadowed,
+    /// Refused because the key is blocked.
+    Blocked,
+    /// Passed because the rule is bypassed.
+    Bypassed,
+    /// The store could not answer, and the rule lets pass then.
+    FailedOpen,
+    /// The store could not answer, and the rule refuses then.
+    FailedClosed,
+    /// Refused because the table was full.
+    Saturated,
+}
+
+impl Counted {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::Allowed,
+        Self::Denied,
+        Self::Shadowed,
+        Self::Blocked,
+        Self::Bypassed,
+        Self::FailedOpen,
+        Self::FailedClosed,
+        Self::Saturated,
+    ];
+
+    /// Returns the result and the reason, as they are called in metrics.
+    #[must_use]
+    pub const fn labels(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Allowed => ("allowed", "quota"),
+            Self::Denied => ("denied", "quota"),
+            Self::Shadowed => ("allowed", "shadow"),
+            Self::Blocked => ("denied", "blocked"),
+            Self::Bypassed => ("allowed", "bypassed"),
+            Self::FailedOpen => ("allowed", "store-failed"),
+            Self::FailedClosed => ("denied", "store-failed"),
+            Self::Saturated => ("denied", "saturated"),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Stripe {
+    decisions: [AtomicU64; Counted::ALL.len()],
+    permits: [AtomicU64; Counted::ALL.len()],
+}
+
+/// The counts of a rule, which outlive a reload.
+#[derive(Debug)]
+pub struct Live {
+    stripes: [Stripe; STRIPES],
+    /// Until when everything passes.
+    bypassed_until: AtomicU64,
+    bans: Option<(Escalation, Bans)>,
+    top: Option<TopKeys>,
+}
+
+/// What was counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LiveCounts {
+    /// Decisions, in the order of [`Counted::ALL`].
+    pub decisions: [u64; Counted::ALL.len()],
+    /// Permits that they asked for.
+    pub permits: [u64; Counted::ALL.len()],
+}
+
+impl LiveCounts {
+    /// Returns how many decisions there were of a kind.
+    #[must_use]
+    pub const fn of(&self, kind: Counted) -> u64 {
+        self.decisions[kind as usize]
+    }
+
+    /// Returns all decisions that were refusals.
+    #[must_use]
+    pub fn denied(&self) -> u64 {
+        self.sum("denied")
+    }
+
+    /// Returns all decisions that let pass.
+    #[must_use]
+    pub fn allowed(&self) -> u64 {
+        self.sum("allowed")
+    }
+
+    fn sum(&self, result: &str) -> u64 {
+        let same = |kind: &&Counted| kind.labels().0 == result;
+        Counted::ALL.iter().filter(same).map(|kind| self.of(*kind)).sum()
+    }
+}
+
+/// Numbers for threads.
+static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn stripe() -> usize {
+    STRIPE.with(|stripe| {
+        if stripe.get() == usize::MAX {
+            // ORDERING: Relaxed. Any number will do.
+            stripe.set(NEXT_STRIPE.fetch_add(1, Relaxed) % STRIPES);
+        }
+        stripe.get()
+    })
+}
+
+impl Live {
+    pub(super) fn new(ban: Option<Escalation>, top_keys: usize) -> Self {
+        Self {
+            stripes: Default::default(),
+            bypassed_until: AtomicU64::new(0),
+            bans: ban.map(|ban| (ban, Bans::new(ban, MOST_BANS))),
+            top: (top_keys > 0).then(|| TopKeys::new(top_keys)),
+        }
+    }
+
+    /// Tells whether these counts can go on under a rule with such a ban.
+    pub(super) fn fits(&self, ban: Option<Escalation>, top_keys: usize) -> bool {
+        let same_top = self.top.as_ref().map_or(0, TopKeys::capacity) == top_keys;
+        self.bans.as_ref().map(|(ban, _)| *ban) == ban && same_top
+    }
+
+    /// Counts a decision.
+    pub fn count(&self, kind: Counted, cost: u64) {
+        let stripe = &self.stripes[stripe()];
+        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        stripe.decisions[kind as usize].fetch_add(1, Relaxed);
+        stripe.permits[kind as usize].fetch_add(cost, Relaxed);
+    }
+
+    /// Returns what was counted so far.
+    #[must_use]
+    pub fn counts(&self) -> LiveCounts {
+        let mut counts = LiveCounts::default();
+        for stripe in &self.stripes {
+            for kind in 0..Counted::ALL.len() {
+                counts.decisions[kind] += stripe.decisions[kind].load(Relaxed);
+                counts.permits[kind] =
+                    counts.permits[kind].wrapping_add(stripe.permits[kind].load(Relaxed));
+            }
+        }
+        counts
+    }
+
+    /// Lets everything pass until then; [`Tick::ZERO`] ends it.
+    pub fn bypass_until(&self, until: Tick) {
+        self.bypassed_until.store(until.as_nanos(), Relaxed);
+    }
+
+    /// Returns until when everything passes, if it does now.
+    #[must_use]
+    pub fn bypassed_until(&self, now: Tick) -> Option<Tick> {
+        let until = Tick::from_nanos(self.bypassed_until.load(Relaxed));
+        (until > now).then_some(until)
+    }
+
+    /// Returns the bans of keys that are refused again and again, if the rule has such.
+    #[must_use]
+    pub fn bans(&self) -> Option<&Bans> {
+        self.bans.as_ref().map(|(_, bans)| bans)
+    }
+
+    /// Returns the keys that ask and are refused most, if they are watched.
+    #[must_use]
+    pub const fn top(&self) -> Option<&TopKeys> {
+        self.top.as_ref()
+    }
+}
+
+/// Keys of a rule that have refusals on record.
+const MOST_BANS: u64 = 1 << 17;

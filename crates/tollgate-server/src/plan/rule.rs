@@ -1,0 +1,230 @@
+//! One limit of a node.
+
+use super::{Live, RuleIndex};
+use crate::config::{Failure, Rate, Unit};
+use std::{collections::HashMap, sync::Arc, time::Duration};
+use tollgate::{Inherit, store::Policy};
+
+/// One limit, compiled.
+#[derive(Debug)]
+pub struct Rule {
+    pub(super) id: Box<str>,
+    pub(super) name: Option<Box<str>>,
+    pub(super) domain: Box<str>,
+    pub(super) kind: Kind,
+    /// Limits of single values of the last entry.
+    pub(super) overrides: HashMap<Box<str>, Kind>,
+    /// The keys whose values make the key in the store, in the order of the path.
+    pub(super) free_keys: Box<[Box<str>]>,
+    pub(super) is_last_free: bool,
+    pub(super) shadow: bool,
+    pub(super) quota_mode: bool,
+    pub(super) count_refused: bool,
+    pub(super) enforce: u8,
+    pub(super) failure: Failure,
+    pub(super) replaces: Box<[Box<str>]>,
+    pub(super) parents: Box<[Parent]>,
+    pub(super) metadata: Option<serde_json::Value>,
+    pub(super) inherit: Inherit,
+    pub(super) store: usize,
+    pub(super) live: Arc<Live>,
+    pub(super) place: crate::config::Place,
+}
+
+/// What a limit does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kind {
+    /// Counts by a policy.
+    Counted {
+        /// The policy.
+        policy: Policy,
+        /// What was configured.
+        rate: Rate,
+    },
+    /// Lets everything pass and counts nothing.
+    Unlimited,
+    /// Refuses everything: a count of zero.
+    Closed {
+        /// What was configured.
+        rate: Rate,
+    },
+}
+
+impl Kind {
+    /// Returns how many pass in [`per`](Self::per): none if unlimited.
+    #[must_use]
+    pub const fn count(&self) -> Option<u64> {
+        match self {
+            Self::Counted { rate: Rate::Counted { count, .. }, .. }
+            | Self::Closed { rate: Rate::Counted { count, .. } } => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// Returns the time that the count is for.
+    #[must_use]
+    pub const fn per(&self) -> Option<Duration> {
+        match self {
+            Self::Counted { rate: Rate::Counted { per, .. }, .. }
+            | Self::Closed { rate: Rate::Counted { per, .. } } => Some(*per),
+            _ => None,
+        }
+    }
+
+    /// Returns the unit of time, if the time is a unit.
+    #[must_use]
+    pub const fn unit(&self) -> Option<Unit> {
+        match self {
+            Self::Counted { rate: Rate::Counted { unit, .. }, .. }
+            | Self::Closed { rate: Rate::Counted { unit, .. } } => *unit,
+            _ => None,
+        }
+    }
+
+    /// Returns the policy, if something is counted.
+    #[must_use]
+    pub const fn policy(&self) -> Option<&Policy> {
+        match self {
+            Self::Counted { policy, .. } => Some(policy),
+            _ => None,
+        }
+    }
+}
+
+/// Another rule that is charged too.
+#[derive(Debug)]
+pub struct Parent {
+    /// Which.
+    pub rule: RuleIndex,
+    /// Where each of its free values comes from.
+    pub values: Box<[ValueOf]>,
+}
+
+/// Where a parent's value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueOf {
+    /// The child's free value with this number.
+    Free(usize),
+    /// The value that the child's path has.
+    Fixed(Box<str>),
+}
+
+impl Rule {
+    /// Returns what it is called in full, for example `shop:path=/api/*|user`. No two are equal, and
+    /// a reload keeps it.
+    #[must_use]
+    pub const fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Returns its name, if it has one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Returns what people call it: the name, and else the id. This is the label in metrics.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Returns its domain.
+    #[must_use]
+    pub const fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// Returns what it does, for most keys.
+    #[must_use]
+    pub const fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Returns what it does for a key whose last free value is `last`.
+    #[must_use]
+    pub fn kind_of(&self, last: Option<&str>) -> &Kind {
+        if self.overrides.is_empty() || !self.is_last_free {
+            return &self.kind;
+        }
+        last.and_then(|last| self.overrides.get(last)).unwrap_or(&self.kind)
+    }
+
+    /// Returns the keys whose values make the key in the store.
+    #[must_use]
+    pub const fn free_keys(&self) -> &[Box<str>] {
+        &self.free_keys
+    }
+
+    /// Tells whether refusals are only reported.
+    #[must_use]
+    pub const fn is_shadow(&self) -> bool {
+        self.shadow
+    }
+
+    /// Tells whether a refusal counts only if all in this mode refuse.
+    #[must_use]
+    pub const fn is_quota_mode(&self) -> bool {
+        self.quota_mode
+    }
+
+    /// Tells whether refused hits are charged, too.
+    #[must_use]
+    pub const fn counts_refused(&self) -> bool {
+        self.count_refused
+    }
+
+    /// Returns the percentage of keys for which a refusal counts.
+    #[must_use]
+    pub const fn enforce(&self) -> u8 {
+        self.enforce
+    }
+
+    /// Returns what happens when the store cannot answer.
+    #[must_use]
+    pub const fn failure(&self) -> Failure {
+        self.failure
+    }
+
+    /// Returns the names of the limits that it replaces.
+    #[must_use]
+    pub const fn replaces(&self) -> &[Box<str>] {
+        &self.replaces
+    }
+
+    /// Returns the rules that are charged too.
+    #[must_use]
+    pub const fn parents(&self) -> &[Parent] {
+        &self.parents
+    }
+
+    /// Returns what is told when it passes.
+    #[must_use]
+    pub const fn metadata(&self) -> Option<&serde_json::Value> {
+        self.metadata.as_ref()
+    }
+
+    /// Returns what keys keep of their use when a reload changes the rate.
+    #[must_use]
+    pub const fn inherit(&self) -> Inherit {
+        self.inherit
+    }
+
+    /// Returns the number of its store.
+    #[must_use]
+    pub const fn store(&self) -> usize {
+        self.store
+    }
+
+    /// Returns its counts, which outlive a reload.
+    #[must_use]
+    pub const fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Returns where it was declared.
+    #[must_use]
+    pub const fn place(&self) -> &crate::config::Place {
+        &self.place
+    }
+}

@@ -1,0 +1,47 @@
+//! The server: what all connections share, and its life from start to shutdown.
+
+mod settings;
+
+pub use settings::Settings;
+
+use crate::{
+    engine::Engine,
+    net::{Listener, Traffic},
+};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// What all connections share.
+#[derive(Debug)]
+pub struct Shared {
+    /// What decides.
+    pub engine: Engine,
+    /// The settings of the process.
+    pub settings: Settings,
+    traffic: [Traffic; Listener::ALL.len()],
+    drain: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Returns what connections share.
+    #[must_use]
+    pub fn new(engine: Engine, settings: Settings) -> Arc<Self> {
+        let drain = watch::Sender::new(false);
+        Arc::new(Self { engine, settings, traffic: Default::default(), drain })
+    }
+
+    /// Returns the counts of a listener.
+    #[must_use]
+    pub const fn traffic(&self, listener: Listener) -> &Traffic {
+        &self.traffic[listener as usize]
+    }
+
+    /// Tells all connections to finish what they have begun, and to close.
+    pub fn start_draining(&self) {
+        self.drain.send_replace(true);
+    }
+
+    pub(crate) fn drain(&self) -> watch::Receiver<bool> {
+        self.drain.subscribe()
+    }
+}

@@ -1,0 +1,92 @@
+//! The settings of a process, with every default filled in.
+
+use crate::{
+    config::{Endpoint, ServerSettings},
+    net::Secret,
+};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+/// The settings of a process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where to answer HTTP.
+    pub http: Endpoint,
+    /// Where to answer gRPC.
+    pub grpc: Endpoint,
+    /// Where to answer the Redis protocol.
+    pub resp: Endpoint,
+    /// Where to answer administrators.
+    pub admin: Endpoint,
+    /// What administrators must know; none leaves only what is harmless open.
+    pub admin_token: Option<Secret>,
+    /// What clients of the Redis protocol must know.
+    pub resp_password: Option<Secret>,
+    /// What clients of HTTP's `/v1` must know.
+    pub http_token: Option<Secret>,
+    /// Worker threads.
+    pub workers: usize,
+    /// Connections of each listener at once.
+    pub max_connections: usize,
+    /// How long a connection may be silent.
+    pub idle_timeout: Duration,
+    /// How long the head of a request, or the rest of one that has begun, may take.
+    pub request_timeout: Duration,
+    /// How long connections have to finish at shutdown.
+    pub drain_timeout: Duration,
+    /// The longest body or frame of a request, in bytes.
+    pub max_request: usize,
+    /// Send `RateLimit-*` headers with answers to Envoy.
+    pub response_headers: bool,
+    /// Send dynamic metadata with answers to Envoy.
+    pub dynamic_metadata: bool,
+}
+
+const fn local(port: u16) -> Endpoint {
+    Endpoint::Tcp(SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            http: local(8080),
+            grpc: local(8081),
+            resp: local(6380),
+            admin: local(6070),
+            admin_token: None,
+            resp_password: None,
+            http_token: None,
+            workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            max_connections: 16_384,
+            idle_timeout: Duration::from_secs(300),
+            request_timeout: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
+            max_request: 1 << 20,
+            response_headers: true,
+            dynamic_metadata: false,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns the defaults with what a configuration says instead. Secrets are read by the caller.
+    #[must_use]
+    pub fn with(config: &ServerSettings) -> Self {
+        let default = Self::default();
+        let endpoint = |said: &Option<Endpoint>, default| said.clone().unwrap_or(default);
+        Self {
+            http: endpoint(&config.http, default.http),
+            grpc: endpoint(&config.grpc, default.grpc),
+            resp: endpoint(&config.resp, default.resp),
+            admin: endpoint(&config.admin, default.admin),
+            workers: config.workers.unwrap_or(default.workers),
+            max_connections: config.max_connections.unwrap_or(default.max_connections),
+            idle_timeout: config.idle_timeout.unwrap_or(default.idle_timeout),
+            response_headers: config.response_headers.unwrap_or(default.response_headers),
+            dynamic_metadata: config.dynamic_metadata.unwrap_or(default.dynamic_metadata),
+            ..Self::default()
+        }
+    }
+}
