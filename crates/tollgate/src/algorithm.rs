@@ -7,6 +7,7 @@
 //! | algorithm | promise | state | bound on what passes |
 //! |---|---|---|---|
 //! | [`Gcra`] | rate with a burst | one word | burst + rate x w in every interval w |
+//! | [`Timed`] | the same, and the quota comes with each call | one word | as [`Gcra`] |
 //! | [`FixedWindow`] | limit per window | one word | limit per window; 2 x limit across a border |
 //! | [`SlidingCounter`] | about limit in any window | one word or three | see its page |
 //! | [`SlidingLog`] | limit in every window | one entry per event | limit in every window |
@@ -21,9 +22,10 @@ mod inherit;
 mod rule;
 mod sliding_counter;
 mod sliding_log;
+mod timed;
 pub(crate) mod timeline;
 
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, PerCall};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub(crate) use gcra::Judged;
@@ -31,6 +33,7 @@ pub use inherit::Inherit;
 pub(crate) use rule::Rule;
 pub use sliding_counter::{SlidingCounter, TwoWindows};
 pub use sliding_log::{Log, SlidingLog};
+pub use timed::Timed;
 
 use crate::{Decision, Tick};
 use std::{fmt, str::FromStr};

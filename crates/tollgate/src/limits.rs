@@ -9,7 +9,12 @@ pub use ticket::Ticket;
 
 pub(crate) use parts::{Parts, Taking};
 
-use crate::{Decision, KeyedLimiter, Limiter, Tick, keyed::core::Core, store::Policy, sync::Arc};
+use crate::{
+    Decision, KeyedLimiter, Limiter, Tick,
+    algorithm::PerCall,
+    keyed::core::{Core, Key},
+    sync::Arc,
+};
 use std::{fmt, hash::Hash};
 
 /// One limit and what it would be charged: a part of a decision over several limits.
@@ -25,8 +30,7 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     Limiter(&'a Limiter),
-    /// A key, by its fingerprint, of a policy if it is a store's.
-    Key(&'a Arc<Core>, u64, Option<&'a Policy>),
+    Key(&'a Arc<Core>, Key<'a>),
 }
 
 impl Charge<'_> {
@@ -43,14 +47,22 @@ impl Charge<'_> {
         }
     }
 
+    /// Returns the quota that came with the call, if one did.
+    pub(crate) fn call(&self) -> Option<PerCall> {
+        match self.target {
+            Target::Limiter(_) => None,
+            Target::Key(_, key) => key.call,
+        }
+    }
+
     /// Tells whether both are about the same permits.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self.target, other.target) {
             (Target::Limiter(one), Target::Limiter(other)) => {
                 Arc::ptr_eq(&one.shared, &other.shared)
             }
-            (Target::Key(one, key, _), Target::Key(other, other_key, _)) => {
-                Arc::ptr_eq(one, other) && key == other_key
+            (Target::Key(one, key), Target::Key(other, other_key)) => {
+                Arc::ptr_eq(one, other) && key.fingerprint == other_key.fingerprint
             }
             _ => false,
         }
@@ -79,7 +91,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Returns the limit of a key with a cost, as a part of a decision over several [`Limits`].
     #[must_use]
     pub fn charge(&self, key: &K, cost: u64) -> Charge<'_> {
-        Charge { target: Target::Key(&self.core, self.named(key), None), cost }
+        Charge { target: Target::Key(&self.core, Key::plain(self.named(key))), cost }
     }
 }
 

@@ -4,7 +4,7 @@ pub(crate) mod ledger;
 
 use crate::{
     Decision, Denied, Limiter, Reason, Tick,
-    algorithm::Step,
+    algorithm::{PerCall, Step},
     keyed::{
         claims::proportion,
         core::{Core, Key},
@@ -261,8 +261,8 @@ pub(crate) enum Owner {
     Limiter(Limiter),
     /// A key of a keyed limiter, by its fingerprint.
     Key(Arc<Core>, u64),
-    /// A key of a policy in a store.
-    Stored(Arc<Core>, Policy, u64),
+    /// A key of a policy in a store, with the quota that came with the call if one did.
+    Stored(Arc<Core>, Policy, u64, Option<PerCall>),
 }
 
 impl Owner {
@@ -271,8 +271,9 @@ impl Owner {
         match self {
             Self::Limiter(limiter) => Ok(limiter),
             Self::Key(core, fingerprint) => Err((core, Key::plain(*fingerprint))),
-            Self::Stored(core, policy, fingerprint) => {
-                Err((core, Key { fingerprint: *fingerprint, policy: Some(policy) }))
+            Self::Stored(core, policy, fingerprint, call) => {
+                let (fingerprint, policy) = (*fingerprint, Some(policy));
+                Err((core, Key { fingerprint, policy, call: *call }))
             }
         }
     }

@@ -1,7 +1,9 @@
 //! One state with its algorithm, whatever both are.
 
-use super::{Log, Rule, SlidingCounter, SlidingLog, Step, TwoWindows};
-use crate::{Decision, Tick, reservation::Taken};
+use super::{
+    Algorithm, FixedWindow, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, Timed, TwoWindows,
+};
+use crate::{Decision, Initial, Quota, QuotaError, Tick, reservation::Taken};
 use std::time::Duration;
 
 /// A state in the hands of its host, for code that does not care which algorithm it is.
@@ -25,6 +27,27 @@ macro_rules! on_entry {
 
 #[allow(clippy::inline_always, reason = "measured: the match folds where the entry is made")]
 impl Entry<'_> {
+    /// Runs `step` by the quota that came with the call, if one did.
+    #[inline]
+    pub(crate) fn by<R>(
+        &mut self,
+        call: Option<&PerCall>,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> R {
+        match (call, &mut *self) {
+            (Some(call), Entry::Word(rule, word)) => {
+                let rule = call.rule(rule);
+                step(&mut Entry::Word(&rule, word))
+            }
+            _ => step(self),
+        }
+    }
+
+    /// Tells whether the state is as good as none.
+    pub(crate) fn is_idle(&self, now: Tick) -> bool {
+        on_entry!(self, step, state => step.is_idle(state, now))
+    }
+
     #[inline(always)]
     pub(crate) fn peek(&self, now: Tick, cost: u64) -> Decision {
         on_entry!(self, step, state => step.peek(state, now, cost))
@@ -95,8 +118,52 @@ impl Entry<'_> {
         on_entry!(self, step, state => Taken::of(*step, state, (now, now), cost))
     }
 
-    /// Tells whether this is GCRA, whose marks are places and which can book the future.
+    /// Tells whether this is GCRA, whose marks are places and not numbers of windows.
     pub(crate) const fn is_gcra(&self) -> bool {
-        matches!(self, Entry::Word(Rule::Gcra(_), _))
+        matches!(self, Entry::Word(Rule::Gcra(_) | Rule::Timed(_), _))
+    }
+}
+
+/// What a call brings when its quota comes with it, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PerCall {
+    Timed(Timed),
+    /// The limit of an aligned window.
+    Window(u64),
+}
+
+impl PerCall {
+    /// Checks a quota for a policy whose quota comes with each call; `nominal` is the policy's,
+    /// which says how long a window is.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        nominal: &Quota,
+        quota: &Quota,
+    ) -> Result<Self, QuotaError> {
+        if algorithm == Algorithm::Gcra {
+            return Timed::new(quota).map(Self::Timed);
+        }
+        FixedWindow::aligned(quota, Duration::ZERO)?;
+        if quota.period() != nominal.period() {
+            let (period, window) = (quota.period(), nominal.period());
+            return Err(QuotaError::OtherWindow { period, window });
+        }
+        match quota.initial_fill() {
+            Initial::Full => Ok(Self::Window(quota.count())),
+            _ => Err(QuotaError::InitialPerCall),
+        }
+    }
+
+    /// Returns the rule of the call, given that of its class.
+    #[inline]
+    pub(crate) fn rule(&self, class: &Rule) -> Rule {
+        match (self, class) {
+            (Self::Timed(timed), Rule::Timed(_)) => Rule::Timed(*timed),
+            (Self::Window(limit), Rule::FixedWindow(window)) => {
+                Rule::FixedWindow(window.with_limit(*limit))
+            }
+            // Only while the class of the policy is not known.
+            _ => *class,
+        }
     }
 }

@@ -160,6 +160,14 @@ impl FixedWindow {
         })
     }
 
+    /// Returns the same windows with another limit: the layout of the word does not depend on it
+    /// if they are aligned. The caller has checked that the limit fits.
+    pub(crate) const fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self.initial = limit;
+        self
+    }
+
     /// The largest count a word can hold.
     const fn count_max(&self) -> u64 {
         (1 << self.count_bits) - 1

@@ -3,7 +3,9 @@
 //! Tables of many keys hold words of several quotas and algorithms side by side. A [`Rule`] is what
 //! such a word means. It costs one predictable branch over the algorithm itself.
 
-use super::{Algorithm, FixedWindow, Gcra, Idle, Inherit, Packed, SlidingCounter, Step, Succeed};
+use super::{
+    Algorithm, FixedWindow, Gcra, Idle, Inherit, Packed, SlidingCounter, Step, Succeed, Timed,
+};
 use crate::{Quota, QuotaError, Tick, decision::Decision};
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ pub(crate) enum Rule {
     FixedWindow(FixedWindow),
     AnchoredWindow(FixedWindow),
     SlidingCounter(SlidingCounter),
+    /// GCRA whose quota comes with each call.
+    Timed(Timed),
     /// Everything passes and nothing is counted.
     Unlimited,
 }
@@ -28,6 +32,7 @@ macro_rules! on_word {
                 on_word!(@one $word, $step, $state => $body)
             }
             Rule::SlidingCounter($step) => on_word!(@one $word, $step, $state => $body),
+            Rule::Timed($step) => on_word!(@one $word, $step, $state => $body),
             Rule::Unlimited => $other,
         }
     };
@@ -81,6 +86,7 @@ impl Rule {
             Self::FixedWindow(step) => (2, step.to_words()),
             Self::AnchoredWindow(step) => (3, step.to_words()),
             Self::SlidingCounter(step) => (4, step.to_words()),
+            Self::Timed(step) => (5, step.to_words()),
         }
     }
 
@@ -93,6 +99,7 @@ impl Rule {
             2 => Self::FixedWindow(FixedWindow::from_words(words)),
             3 => Self::AnchoredWindow(FixedWindow::from_words(words)),
             4 => Self::SlidingCounter(SlidingCounter::from_words(words)),
+            5 => Self::Timed(Timed::from_words(words)),
             _ => return None,
         })
     }
@@ -114,6 +121,7 @@ impl Step for Rule {
             Self::Gcra(step) => step.initial(now),
             Self::FixedWindow(step) | Self::AnchoredWindow(step) => step.initial(now),
             Self::SlidingCounter(step) => step.pack(&step.initial(now)),
+            Self::Timed(step) => step.initial(now),
             Self::Unlimited => 0,
         }
     }
@@ -148,6 +156,7 @@ impl Step for Rule {
     fn units(&self, permits: u64) -> u64 {
         match self {
             Self::Gcra(step) => step.units(permits),
+            Self::Timed(step) => step.units(permits),
             _ => permits,
         }
     }
@@ -155,6 +164,7 @@ impl Step for Rule {
     fn whole_permits(&self, units: u64) -> u64 {
         match self {
             Self::Gcra(step) => step.whole_permits(units),
+            Self::Timed(step) => step.whole_permits(units),
             _ => units,
         }
     }
@@ -182,6 +192,7 @@ impl Succeed for Rule {
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
         match (self, old) {
             (Self::Gcra(next), Self::Gcra(old)) => next.succeed(old, word, now, how),
+            (Self::Timed(next), Self::Timed(old)) => next.succeed(old, word, now, how),
             (Self::FixedWindow(next), Self::FixedWindow(old))
             | (Self::AnchoredWindow(next), Self::AnchoredWindow(old)) => {
                 next.succeed(old, word, now, how)

@@ -49,6 +49,9 @@ impl Timeline {
     /// The timeline of algorithms that count in ticks: a position is a tick.
     pub(crate) const TICKS: Self = Self { multiplier: 1 << (64 - HEADROOM), shift: 0 };
 
+    /// The timeline of algorithms that count in quarters of a tick.
+    pub(crate) const QUARTERS: Self = Self { multiplier: 1 << (64 - HEADROOM + 2), shift: 0 };
+
     /// Returns the timeline on which `count` x 2^`fraction` positions pass in `period_ns`.
     ///
     /// The caller has checked that this is at most [`PER_NANO_MAX`] positions per nanosecond and

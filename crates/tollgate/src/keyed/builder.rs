@@ -224,7 +224,8 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let tables = Tables::new(size, room);
         let make = |quota: Quota| -> Result<Class, KeyedError> {
             check(&quota, size.max_idle)?;
-            let made_from = MadeFrom { algorithm, quota, clock: &clock, owner: 0 };
+            let made_from =
+                MadeFrom { algorithm, quota, clock: &clock, owner: 0, is_ad_hoc: false };
             let made = tables.base.classes.create(made_from)?;
             made.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
         };

@@ -6,6 +6,7 @@
 use super::core::{Core, Key};
 use crate::{
     Inherit, Tick,
+    algorithm::{PerCall, Rule},
     reservation::{
         Taken,
         ledger::{Ledger, Open},
@@ -111,6 +112,17 @@ impl KeyClaims<'_> {
         self.tidy();
     }
 
+    /// Makes all takes final if their marks mean nothing to a call with another quota.
+    pub(super) fn keep_only(&mut self, class: (Class, ClassRule)) {
+        let is_timed = |rule| matches!(rule, ClassRule::Word(Rule::Timed(_)));
+        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint)
+            && known.class != class
+            && is_timed(known.class.1)
+        {
+            known.ledger.clear();
+        }
+    }
+
     /// Changes the ledger if there is one.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Ledger)) {
         if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
@@ -158,8 +170,14 @@ impl AllClaims<'_> {
 }
 
 impl Core {
-    pub(crate) fn class_with_rule(&self, class: Class) -> (Class, ClassRule) {
-        (class, self.tables.base.classes.any_rule(class))
+    /// Returns what the marks of a take belong to: its class with its rule, or with the rule that
+    /// came with the call if marks mean nothing to calls with another one.
+    pub(crate) fn marked_by(&self, class: Class, call: Option<&PerCall>) -> (Class, ClassRule) {
+        let rule = match call {
+            Some(PerCall::Timed(timed)) => ClassRule::Word(Rule::Timed(*timed)),
+            _ => self.tables.base.classes.any_rule(class),
+        };
+        (class, rule)
     }
 
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
@@ -167,8 +185,8 @@ impl Core {
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
-        let Some(Open { mark, units, .. }) = claims.remove(id, self.class_with_rule(who.class))
-        else {
+        let class = self.marked_by(who.class, key.call.as_ref());
+        let Some(Open { mark, units, .. }) = claims.remove(id, class) else {
             return 0;
         };
         let most = proportion(units, share);

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
-    algorithm::{Entry, Step},
+    algorithm::{Entry, PerCall, Step},
     limiter::backoff::Backoff,
     store::Policy,
     sync::{
@@ -56,12 +56,14 @@ pub(crate) struct Core {
 pub(crate) struct Key<'a> {
     pub(crate) fingerprint: u64,
     pub(crate) policy: Option<&'a Policy>,
+    /// The quota, if that comes with the call.
+    pub(crate) call: Option<PerCall>,
 }
 
 impl Key<'_> {
     /// A key of a keyed limiter.
     pub(crate) const fn plain(fingerprint: u64) -> Self {
-        Self { fingerprint, policy: None }
+        Self { fingerprint, policy: None, call: None }
     }
 }
 
@@ -185,7 +187,7 @@ impl Core {
         let mut backoff = Backoff::new();
         loop {
             let (who, _) = self.who(key, now);
-            match self.tables.update(&who, &mut step) {
+            match self.tables.update(&who, |entry| entry.by(key.call.as_ref(), &mut step)) {
                 Ok(result) => return Some((result, who)),
                 Err(Miss::Full) => return None,
                 // A quota is changing: its new class can be found in a moment.
@@ -204,7 +206,8 @@ impl Core {
         let mut backoff = Backoff::new();
         loop {
             let (who, _) = self.who(key, now);
-            if let Ok(result) = self.tables.read(&who, &mut look) {
+            let read = self.tables.read(&who, |entry| entry.by(key.call.as_ref(), &mut look));
+            if let Ok(result) = read {
                 return result;
             }
             backoff.wait();
@@ -302,7 +305,10 @@ impl Core {
         let (who, _) = self.who(key, now);
         let cost = cost.max(1);
         let spent = match self.tables.base.classes.any_rule(who.class) {
-            ClassRule::Word(rule) | ClassRule::Kept(rule) => spent(&rule, now, cost),
+            ClassRule::Word(rule) | ClassRule::Kept(rule) => {
+                let rule = key.call.map_or(rule, |call| call.rule(&rule));
+                spent(&rule, now, cost)
+            }
             ClassRule::Counter(counter) => spent(&counter, now, cost),
             ClassRule::Log(log) => spent(&log, now, cost),
         };

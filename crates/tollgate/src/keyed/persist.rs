@@ -19,6 +19,8 @@ use std::{collections::HashMap, hash::Hash, path::Path, time::Duration};
 
 /// The class of records that are blocks and not states.
 const BLOCKED: &str = "blocked-until";
+/// Marks the algorithm of a class whose quotas come with the calls.
+const AD_HOC: &str = "ad-hoc-";
 
 impl Core {
     /// Names how fingerprints are made, and in a bounded table where they are kept.
@@ -44,9 +46,10 @@ impl Core {
         let mut classes =
             vec![snapshot::Class { algorithm: BLOCKED.to_owned(), quota: String::new() }];
         classes.extend(listed.iter().map(|(_, known)| snapshot::Class {
-            algorithm: match known.owner {
-                0 => known.algorithm.to_string(),
-                owner => format!("{}@{owner:016x}", known.algorithm),
+            algorithm: match (known.owner, known.is_ad_hoc) {
+                (0, _) => known.algorithm.to_string(),
+                (owner, false) => format!("{}@{owner:016x}", known.algorithm),
+                (owner, true) => format!("{AD_HOC}{}@{owner:016x}", known.algorithm),
             },
             quota: known.quota.to_string(),
         }));
@@ -136,6 +139,10 @@ impl Core {
             Some((algorithm, owner)) => (algorithm, u64::from_str_radix(owner, 16).ok()?),
             None => (class.algorithm.as_str(), 0),
         };
+        let (is_ad_hoc, algorithm) = match algorithm.strip_prefix(AD_HOC) {
+            Some(algorithm) => (true, algorithm),
+            None => (false, algorithm),
+        };
         let (algorithm, quota): (Algorithm, Quota) =
             (algorithm.parse().ok()?, class.quota.parse().ok()?);
         let plan = lock(&self.plan);
@@ -148,7 +155,8 @@ impl Core {
             Some((_, class)) => *class,
             // What a key has left under another quota is carried over when it is next met.
             None => {
-                let made_from = MadeFrom { algorithm, quota, clock: &self.clock, owner };
+                let clock = &self.clock;
+                let made_from = MadeFrom { algorithm, quota, clock, owner, is_ad_hoc };
                 self.class_for(made_from, now, false).ok()?
             }
         };

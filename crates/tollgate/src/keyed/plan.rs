@@ -62,7 +62,7 @@ impl Core {
         let classes = &self.tables.base.classes;
         if made_from.owner == 0 && !made_from.quota.is_unlimited() {
             let default = classes.any_rule(self.default_class());
-            let rule = ClassRule::new(made_from.algorithm, &made_from.quota, made_from.clock)?;
+            let rule = made_from.rule()?;
             if rule.is_word() != default.is_word() && default != ClassRule::Word(Rule::Unlimited) {
                 return Err(KeyedError::OtherTable(made_from.quota));
             }
@@ -82,7 +82,8 @@ impl Core {
     }
 
     fn made_from(&self, quota: Quota) -> MadeFrom<'_> {
-        MadeFrom { algorithm: self.algorithm, quota, clock: &self.clock, owner: 0 }
+        let (algorithm, clock) = (self.algorithm, &self.clock);
+        MadeFrom { algorithm, quota, clock, owner: 0, is_ad_hoc: false }
     }
 
     /// Gives the keys of a named class another quota. Claims and plan are locked.

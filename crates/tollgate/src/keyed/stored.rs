@@ -7,12 +7,13 @@ use super::{
 };
 use crate::{
     Decision, Inherit, Tick,
+    algorithm::Entry,
     limiter::backoff::Backoff,
     store::Policy,
     sync::{Ordering::Relaxed, lock},
     table::{
         Who,
-        class::{Class, MadeFrom},
+        class::{Class, MadeFrom, SHARED},
     },
     watch::Verb,
 };
@@ -42,7 +43,8 @@ impl Core {
             algorithm: policy.algorithm(),
             quota: policy.quota(),
             clock: &self.clock,
-            owner: policy.id(),
+            owner: if policy.is_ad_hoc() { SHARED } else { policy.id() },
+            is_ad_hoc: policy.is_ad_hoc(),
         };
         let class = self.class_for(made_from, now, false)?;
         let stamp = self.tables.base.classes.stamp();
@@ -85,7 +87,7 @@ impl Core {
     #[inline]
     pub(crate) fn take_stored(
         &self,
-        (fingerprint, policy): (u64, &Policy),
+        key: (Key<'_>, &Policy),
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
@@ -93,10 +95,16 @@ impl Core {
             return None;
         }
         let stamp = self.tables.base.classes.stamp();
+        let (Key { fingerprint, call, .. }, policy) = key;
         let class = self.hinted(policy, stamp)?;
         let who = Who { fingerprint, class, now, class_since: now, stamp };
-        let short = self.tables.take(&who, cost);
-        short.or_else(|| self.tables.update(&who, |entry| entry.decide(now, cost)).ok())
+        let Some(call) = call else {
+            let short = self.tables.take(&who, cost);
+            return short
+                .or_else(|| self.tables.update(&who, |entry| entry.decide(now, cost)).ok());
+        };
+        let decide = |entry: &mut Entry<'_>| entry.by(Some(&call), |entry| entry.decide(now, cost));
+        self.tables.update(&who, decide).ok()
     }
 
     /// Takes as many permits as are free, at most `most`, with the right to give back.
@@ -114,7 +122,7 @@ impl Core {
             return (self.without_room(key, now, most, Verb::UpTo), None);
         };
         let is_taken = decision.is_allowed() && decision.cost() > 0;
-        let id = is_taken.then(|| claims.add(self.class_with_rule(who.class), &taken));
+        let id = is_taken.then(|| claims.add(self.marked_by(who.class, key.call.as_ref()), &taken));
         (decision, id)
     }
 

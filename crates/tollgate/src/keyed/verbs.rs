@@ -214,6 +214,9 @@ impl Core {
     pub(crate) fn refund(&self, key: Key<'_>, now: Tick, cost: u64) -> u64 {
         let mut claims = self.claims.lock(key.fingerprint);
         let given = self.update(key, now, |entry| (entry.refund(now, cost), entry.is_gcra()));
+        if let Some((_, who)) = &given {
+            claims.keep_only(self.marked_by(who.class, key.call.as_ref()));
+        }
         let ((units, permits), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
         claims.change(|ledger| {
             if is_gcra {
@@ -284,7 +287,7 @@ impl Core {
             return Err(refusal(decision, max_wait, is_gcra));
         };
         // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| claims.add(this.class_with_rule(who.class), &taken));
+        let id = (cost > 0).then(|| claims.add(this.marked_by(who.class, None), &taken));
         drop(claims);
         let decision = decision.forced(cost);
         this.watch_wait(taken.act_at.since(now));

@@ -8,7 +8,7 @@
 use super::{Charge, Target, few::Few};
 use crate::{
     algorithm::Entry,
-    keyed::core::{Core, Key},
+    keyed::core::Core,
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
     table::{Held, Miss, Shard, Stripe, Who, WideShard, Words},
@@ -99,10 +99,7 @@ impl<'a> Charge<'a> {
         match (self.target, who) {
             (Target::Limiter(limiter), _) => State::Limiter(&limiter.shared.cell),
             (Target::Key(core, ..), Some(who)) => State::Key(core, who),
-            (Target::Key(core, fingerprint, policy), None) => {
-                let key = Key { fingerprint, policy };
-                State::Key(core, core.who(key, core.clock.now()).0)
-            }
+            (Target::Key(core, key), None) => State::Key(core, core.who(key, core.clock.now()).0),
         }
     }
 }

@@ -9,7 +9,6 @@ use super::{
 use crate::{
     Decision, Reason, Reservation, Tick,
     algorithm::Entry,
-    keyed::core::Key,
     limiter::backoff::Backoff,
     reservation::Taken,
     table::{Miss, Who},
@@ -138,8 +137,9 @@ impl<'a> Parts<'a> {
             let decision = match part.exempt {
                 Some(decision) => decision,
                 None => {
-                    let total = part.total;
-                    match locks.update(&part.state(), |entry| entry.peek(now, total)) {
+                    let (total, call) = (part.total, part.charge.call());
+                    let peek = |entry: &mut Entry<'_>| entry.peek(now, total);
+                    match locks.update(&part.state(), |entry| entry.by(call.as_ref(), peek)) {
                         Ok(decision) => decision,
                         Err(Miss::Stale) => return Err(Again::Stale),
                         Err(Miss::Full) => return Err(Again::Saturated(index)),
@@ -170,7 +170,9 @@ impl<'a> Parts<'a> {
                 continue;
             }
             if let Some(decision) = part.decision.filter(Decision::is_allowed) {
-                let level = locks.update(&part.state(), |entry| entry.peek(now, 0));
+                let call = part.charge.call();
+                let peek = |entry: &mut Entry<'_>| entry.peek(now, 0);
+                let level = locks.update(&part.state(), |entry| entry.by(call.as_ref(), peek));
                 let level = level.map_err(|miss| match miss {
                     Miss::Stale => Again::Stale,
                     Miss::Full => Again::Saturated(index),
@@ -189,12 +191,13 @@ impl<'a> Parts<'a> {
             if !part.asks() {
                 continue;
             }
-            let (state, cost) = (part.state(), part.charge.cost);
-            let taken = locks.update_seen(&state, |entry| {
+            let (state, cost, call) = (part.state(), part.charge.cost, part.charge.call());
+            let take = |entry: &mut Entry<'_>| {
                 let booked = entry.charge(now, cost);
                 debug_assert!(booked, "what is free can be booked");
                 entry.taken(now, cost)
-            });
+            };
+            let taken = locks.update_seen(&state, |entry| entry.by(call.as_ref(), take));
             match taken {
                 Ok(taken) => part.taken = Some(taken),
                 Err(_) => {
@@ -211,8 +214,9 @@ impl<'a> Parts<'a> {
         let now = self.now;
         for part in self.parts.slice_mut().iter_mut().flatten() {
             if let Some(Taken { mark, units, .. }) = part.taken.take() {
+                let (state, call) = (part.state(), part.charge.call());
                 let back = |entry: &mut Entry<'_>| entry.give_back(now, mark, units);
-                let undone = locks.update_seen(&part.state(), back);
+                let undone = locks.update_seen(&state, |entry| entry.by(call.as_ref(), back));
                 debug_assert!(undone.is_ok(), "what was just charged is there");
             }
         }
@@ -234,8 +238,7 @@ impl<'a> Part<'a> {
         };
         match charge.target {
             Target::Limiter(limiter) => Self { exempt: limiter.exempt(now, charge.cost), ..plain },
-            Target::Key(core, fingerprint, policy) => {
-                let key = Key { fingerprint, policy };
+            Target::Key(core, key) => {
                 let (who, access) = core.who(key, now);
                 let exempt = core.exempt(key, (now, access), charge.cost);
                 if !is_saturated || exempt.is_some() {
@@ -279,7 +282,7 @@ impl<'a> Part<'a> {
                 limiter.report(verb, &decision);
                 decision
             }
-            Target::Key(core, key, _) => core.settle_refusal(key, verb, decision),
+            Target::Key(core, key) => core.settle_refusal(key.fingerprint, verb, decision),
         }
     }
 

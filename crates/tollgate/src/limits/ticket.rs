@@ -3,7 +3,10 @@
 use super::{Charge, Target, few::Few};
 use crate::{
     Decision, Limiter, Reservation, Tick,
-    keyed::{claims::KeyClaims, core::Core},
+    keyed::{
+        claims::KeyClaims,
+        core::{Core, Key},
+    },
     limiter::Book,
     reservation::{Owner, Taken},
     sync::{Arc, MutexGuard},
@@ -116,7 +119,7 @@ impl<'a> Books<'a> {
     pub(super) fn lock(charges: impl Iterator<Item = (Charge<'a>, Option<u64>)>) -> Self {
         let ledgers = charges.map(|(charge, _)| match charge.target {
             Target::Limiter(limiter) => Ledger::Limiter(limiter),
-            Target::Key(core, key, _) => Ledger::Key(core, key),
+            Target::Key(core, key) => Ledger::Key(core, key.fingerprint),
         });
         let mut ledgers: Vec<_> = ledgers.collect();
         ledgers.sort_unstable_by_key(Ledger::address);
@@ -141,14 +144,14 @@ impl<'a> Books<'a> {
         let taken = taken.filter(|_| cost > 0);
         let owner = match charge.target {
             Target::Limiter(limiter) => Owner::Limiter(limiter.clone()),
-            Target::Key(core, key, None) => Owner::Key(Arc::clone(core), key),
-            Target::Key(core, key, Some(policy)) => {
-                Owner::Stored(Arc::clone(core), policy.clone(), key)
-            }
+            Target::Key(core, Key { fingerprint, policy, call }) => match policy {
+                None => Owner::Key(Arc::clone(core), fingerprint),
+                Some(policy) => Owner::Stored(Arc::clone(core), policy.clone(), fingerprint, call),
+            },
         };
         let address = match charge.target {
             Target::Limiter(limiter) => limiter.book_address(),
-            Target::Key(core, key, _) => core.claims.address(key),
+            Target::Key(core, key) => core.claims.address(key.fingerprint),
         };
         let id = taken.and_then(|taken| {
             let Taken { mark, units, passed, .. } = taken;
@@ -158,8 +161,8 @@ impl<'a> Books<'a> {
                 (Locked::Limiter(book), _) => Some(book.ledger.add(mark, units, passed)),
                 (Locked::Key(claims), Some(who)) => {
                     claims.turn_to(who.fingerprint);
-                    let Target::Key(core, ..) = charge.target else { return None };
-                    Some(claims.add(core.class_with_rule(who.class), &taken))
+                    let Target::Key(core, key) = charge.target else { return None };
+                    Some(claims.add(core.marked_by(who.class, key.call.as_ref()), &taken))
                 }
                 (Locked::Key(_), None) => None,
             }

@@ -2,11 +2,17 @@
 
 use crate::{
     Algorithm, Clock, Decision, Quota, QuotaError,
+    algorithm::{FixedWindow, PerCall},
+    clock::tick::duration_nanos,
     sync::{Arc, AtomicU64},
-    table::class::ClassRule,
+    table::class::{ClassRule, SHARED},
 };
 use siphasher::sip::SipHasher13;
-use std::{fmt, hash::Hasher};
+use std::{fmt, hash::Hasher, time::Duration};
+
+/// Permits per minute or window of a quota that stands in for those that come with the calls. A
+/// full table weighs its entries by it, to find the one that matters least.
+const NOMINAL: u64 = 100;
 
 /// A named rule: which quota, by which algorithm. Clones are the same policy.
 ///
@@ -21,6 +27,8 @@ struct Inner {
     name: Box<str>,
     quota: Quota,
     algorithm: Algorithm,
+    /// The quota is nominal: that of a call comes with it.
+    is_ad_hoc: bool,
     /// A number for the name.
     id: u64,
     /// What a store in this process remembers of the policy.
@@ -48,11 +56,53 @@ impl Policy {
         algorithm: Algorithm,
     ) -> Result<Self, QuotaError> {
         ClassRule::new(algorithm, &quota, &Clock::manual().0)?;
-        let name = name.into();
+        Ok(Self::made(name.into(), quota, algorithm, false))
+    }
+
+    /// Returns a policy by GCRA whose quota comes with each call, in
+    /// [`Demand::ad_hoc`]: of redis-cell's `CL.THROTTLE`, or of an override in the request.
+    ///
+    /// A store can tell any number of such quotas apart. When the quota of a key changes from one
+    /// call to the next, the time up to which the key is booked stays as it is, and the new quota
+    /// is held against that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, store::{Demand, MemoryStore, Policy}};
+    ///
+    /// let (store, throttle) = (MemoryStore::new(), Policy::ad_hoc("throttle"));
+    /// let quota = Quota::per_minute(30).burst(16); // as the caller says
+    /// let mut demands = [Demand::ad_hoc(&throttle, b"user123", 1, quota)?];
+    /// let decision = store.acquire_now(&mut demands)?;
+    /// assert_eq!((decision.limit(), decision.remaining()), (16, 15));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn ad_hoc(name: impl Into<Box<str>>) -> Self {
+        Self::made(name.into(), Quota::per_minute(NOMINAL), Algorithm::Gcra, true)
+    }
+
+    /// Returns a policy of aligned fixed windows whose limit comes with each call, in
+    /// [`Demand::ad_hoc`].
+    ///
+    /// When the limit of a key changes from one call to the next, the count of its window stays.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no such windows.
+    pub fn ad_hoc_window(name: impl Into<Box<str>>, period: Duration) -> Result<Self, QuotaError> {
+        let nominal = Quota::per(NOMINAL.min(duration_nanos(period)), period);
+        FixedWindow::aligned(&nominal, Duration::ZERO)?;
+        Ok(Self::made(name.into(), nominal, Algorithm::FixedWindow, true))
+    }
+
+    fn made(name: Box<str>, quota: Quota, algorithm: Algorithm, is_ad_hoc: bool) -> Self {
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c, 0x6761_7465);
         hasher.write(name.as_bytes());
-        let (id, hint) = (hasher.finish(), AtomicU64::new(0));
-        Ok(Self { inner: Arc::new(Inner { name, quota, algorithm, id, hint }) })
+        // Two numbers mean something else: no policy, and any.
+        let (id, hint) = (hasher.finish().clamp(1, SHARED - 1), AtomicU64::new(0));
+        Self { inner: Arc::new(Inner { name, quota, algorithm, is_ad_hoc, id, hint }) }
     }
 
     /// Returns the name.
@@ -61,10 +111,17 @@ impl Policy {
         &self.inner.name
     }
 
-    /// Returns the quota.
+    /// Returns the quota. If that [comes with each call](Self::is_ad_hoc), a nominal one, of which
+    /// only the period of windows means something.
     #[must_use]
     pub fn quota(&self) -> Quota {
         self.inner.quota
+    }
+
+    /// Tells whether the quota comes with each call, in [`Demand::ad_hoc`].
+    #[must_use]
+    pub fn is_ad_hoc(&self) -> bool {
+        self.inner.is_ad_hoc
     }
 
     /// Returns the algorithm.
@@ -85,7 +142,7 @@ impl Policy {
 /// Policies are equal if they say the same.
 impl PartialEq for Policy {
     fn eq(&self, other: &Self) -> bool {
-        let told = |policy: &Self| (policy.quota(), policy.algorithm());
+        let told = |policy: &Self| (policy.quota(), policy.algorithm(), policy.is_ad_hoc());
         self.name() == other.name() && told(self) == told(other)
     }
 }
@@ -96,6 +153,7 @@ impl fmt::Debug for Policy {
             .field("name", &self.name())
             .field("quota", &self.quota().to_string())
             .field("algorithm", &self.algorithm())
+            .field("is_ad_hoc", &self.is_ad_hoc())
             .finish()
     }
 }
@@ -106,6 +164,8 @@ pub struct Demand<'a> {
     policy: &'a Policy,
     key: &'a [u8],
     cost: u64,
+    /// The quota that comes with the call, if one does.
+    ad_hoc: Option<(Quota, PerCall)>,
     decision: Option<Decision>,
 }
 
@@ -113,7 +173,40 @@ impl<'a> Demand<'a> {
     /// Returns a demand for `cost` permits of a key. Keys are bytes, of any length and content.
     #[must_use]
     pub const fn new(policy: &'a Policy, key: &'a [u8], cost: u64) -> Self {
-        Self { policy, key, cost, decision: None }
+        Self { policy, key, cost, ad_hoc: None, decision: None }
+    }
+
+    /// Returns a demand with a quota of its own, for a [policy](Policy::ad_hoc) that has none.
+    ///
+    /// # Errors
+    ///
+    /// When the quota makes no sense; or has another period than the windows of its policy, or no
+    /// rate, or an initial fill, or a burst that takes more than two years to refill; or when the
+    /// policy has a quota of its own.
+    pub fn ad_hoc(
+        policy: &'a Policy,
+        key: &'a [u8],
+        cost: u64,
+        quota: Quota,
+    ) -> Result<Self, QuotaError> {
+        if !policy.is_ad_hoc() {
+            return Err(QuotaError::NotAdHoc);
+        }
+        let call = PerCall::new(policy.algorithm(), &policy.quota(), &quota)?;
+        Ok(Self { policy, key, cost, ad_hoc: Some((quota, call)), decision: None })
+    }
+
+    /// Returns the quota in force: the one that came with the call, or the policy's.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.ad_hoc.map_or_else(|| self.policy.quota(), |(quota, _)| quota)
+    }
+
+    pub(crate) const fn call(&self) -> Option<PerCall> {
+        match self.ad_hoc {
+            Some((_, call)) => Some(call),
+            None => None,
+        }
     }
 
     /// Returns the policy.

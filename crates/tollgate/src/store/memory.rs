@@ -1,12 +1,15 @@
 //! The store of one process.
 
+mod builder;
+
+pub use builder::MemoryStoreBuilder;
+
 use super::{
     Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
     permits::Flights,
 };
 use crate::{
-    Charge, Clock, Decision, Inherit, KeyedError, KeyedLimiter, Limits, Quota, Reservation, Seed,
-    SnapshotError, Tick, WhenFull,
+    Charge, Clock, Decision, Inherit, KeyedError, Limits, Reservation, SnapshotError, Tick,
     keyed::core::{Core, Key},
     limits::{Parts, Taking, Target},
     reservation::Owner,
@@ -70,106 +73,6 @@ impl Shelf {
     }
 }
 
-/// Builds a [`MemoryStore`]. Nothing is judged before [`build`](Self::build).
-#[must_use = "a builder does nothing until `build`"]
-#[derive(Debug)]
-pub struct MemoryStoreBuilder {
-    clock: Option<Clock>,
-    bounded: Option<u64>,
-    max_keys: Option<u64>,
-    when_full: WhenFull,
-    max_idle: Option<Duration>,
-    max_reservations: usize,
-    max_permits: u64,
-    seed: Option<Seed>,
-}
-
-impl MemoryStoreBuilder {
-    /// Sets the clock, by default [`Clock::monotonic`].
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// Uses a bounded table with memory for `keys` live keys of all policies together, 24 bytes
-    /// each. By default the table grows.
-    pub fn bounded(mut self, keys: u64) -> Self {
-        self.bounded = Some(keys);
-        self
-    }
-
-    /// Lets the growing table hold at most so many keys. By default there is no such bound.
-    pub fn max_keys(mut self, keys: u64) -> Self {
-        self.max_keys = Some(keys);
-        self
-    }
-
-    /// Says what happens to a new key when all entries are live, by default [`WhenFull::Evict`].
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
-    }
-
-    /// Forgets keys of sliding logs, and of quotas whose fresh keys are not full, that nobody asked
-    /// for during `max_idle`.
-    pub fn max_idle(mut self, max_idle: Duration) -> Self {
-        self.max_idle = Some(max_idle);
-        self
-    }
-
-    /// Sets how many reservations and leases can be open, by default 1048576.
-    pub fn max_reservations(mut self, most: usize) -> Self {
-        self.max_reservations = most;
-        self
-    }
-
-    /// Sets how many permits can be in flight, by default 1048576.
-    pub fn max_permits(mut self, most: u64) -> Self {
-        self.max_permits = most;
-        self
-    }
-
-    /// Sets the secret that fingerprints depend on: one that outlives the process, for
-    /// [`save`](MemoryStore::save) and [`restore`](MemoryStore::restore).
-    pub fn seed(mut self, seed: Seed) -> Self {
-        self.seed = Some(seed);
-        self
-    }
-
-    /// Builds the store.
-    ///
-    /// # Errors
-    ///
-    /// When the sizes make no sense.
-    pub fn build(self) -> Result<MemoryStore, KeyedError> {
-        let mut builder = KeyedLimiter::<[u8]>::builder(Quota::unlimited());
-        builder = builder.when_full(self.when_full);
-        if let Some(clock) = self.clock {
-            builder = builder.clock(clock);
-        }
-        if let Some(seed) = self.seed {
-            builder = builder.seed(seed);
-        }
-        if let Some(keys) = self.bounded {
-            builder = builder.bounded(keys);
-        }
-        if let Some(keys) = self.max_keys {
-            builder = builder.max_keys(keys);
-        }
-        if let Some(max_idle) = self.max_idle {
-            builder = builder.max_idle(max_idle);
-        }
-        let shared = Shared {
-            core: builder.build()?.core,
-            flights: Flights::new(self.max_permits),
-            reserved: Mutex::new(Shelf::default()),
-            next_id: AtomicU64::new(1),
-            max_reservations: self.max_reservations,
-        };
-        Ok(MemoryStore { shared: Arc::new(shared) })
-    }
-}
-
 impl MemoryStore {
     /// Returns a store with a growing table on the monotonic clock.
     #[must_use]
@@ -180,16 +83,7 @@ impl MemoryStore {
 
     /// Starts a store with another table or clock.
     pub fn builder() -> MemoryStoreBuilder {
-        MemoryStoreBuilder {
-            clock: None,
-            bounded: None,
-            max_keys: None,
-            when_full: WhenFull::default(),
-            max_idle: None,
-            max_reservations: 1 << 20,
-            max_permits: 1 << 20,
-            seed: None,
-        }
+        MemoryStoreBuilder::new()
     }
 
     /// Returns how many keys have a slot.
@@ -234,19 +128,22 @@ impl MemoryStore {
         self.shared.core.clock.now()
     }
 
-    /// Returns the fingerprint of a demand's key, after its policy has a class.
-    fn key(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        let core = &self.shared.core;
-        core.class_of(demand.policy(), self.now()).map_err(|error| {
+    /// Names a demand's key, after its policy has a class.
+    fn key<'a>(&self, demand: &Demand<'a>, now: Tick) -> Result<Key<'a>, StoreError> {
+        let (core, policy, call) = (&self.shared.core, demand.policy(), demand.call());
+        if policy.is_ad_hoc() && call.is_none() {
+            return Err(StoreError::invalid(format!(
+                "policy \"{}\" has no quota of its own; give one with Demand::ad_hoc",
+                policy.name()
+            )));
+        }
+        core.class_of(policy, now).map_err(|error| {
             let text = error.to_string();
             let full = matches!(error, KeyedError::TooManyQuotas { .. });
             if full { StoreError::full(text) } else { StoreError::invalid(text) }
         })?;
-        Ok(core.seed().fingerprint(&(demand.policy().id(), demand.key())))
-    }
-
-    fn key_of<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
-        Ok(Key { fingerprint: self.key(demand)?, policy: Some(demand.policy()) })
+        let fingerprint = core.seed().fingerprint(&(policy.id(), demand.key()));
+        Ok(Key { fingerprint, policy: Some(policy), call })
     }
 
     /// Decides over all demands at once.
@@ -260,14 +157,12 @@ impl MemoryStore {
         const USUAL: usize = 8;
         let core = &self.shared.core;
         if let [demand] = demands {
-            let (policy, cost) = (demand.policy(), demand.cost());
-            let charges =
-                [Charge { target: Target::Key(core, self.key(demand)?, Some(policy)), cost }];
-            let result = Parts::decide(&charges, now, taking, |_, own| demand.tell(*own));
-            return Ok(result);
+            let (key, cost) = (self.key(demand, now)?, demand.cost());
+            let charges = [Charge { target: Target::Key(core, key), cost }];
+            return Ok(Parts::decide(&charges, now, taking, |_, own| demand.tell(*own)));
         }
         Limits::check(demands.len())?;
-        let nothing = Charge { target: Target::Key(core, 0, None), cost: 0 };
+        let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
         let (mut short, mut long) = ([nothing; USUAL], Vec::new());
         let charges = if demands.len() <= USUAL {
             &mut short[..demands.len()]
@@ -275,9 +170,18 @@ impl MemoryStore {
             long.resize(demands.len(), nothing);
             &mut long[..]
         };
-        for (slot, demand) in charges.iter_mut().zip(demands.iter()) {
-            let target = Target::Key(core, self.key(demand)?, Some(demand.policy()));
-            *slot = Charge { target, cost: demand.cost() };
+        for (index, demand) in demands.iter().enumerate() {
+            let key = self.key(demand, now)?;
+            let charge = Charge { target: Target::Key(core, key), cost: demand.cost() };
+            let differs = |known: &Charge<'_>| known.is_same(&charge) && known.call() != key.call;
+            if key.call.is_some() && charges[..index].iter().any(differs) {
+                return Err(StoreError::invalid(format!(
+                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
+                     one, or use two policies",
+                    demand.policy().name()
+                )));
+            }
+            charges[index] = charge;
         }
         Ok(Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own)))
     }
@@ -302,13 +206,71 @@ impl MemoryStore {
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
         if let [demand] = demands {
-            let (core, key) = (&self.shared.core, self.key(demand)?);
+            let (core, key) = (&self.shared.core, self.key(demand, now)?);
             if let Some(decision) = core.take_stored((key, demand.policy()), now, demand.cost()) {
                 demand.tell(decision);
                 return Ok(decision);
             }
         }
         Ok(self.decide(demands, now, Taking::Take)?.0)
+    }
+
+    /// [`Store::peek`] as of `now`, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn peek_at(&self, now: Tick, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        Ok(self.decide(demands, now, Taking::Look)?.0)
+    }
+
+    /// [`Store::force`] as of `now`, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn force_at(&self, now: Tick, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        Ok(self.shared.core.force(self.key(demand, now)?, now, demand.cost()))
+    }
+
+    /// [`Store::refund`] as of `now`, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn refund_at(&self, now: Tick, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        Ok(self.shared.core.refund(self.key(demand, now)?, now, demand.cost()))
+    }
+
+    /// [`Store::reset`] without waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn reset_now(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        self.shared.core.reset(self.key(demand, self.now())?.fingerprint);
+        Ok(())
+    }
+
+    /// Tells whether the demand's key has used something that has not come back yet: its
+    /// [`peek`](Store::peek) says until when ([`Decision::full_at`]). A key that has refilled is as
+    /// good as one that was never seen.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn contains(&self, demand: &Demand<'_>) -> Result<bool, StoreError> {
+        self.contains_at(self.now(), demand)
+    }
+
+    /// [`contains`](Self::contains) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn contains_at(&self, now: Tick, demand: &Demand<'_>) -> Result<bool, StoreError> {
+        let key = self.key(demand, now)?;
+        Ok(self.shared.core.read(key, now, |entry| !entry.is_idle(now)))
     }
 
     fn shelve(
@@ -384,20 +346,19 @@ impl Store for MemoryStore {
     }
 
     async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        Ok(self.decide(demands, self.now(), Taking::Look)?.0)
+        self.peek_at(self.now(), demands)
     }
 
     async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        Ok(self.shared.core.force(self.key_of(demand)?, self.now(), demand.cost()))
+        self.force_at(self.now(), demand)
     }
 
     async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        Ok(self.shared.core.refund(self.key_of(demand)?, self.now(), demand.cost()))
+        self.refund_at(self.now(), demand)
     }
 
     async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.shared.core.reset(self.key(demand)?);
-        Ok(())
+        self.reset_now(demand)
     }
 
     async fn reserve(
@@ -424,11 +385,13 @@ impl Store for MemoryStore {
     }
 
     async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        let (key, now, core) = (self.key_of(demand)?, self.now(), &self.shared.core);
+        let (now, core) = (self.now(), &self.shared.core);
+        let key = self.key(demand, now)?;
         let (decision, id) = core.lease(key, now, demand.cost());
         core.report(Verb::UpTo, &decision);
         demand.tell(decision);
-        let owner = Owner::Stored(Arc::clone(core), demand.policy().clone(), key.fingerprint);
+        let policy = demand.policy().clone();
+        let owner = Owner::Stored(Arc::clone(core), policy, key.fingerprint, key.call);
         let id = match id {
             Some(id) => {
                 let cost = decision.cost();
@@ -469,6 +432,12 @@ impl Store for MemoryStore {
                 "policy \"{}\" cannot become \"{}\"; a change of quota keeps the name",
                 old.name(),
                 new.name()
+            )));
+        }
+        if old.is_ad_hoc() || new.is_ad_hoc() {
+            return Err(StoreError::invalid(format!(
+                "policy \"{}\" has no quota to change; give another one with Demand::ad_hoc",
+                old.name()
             )));
         }
         let changed = self.shared.core.change_policy(old, new, (self.now(), how));

@@ -16,7 +16,7 @@
 
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
-    algorithm::{Gcra, Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed},
+    algorithm::{Gcra, Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed, Timed},
     sync::{
         AtomicU64, Mutex,
         Ordering::{Acquire, Relaxed, Release},
@@ -168,8 +168,10 @@ pub(crate) struct Listed {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
     pub(crate) rule: ClassRule,
-    /// The policy it belongs to; zero if it is of no policy.
+    /// The policy it belongs to, [`SHARED`], or zero if it is of no policy.
     pub(crate) owner: u64,
+    /// Its quota is nominal: that of a call comes with it.
+    pub(crate) is_ad_hoc: bool,
     /// Names that use it; at zero it may go when no slot has it.
     pins: u32,
 }
@@ -180,8 +182,28 @@ pub(crate) struct MadeFrom<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) quota: Quota,
     pub(crate) clock: &'a Clock,
-    /// The policy it is for; zero for none.
+    /// The policy it is for, [`SHARED`], or zero for none.
     pub(crate) owner: u64,
+    /// Its quota is nominal: that of a call comes with it.
+    pub(crate) is_ad_hoc: bool,
+}
+
+/// The owner of classes that belong to all policies of one quota. No policy has this number.
+pub(crate) const SHARED: u64 = u64::MAX;
+
+impl MadeFrom<'_> {
+    /// Returns what the slots of the class are judged by.
+    pub(crate) fn rule(&self) -> Result<ClassRule, QuotaError> {
+        if self.is_ad_hoc && self.algorithm == Algorithm::Gcra {
+            return Timed::new(&self.quota).map(|timed| ClassRule::Word(Rule::Timed(timed)));
+        }
+        ClassRule::new(self.algorithm, &self.quota, self.clock)
+    }
+
+    fn listed(&self, pins: u32) -> Result<Listed, QuotaError> {
+        let Self { algorithm, quota, owner, is_ad_hoc, .. } = *self;
+        Ok(Listed { algorithm, quota, rule: self.rule()?, owner, is_ad_hoc, pins })
+    }
 }
 
 /// What a class has left its slots to.
@@ -296,9 +318,7 @@ impl Classes {
     /// Returns the class of a quota, made if need be; `None` if all numbers are taken. Whoever asks
     /// for the same quota gets the same class.
     pub(crate) fn intern(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
-        let MadeFrom { algorithm, quota, clock, owner } = made_from;
-        let rule = ClassRule::new(algorithm, &quota, clock)?;
-        let new = Listed { algorithm, quota, rule, owner, pins: 0 };
+        let new = made_from.listed(0)?;
         let same = |known: &Option<Listed>| known.as_ref() == Some(&new);
         let found = lock(&self.listed).iter().position(same);
         match found {
@@ -310,9 +330,7 @@ impl Classes {
     /// Makes a class that has a name, which nobody gets who asks for its quota; `None` if all
     /// numbers are taken. It stays until it is [retired](Self::retire).
     pub(crate) fn create(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
-        let MadeFrom { algorithm, quota, clock, owner } = made_from;
-        let rule = ClassRule::new(algorithm, &quota, clock)?;
-        Ok(self.add(Listed { algorithm, quota, rule, owner, pins: 1 }))
+        Ok(self.add(made_from.listed(1)?))
     }
 
     fn add(&self, new: Listed) -> Option<Class> {

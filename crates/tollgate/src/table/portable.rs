@@ -4,6 +4,7 @@
 //! | algorithm | words |
 //! |---|---|
 //! | gcra | permits booked ahead of the snapshot's time: whole ones, and 2^-64 of one |
+//! | gcra of ad-hoc quotas | quarters of a nanosecond booked ahead of the snapshot's time |
 //! | fixed and anchored window | wall time of its start in ns, count |
 //! | sliding counter | wall time of the current window's start in ns, previous count, current count |
 //! | sliding log | of each entry: wall time in ns, cost |
@@ -13,7 +14,7 @@
 use super::{class::ClassRule, wide::State};
 use crate::{
     Clock, Tick,
-    algorithm::{Idle, Packed, Rule},
+    algorithm::{Idle, Packed, Rule, Timed},
 };
 use std::time::Duration;
 
@@ -63,6 +64,7 @@ pub(crate) fn write(
                     let ahead = gcra.ahead(*word, now);
                     words.extend([(ahead >> 64) as u64, ahead as u64]);
                 }
+                Rule::Timed(_) => words.push(Timed::ahead(*word, now)),
                 Rule::FixedWindow(window) | Rule::AnchoredWindow(window) => {
                     let (start, count) = window.opened(*word, now);
                     words.extend([moment.wall(start), count]);
@@ -101,6 +103,7 @@ pub(crate) fn read(rule: &ClassRule, words: &[u64], moment: &Moment<'_>) -> Opti
                     let ahead = u128::from(*whole) << 64 | u128::from(*part);
                     gcra.booked(ahead, moment.elapsed(), now)
                 }
+                (Rule::Timed(_), [ahead]) => Timed::booked(*ahead, moment.elapsed(), now),
                 (Rule::FixedWindow(window) | Rule::AnchoredWindow(window), [start, count]) => {
                     window.reopened(moment.tick(*start), *count, now).unwrap_or(0)
                 }

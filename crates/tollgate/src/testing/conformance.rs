@@ -1,5 +1,6 @@
 //! The suite.
 
+mod ad_hoc;
 mod decisions;
 mod reserving;
 mod trace;
@@ -97,6 +98,9 @@ pub async fn run<S: Subject>(make: impl AsyncFn() -> S) -> Report {
         reserving::a_lease_takes_what_there_is,
         reserving::permits_are_limited_by_name_and_key,
         reserving::permits_end_unless_renewed,
+        ad_hoc::an_ad_hoc_quota_comes_with_the_call,
+        ad_hoc::an_ad_hoc_limit_counts_in_its_window,
+        ad_hoc::ad_hoc_demands_know_every_verb,
         trace::decides_as_the_core_does,
     );
     report

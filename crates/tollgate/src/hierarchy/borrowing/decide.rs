@@ -95,10 +95,7 @@ impl<'a> Place<'a> {
 /// Returns the state of a bucket, with its class as of `now`.
 fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     match charge.target {
-        crate::limits::Target::Key(core, fingerprint, policy) => {
-            let key = crate::keyed::core::Key { fingerprint, policy };
-            State::Key(core, core.who(key, now).0)
-        }
+        crate::limits::Target::Key(core, key) => State::Key(core, core.who(key, now).0),
         crate::limits::Target::Limiter(_) => charge.state(None),
     }
 }
