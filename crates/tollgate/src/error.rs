@@ -138,28 +138,6 @@ impl fmt::Display for QuotaError {
                 "limit {limit} is above {most}, the most that this running sliding-counter can be \
                  given in this window; build a new limiter for it"
             ),
-            Self::RateZero { burst } => write!(
-                f,
-                "a burst of {burst} that never refills cannot come with a call; give a count of at \
-                 least 1, or use a policy with a quota of its own"
-            ),
-            Self::InitialPerCall => f.write_str(
-                "a quota that comes with a call has no initial fill, because fresh keys are full; \
-                 remove it, or use a policy with a quota of its own",
-            ),
-            Self::RefillTooLong { burst, count, period } => write!(
-                f,
-                "burst {burst} at {count} per {period:?} takes more than two years to refill; lower \
-                 the burst, or raise the rate"
-            ),
-            Self::OtherWindow { period, window } => write!(
-                f,
-                "a limit per {period:?} does not fit a policy with windows of {window:?}; give it \
-                 per {window:?}, or make a policy for that window"
-            ),
-            Self::NotAdHoc => f.write_str(
-                "the policy has a quota of its own; use Demand::new, or make it with Policy::ad_hoc",
-            ),
             Self::LimitTooLarge { limit, most, algorithm } => write!(
                 f,
                 "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
