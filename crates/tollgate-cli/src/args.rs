@@ -1,5 +1,6 @@
 //! The command line, taken apart and not judged yet.
 
+use crate::load::LoadArgs;
 use clap::{Parser, Subcommand, ValueEnum};
 
 const QUOTA_HELP: &str = "\
@@ -42,7 +43,7 @@ Algorithms:
 #[command(name = "tollgate", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Job>,
 }
 
 const EXAMPLES: &str = "\
@@ -50,8 +51,18 @@ Examples:
   tollgate                                   a first look
   tollgate table 100/min burst 10            what one quota answers, event by event
   tollgate compare 10/s                      the same events through every algorithm
-  tollgate explain 60/min                    what a quota means";
+  tollgate explain 60/min                    what a quota means
+  tollgate load resp 127.0.0.1:6379          how fast a server decides";
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Job {
+    #[command(flatten)]
+    Show(Command),
+    /// Send requests to a server and measure what comes back
+    Load(Box<LoadArgs>),
+}
+
+/// What needs no server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Replay events and print each answer; the default

@@ -1,16 +1,18 @@
 //! The `tollgate` program: shows what a quota lets pass, and when.
 //!
 //! Three steps, one module each: [`args`] takes the command line apart, [`plan`] judges it, and
-//! [`report`] writes. What decides is the library; nothing here reads a clock.
+//! [`report`] writes. What decides is the library; nothing here reads a clock, except [`load`],
+//! which measures servers.
 
 mod args;
 mod arrivals;
+mod load;
 mod plan;
 mod replay;
 mod report;
 mod span;
 
-use args::Args;
+use args::{Args, Command, Job};
 use clap::Parser;
 use plan::{InputError, Plan};
 use std::{
@@ -22,13 +24,19 @@ use std::{
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    match Plan::new(&Args::parse()) {
-        Ok(plan) => write(&plan),
-        Err(InputError(text)) => {
-            complain(format_args!("{text}\n\nFor more information, try '--help'."));
-            ExitCode::from(BAD_INPUT)
-        }
-    }
+    let done = match Args::parse().command {
+        Some(Job::Load(args)) => load::run(&args),
+        Some(Job::Show(command)) => show(Some(&command)),
+        None => show(None),
+    };
+    done.unwrap_or_else(|InputError(text)| {
+        complain(format_args!("{text}\n\nFor more information, try '--help'."));
+        ExitCode::from(BAD_INPUT)
+    })
+}
+
+fn show(command: Option<&Command>) -> Result<ExitCode, InputError> {
+    Plan::new(command).map(|plan| write(&plan))
 }
 
 fn write(plan: &Plan) -> ExitCode {

@@ -1,7 +1,7 @@
 //! What to do: the command line, judged.
 
 use crate::{
-    args::{Args, Command, CompareArgs, Format, TableArgs, Traffic},
+    args::{Command, CompareArgs, Format, TableArgs, Traffic},
     arrivals::{
         self,
         suggest::{self, Suggestion},
@@ -55,8 +55,8 @@ Try next:
 ";
 
 impl Plan {
-    pub(crate) fn new(args: &Args) -> Result<Self, InputError> {
-        match &args.command {
+    pub(crate) fn new(command: Option<&Command>) -> Result<Self, InputError> {
+        match command {
             None => table(&TableArgs::default(), HINTS).map(Self::Table),
             Some(Command::Table(args)) => table(args, "").map(Self::Table),
             Some(Command::Compare(args)) => compare(args).map(Self::Compare),
