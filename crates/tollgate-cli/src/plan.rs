@@ -55,9 +55,8 @@ Try next:
 ";
 
 impl Plan {
-    pub(crate) fn new(command: Option<&Command>) -> Result<Self, InputError> {
+    pub(crate) fn new(command: &Command) -> Result<Self, InputError> {
         match command {
-            None => table(&TableArgs::default(), HINTS).map(Self::Table),
             Some(Command::Table(args)) => table(args, "").map(Self::Table),
             Some(Command::Compare(args)) => compare(args).map(Self::Compare),
             Some(Command::Explain(args)) => quota(&args.quota).map(Self::Explain),
