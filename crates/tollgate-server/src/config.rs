@@ -23,6 +23,9 @@ pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
 
+/// A small policy with comments, to start from.
+pub const EXAMPLE: &str = include_str!("config/example.yaml");
+
 /// Where something stands: for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
