@@ -6,7 +6,6 @@
 
 mod args;
 mod arrivals;
-mod check;
 mod load;
 mod plan;
 mod replay;
@@ -31,7 +30,6 @@ fn main() -> ExitCode {
     let job = args.command.or_else(|| Args::parse_from(["tollgate", "serve"]).command);
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
-        Some(Job::Check(args)) => check::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
         Some(Job::Show(command)) => show(&command),
         None => return ExitCode::from(BAD_INPUT),

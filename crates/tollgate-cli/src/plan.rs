@@ -57,9 +57,11 @@ Try next:
 impl Plan {
     pub(crate) fn new(command: &Command) -> Result<Self, InputError> {
         match command {
-            Some(Command::Table(args)) => table(args, "").map(Self::Table),
-            Some(Command::Compare(args)) => compare(args).map(Self::Compare),
-            Some(Command::Explain(args)) => quota(&args.quota).map(Self::Explain),
+            Command::Table(args) => {
+                table(args, if args.traffic.quota.is_empty() { HINTS } else { "" }).map(Self::Table)
+            }
+            Command::Compare(args) => compare(args).map(Self::Compare),
+            Command::Explain(args) => quota(&args.quota).map(Self::Explain),
         }
     }
 }

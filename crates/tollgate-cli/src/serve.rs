@@ -11,7 +11,9 @@ use std::{
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::Clock;
 use tollgate_server::{
-    config::{Endpoint, MemorySettings, ServerSettings, SnapshotSettings, TlsSettings, parse_duration},
+    config::{
+        Endpoint, MemorySettings, ServerSettings, SnapshotSettings, TlsSettings, parse_duration,
+    },
     net::{Listener, raise_descriptor_limit},
     server::{Server, Source, notify},
 };

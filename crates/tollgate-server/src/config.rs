@@ -23,7 +23,7 @@ pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
 
-/// The built-in example, which decides if no other configuration is given.
+/// A small policy with comments, to start from.
 pub const EXAMPLE: &str = include_str!("config/example.yaml");
 
 /// Where something stands: for error messages.
