@@ -19,17 +19,18 @@ pub(crate) fn answer(mut arguments: impl Iterator<Item = String>) -> Option<Exit
     }
     let address = arguments.next()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().ok()?;
-    let served = runtime.block_on(async {
-        let listener = TcpListener::bind(address).await?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            tokio::spawn(connection(stream));
-        }
-        #[allow(unreachable_code, reason = "says what the block returns")]
-        Ok::<(), std::io::Error>(())
-    });
-    Some(if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let failed = runtime.block_on(serve(&address)).err()?;
+    eprintln!("{failed}");
+    Some(ExitCode::FAILURE)
+}
+
+async fn serve(address: &str) -> std::io::Result<std::convert::Infallible> {
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        tokio::spawn(connection(stream));
+    }
 }
 
 async fn connection(stream: TcpStream) {
@@ -40,12 +41,19 @@ async fn connection(stream: TcpStream) {
         .handshake::<_, Bytes>(stream)
         .await;
     let Ok(mut connection) = shaken else { return };
-    while let Some(Ok((mut request, respond))) = connection.accept().await {
-        // What came is given back at once, or the window would close.
-        let body = request.body_mut();
-        let used = body.flow_control().used_capacity();
-        let _ = body.flow_control().release_capacity(used);
-        let _ = reply(respond);
+    while let Some(Ok((request, respond))) = connection.accept().await {
+        let mut body = request.into_body();
+        if body.is_end_stream() {
+            let _ = reply(respond);
+            continue;
+        }
+        // The message comes with the headers or just behind them; it is dropped unread.
+        tokio::spawn(async move {
+            while let Some(Ok(piece)) = body.data().await {
+                let _ = body.flow_control().release_capacity(piece.len());
+            }
+            let _ = reply(respond);
+        });
     }
 }
 

@@ -23,15 +23,11 @@ pub(super) const HTTP: [&str; 4] =
 pub(super) const GRPC: [&str; 4] = ["--domain", "api", "--descriptor", "user={key}"];
 
 /// The configuration that the requests above refer to: 100 each minute and key.
-const CONFIG: &str = r"
-policies:
-  api:
-    limit: 100/min
-domains:
-  api:
-    rules:
-      - match: { user: '*' }
-        limit: 100/min
+const CONFIG: &str = "\
+domain: api
+descriptors:
+  - key: user
+    rate_limit: {name: api, unit: minute, requests_per_unit: 100}
 ";
 
 /// Where the service listens.
