@@ -115,6 +115,38 @@ fn an_open_loop_sends_what_is_due_and_no_more() {
 }
 
 #[test]
+fn an_open_loop_does_not_wait_for_a_server_that_stalls_and_counts_from_the_due_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    // Nothing is answered until all 200 have come, the last of which is due after 199 ms.
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        for _ in 0..200 {
+            skip_command(&mut reader).unwrap();
+        }
+        stream.write_all(&b"+OK\r\n".repeat(200)).unwrap();
+        skip_command(&mut reader)
+    });
+    let report = report(&[
+        "resp",
+        &address,
+        "--command",
+        "PING",
+        "--rate",
+        "1000",
+        "--requests",
+        "200",
+        "--connections",
+        "1",
+    ]);
+    assert_eq!((&report["allowed"], &report["errors"]), (&200.into(), &0.into()));
+    assert!(report["latency_ms"]["max"].as_f64().unwrap() >= 198.0, "{report}");
+    assert!(report["latency_ms"]["p50"].as_f64().unwrap() >= 98.0, "{report}");
+    assert_eq!(server.join().unwrap(), None);
+}
+
+#[test]
 fn too_many_allowed_is_a_failure_that_says_by_how_many() {
     let address = serve(hundred);
     let output = load(&["resp", &address, "--requests", "300", "--admit-exactly", "99"]);
