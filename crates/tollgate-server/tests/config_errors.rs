@@ -69,7 +69,9 @@ fn errors_of_the_reference_keep_their_words() {
         ("{}", &["1:1 config file cannot have empty domain; add 'domain: NAME'"]),
         (
             "domain: d\nratelimits: 3",
-            &["2:1 config error, unknown key 'ratelimits'; did you mean 'rate_limits'?"],
+            &[
+                "2:1 config error, unknown key 'ratelimits'; did you mean 'rate_limits', which belongs in a descriptor?",
+            ],
         ),
         ("domain: d\n5: x", &["2:1 config error, key is not of type string: 5"]),
         (
@@ -325,7 +327,6 @@ fn descriptors_that_make_no_sense_are_refused() {
             &[
                 "3:19 '10.1.2.3/8' has address bits beyond its length; write 10.0.0.0/8",
                 "3:31 'local' is no network; write for example 10.0.0.0/8",
-                "3:12 'cidr' is a network or a list of them",
             ],
         ),
         (
@@ -416,10 +417,7 @@ fn parents_must_be_there_and_be_reachable() {
     let limit = |name: &str| format!("rate_limit: {{quota: 1/s, name: {name}}}");
     let (a, b) = (limit("a"), limit("b"));
     for (descriptors, error) in [
-        (
-            format!("- {{key: k, {a}, parents: [c]}}"),
-            "there is no limit named 'c' in domain 'd'; did you mean 'a'?",
-        ),
+        (format!("- {{key: k, {a}, parents: [c]}}"), "there is no limit named 'c' in domain 'd'"),
         (format!("- {{key: k, {a}, parents: [a]}}"), "the limit 'a' cannot be its own parent"),
         (
             format!(
@@ -440,7 +438,7 @@ fn parents_must_be_there_and_be_reachable() {
             "the parent 'b' is there twice",
         ),
         (
-            "- {key: k, parents: [b]}".to_owned(),
+            format!("- {{key: k, parents: [b]}}\n- {{key: t, value: x, {b}}}"),
             "'parents' needs a limit beside it; add 'rate_limit'",
         ),
     ] {
@@ -499,8 +497,8 @@ fn forward_auth_must_lead_somewhere() {
                 "3:61 'value' and 'from' exclude each other; keep one",
                 "4:10 the path '/a' is in x:3:10 already",
                 "4:39 'trusted_hops' of 300 is too large",
-                "4:59 a descriptor needs an entry",
-                "4:83 'default' means nothing beside 'value', which is always there; remove it",
+                "4:58 a descriptor needs an entry",
+                "4:82 'default' means nothing beside 'value', which is always there; remove it",
                 "5:48 'x y' is no name of a header",
             ],
         ),

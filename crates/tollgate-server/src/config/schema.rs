@@ -104,13 +104,14 @@ mod tests {
     #[test]
     fn the_file_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config.schema.json");
-        let text = format!("{:#}\n", schema());
         if std::env::var_os("TOLLGATE_RENEW").is_some() {
-            std::fs::write(path, &text).unwrap();
+            std::fs::write(path, format!("{:#}\n", schema())).unwrap();
         }
-        let current = std::fs::read_to_string(path).unwrap_or_default();
+        // Compared as values: the order of keys depends on features of other crates.
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let current: Value = serde_json::from_str(&text).unwrap_or_default();
         assert!(
-            current == text,
+            current == schema(),
             "config.schema.json is not current; run TOLLGATE_RENEW=1 cargo test -p \
              tollgate-server --lib schema"
         );
