@@ -68,6 +68,14 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         reader.error(fields.spot, "descriptor has empty key; add 'key: NAME'");
     }
     let limits = limit::limits(reader, fields);
+    if limits.is_empty() {
+        for name in ["ban", "parents", "enforce"] {
+            if fields.entry(name).is_some() {
+                let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
+                reader.error(fields.spot_of(name), text);
+            }
+        }
+    }
     let overrides = limit::overrides(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
     let store = reader.text(fields, "store").filter(|name| name != "default");
@@ -102,10 +110,10 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
         reader.error(fields.spot_of(second), text);
     }
     if let Some(node) = fields.get("regex") {
-        return reader
-            .text_of(node, "regex")
-            .and_then(|text| regex(reader, node.spot, &text))
-            .unwrap_or(ValueMatch::Any);
+        let text = reader.text_of(node, "regex").unwrap_or_default();
+        // What is wrong has been told; it must not look like a twin of another.
+        let broken = || ValueMatch::Wildcard(format!("*{text}*"));
+        return regex(reader, node.spot, &text).unwrap_or_else(broken);
     }
     if fields.entry("cidr").is_some() {
         return cidr(reader, fields);
@@ -120,7 +128,7 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
 
 fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
     /// A bound on the time that reading takes.
-    const EXPRESSIONS_MAX: usize = 2000;
+    const EXPRESSIONS_MAX: usize = 1000;
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
         reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
@@ -141,7 +149,11 @@ fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> 
 
 fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
     let mut networks: Vec<ipnet::IpNet> = Vec::new();
-    for (text, spot) in reader.texts(fields, "cidr") {
+    let texts = reader.texts(fields, "cidr");
+    if texts.is_empty() {
+        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
+    }
+    for (text, spot) in texts {
         let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
         match text.parse().or_else(|_| address(&text)) {
             // The reference of a network is its first address: 10.1.2.3/8 is a slip of the pen.
@@ -158,9 +170,6 @@ fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
                 reader.error(spot, format!("'{text}' is no network; write for example 10.0.0.0/8"));
             }
         }
-    }
-    if networks.is_empty() {
-        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
     }
     ValueMatch::Cidr(networks)
 }
