@@ -31,8 +31,8 @@ pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
-    Assigned, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed, TableCounts,
-    TopKey, TopKeys, WhenFull,
+    Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
+    TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};

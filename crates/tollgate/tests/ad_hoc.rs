@@ -215,7 +215,7 @@ fn keys_at_rest_leave_and_full_tables_stay_bounded() {
         let (capped, grown) =
             (builder.max_keys(100).build().unwrap(), MemoryStore::builder().clock(hand.clock()));
         let grown = grown.build().unwrap();
-        for number in 0..3_000_u64 {
+        for number in 0..12_000_u64 {
             hand.advance(Duration::from_millis(20));
             let (key, quota) = (number.to_be_bytes(), Quota::per_second(1 + number % 7));
             for store in [&capped, &grown] {
@@ -224,7 +224,8 @@ fn keys_at_rest_leave_and_full_tables_stay_bounded() {
             }
         }
         assert!(capped.len() <= 100, "{}", capped.len());
-        assert!(grown.len() < 1_500, "{} of 50 live", grown.len());
+        // 1024 shards, with a few in each that nobody has looked at.
+        assert!(grown.len() < 6_000, "{} of 50 live", grown.len());
     }
 }
 
