@@ -64,7 +64,7 @@ fn long_files_of_nonsense_are_done_with_quickly() {
         ),
         format!(
             "domain: d\ndescriptors:\n{}",
-            lines(1200, |i| format!("- {{key: a, regex: '[a-z]{{9}}{i}'}}\n"))
+            lines(1200, |i| format!("- {{key: a, regex: a{i}}}\n"))
         ),
     ] {
         let errors = Config::from_text("x", &text).unwrap_err();

@@ -254,3 +254,28 @@ fn files_that_cannot_be_read_are_told() {
     let none = Config::read(&[]).unwrap_err();
     assert_eq!(none.errors()[0].text(), "no file is named; name a file or a folder");
 }
+
+#[test]
+fn the_examples_of_the_user_page_load() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let examples: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .filter(|example| !example.starts_with('#'))
+        .collect();
+    assert!(examples.len() >= 6);
+    for example in examples {
+        // A piece of a file is put where it belongs.
+        let text = match example.split([':', ' ']).next().unwrap() {
+            "-" => format!("domain: shop\ndescriptors:\n{example}"),
+            "ban" => format!(
+                "domain: shop\ndescriptors:\n- key: k\n  rate_limit: {{quota: 1/s}}\n  {example}"
+            ),
+            _ if example.contains("domain: shop\ndesc") => example.to_owned(),
+            _ => format!("domain: shop\n{example}"),
+        };
+        Config::from_text("page", &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    }
+}

@@ -101,8 +101,12 @@ impl Judge<'_> {
         for descriptor in siblings {
             let composite = composite(descriptor);
             if let Some(first) = seen.get(&composite) {
-                let shown = shown(&format!("{}.{composite}", path.join(".")));
-                let text = format!("duplicate descriptor composite key '{shown}'; see {first}");
+                // The path may be long, so it is only put together if it is told.
+                let told = !self.errors.is_full();
+                let path =
+                    if told { format!("{}.{composite}", path.join(".")) } else { String::new() };
+                let path = shown(&path);
+                let text = format!("duplicate descriptor composite key '{path}'; see {first}");
                 self.errors.add(descriptor.at.clone(), text);
             }
             self.descriptor(descriptor);

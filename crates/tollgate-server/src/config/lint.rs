@@ -44,7 +44,10 @@ pub const LINTS: [&str; 15] = [
     "no-metric-label",
 ];
 
-/// Returns what deserves a second look, in the order of the files.
+/// The most lints that are told.
+const LINTS_MAX: usize = 1000;
+
+/// Returns what deserves a second look, in the order of the files: the first 1000.
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Lint> {
     let memory = &config.server.memory;
@@ -77,7 +80,9 @@ struct Linter<'a> {
 
 impl<'a> Linter<'a> {
     fn add(&mut self, place: &Place, name: &'static str, text: impl Into<String>) {
-        self.lints.push(Lint { place: place.clone(), name, text: text.into() });
+        if self.lints.len() < LINTS_MAX {
+            self.lints.push(Lint { place: place.clone(), name, text: text.into() });
+        }
     }
 
     fn defaults(&mut self, defaults: &Defaults) {
@@ -204,7 +209,7 @@ impl<'a> Linter<'a> {
         let Limit { at, replaces, rate, algorithm, .. } = limit;
         for name in replaces {
             if !self.names.contains(name.as_str()) {
-                let (name, domain) = (shown(name), &self.domain.name);
+                let (name, domain) = (shown(name), shown(&self.domain.name));
                 let text = format!("no limit is named '{name}' in domain '{domain}'");
                 self.add(at, "unknown-replaced", text);
             }

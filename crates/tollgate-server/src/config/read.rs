@@ -11,7 +11,7 @@ use super::{
     fields::Reader,
     judge,
     keys::FILE,
-    tree::{Node, Spot},
+    tree::{Node, Spot, shown},
     yaml,
 };
 use std::{
@@ -271,7 +271,7 @@ fn assemble(parts: Vec<Parts>, errors: &mut Errors) -> Config {
 fn join(known: (&mut Domain, &mut Sharing), more: (Domain, Sharing), errors: &mut Errors) {
     let ((known, sharing), (more, shared)) = (known, more);
     if !(sharing.merge && shared.merge) {
-        let (name, first) = (&more.name, &known.at);
+        let (name, first) = (shown(&more.name), &known.at);
         let text = format!(
             "duplicate domain '{name}' in config file; it is in {first} already: use another name, \
              or write 'merge: true' in both"

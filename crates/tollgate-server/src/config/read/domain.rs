@@ -129,6 +129,12 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
 fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
     /// A bound on the time that reading takes.
     const EXPRESSIONS_MAX: usize = 1000;
+    /// Its syntax tree takes a hundred times as much memory.
+    const LENGTH_MAX: usize = 4096;
+    if text.len() > LENGTH_MAX {
+        reader.error(spot, format!("a regular expression has at most {LENGTH_MAX} bytes"));
+        return None;
+    }
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
         reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
