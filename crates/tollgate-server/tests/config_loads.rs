@@ -184,6 +184,14 @@ fn the_example_loads_and_nothing_in_it_is_risky() {
 }
 
 #[test]
+fn the_examples_load_together_and_nothing_in_them_is_risky() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/config");
+    let config = Config::read(&[folder.into()]).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(config.domains.len(), 2);
+    assert_eq!(tollgate_server::config::lint(&config), []);
+}
+
+#[test]
 fn a_domain_may_be_spread_over_files_that_agree() {
     let one = "domain: a\nmerge: true\ndescriptors: [{key: x}]\ndefaults: {algorithm: gcra}";
     let two = "domain: a\nmerge: true\ndescriptors: [{key: y}]";

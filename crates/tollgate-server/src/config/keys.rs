@@ -415,3 +415,31 @@ impl Section {
         self.keys.iter().find(|key| key.name == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Unit;
+    use tollgate::Algorithm;
+
+    #[test]
+    fn the_words_are_those_of_the_library() {
+        let known = |word: &&str| word.parse::<Algorithm>().is_ok();
+        assert!(ALGORITHMS.iter().all(known));
+        let names = Algorithm::ALL.map(Algorithm::name);
+        assert!(names.iter().all(|name| ALGORITHMS.contains(name)));
+        assert_eq!(UNITS, Unit::ALL.map(Unit::name));
+    }
+
+    #[test]
+    fn every_key_is_in_a_file_that_is_read_by_the_tests() {
+        let files = ["ours.yaml", "reference/every.yaml"].map(|name| {
+            let path = format!("{}/tests/data/config/{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        });
+        for key in SECTIONS.iter().flat_map(|section| section.keys) {
+            let written = format!("{}:", key.name);
+            assert!(files.iter().any(|file| file.contains(&written)), "{}", key.name);
+        }
+    }
+}
