@@ -1,5 +1,5 @@
-//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are made
-//! from these tables, so they cannot tell different stories.
+//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
+//! made from these tables, so they cannot tell different stories.
 
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
@@ -155,7 +155,8 @@ pub(super) static DESCRIPTOR: Section = Section {
             "value",
             Text,
             Reference,
-            "The value that it must have; '*' stands for any characters. Without, any value, each with a count of its own.",
+            "The value that it must have; '*' stands for any characters. Without, any value, each \
+             with a count of its own.",
         ),
         key(
             "regex",
@@ -208,7 +209,7 @@ pub(super) static DESCRIPTOR: Section = Section {
             "enforce",
             Shape::Percent,
             Ours,
-            "The share of keys for which a refusal counts, such as 25%; the others are in shadow mode.",
+            "The share of keys for which a refusal counts, such as 25%; others are in shadow mode.",
         ),
         key("failure", OneOf(&FAILURES), Ours, "What happens when the store cannot answer."),
         key("ban", Map(&BAN), Ours, "Blocks keys that are refused again and again."),
@@ -288,7 +289,8 @@ pub(super) static FORWARD_AUTH: Section = Section {
             "descriptors",
             Shape::Lists(&AUTH_ENTRY),
             Ours,
-            "The descriptors, each a list of entries. One with an entry that the request does not have is left out.",
+            "The descriptors, each a list of entries. One with an entry that the request does not \
+             have is left out.",
         ),
         key(
             "trusted_hops",

@@ -31,8 +31,8 @@ const FILES_MAX: usize = 4096;
 const ENTRIES_MAX: usize = 65_536;
 
 impl Config {
-    /// Reads files, and folders: of a folder every `.yaml` and `.yml` file in the order of the names,
-    /// without those that start with a dot and without folders in it. Links are followed.
+    /// Reads files, and folders: of a folder every `.yaml` and `.yml` file in the order of the
+    /// names, without those that start with a dot and without folders in it. Links are followed.
     ///
     /// # Errors
     ///

@@ -151,6 +151,9 @@ fn patterns_that_say_the_same_are_duplicates() {
         let errors = told(&[("x", &text)]);
         assert!(errors[0].contains("duplicate descriptor composite key 'd.k_"), "{errors:?}");
     }
+    let alike = "domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}, {key: a, regex: b}, \
+                 {key: a, value: 'regex:b'}]";
+    assert!(Config::from_text("x", alike).is_ok());
 }
 
 #[test]
