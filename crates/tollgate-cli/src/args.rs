@@ -1,5 +1,6 @@
 //! The command line, taken apart and not judged yet.
 
+use crate::{load::LoadArgs, serve::ServeArgs};
 use clap::{Parser, Subcommand, ValueEnum};
 
 const QUOTA_HELP: &str = "\
@@ -34,27 +35,42 @@ Algorithms:
   gcra (also token-bucket, leaky-bucket), fixed-window, anchored-window, sliding-counter,
   sliding-log. Windows have no burst.";
 
-/// Shows what a quota lets pass, and when.
+/// Decides whether an event may pass now, later or never.
 ///
-/// Events are replayed on a clock that only moves when told to, through the same code that decides
-/// in your process. Nothing waits, and the same command always prints the same.
+/// `tollgate serve` answers for any language and proxy: Envoy's rate limit protocol, HTTP/JSON,
+/// forward-auth and the Redis protocol. The other commands judge its configuration, load it, watch
+/// it, and show what a quota lets pass.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Job>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate                                   a first look
+  tollgate                                   serve the built-in example
+  tollgate serve --config limits.yaml        serve your own limits
+  tollgate check limits.yaml                 is the configuration right, and is it wise?
   tollgate table 100/min burst 10            what one quota answers, event by event
   tollgate compare 10/s                      the same events through every algorithm
-  tollgate explain 60/min                    what a quota means";
+  tollgate explain 60/min                    what a quota means
+  tollgate load resp 127.0.0.1:6379          how fast a server decides";
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Job {
+    /// Answer "may this pass?" over HTTP, gRPC and the Redis protocol; the default
+    Serve(Box<ServeArgs>),
+    #[command(flatten)]
+    Show(Command),
+    /// Send requests to a server and measure what comes back
+    Load(Box<LoadArgs>),
+}
+
+/// What needs no server.
+#[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Replay events and print each answer; the default
+    /// Replay events and print each answer
     Table(TableArgs),
     /// Replay the same events through every algorithm
     Compare(CompareArgs),

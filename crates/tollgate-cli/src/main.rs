@@ -1,16 +1,19 @@
-//! The `tollgate` program: shows what a quota lets pass, and when.
+//! The `tollgate` program: the service, and what goes with it.
 //!
-//! Three steps, one module each: [`args`] takes the command line apart, [`plan`] judges it, and
-//! [`report`] writes. What decides is the library; nothing here reads a clock.
+//! [`args`] takes the command line apart. [`serve`] and [`check`] are thin shells around the server
+//! library; [`load`] measures servers. For the commands that show what a quota does, [`plan`] judges
+//! the arguments and [`report`] writes.
 
 mod args;
 mod arrivals;
+mod load;
 mod plan;
 mod replay;
 mod report;
+mod serve;
 mod span;
 
-use args::Args;
+use args::{Args, Command, Job};
 use clap::Parser;
 use plan::{InputError, Plan};
 use std::{
@@ -22,13 +25,23 @@ use std::{
 const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
-    match Plan::new(&Args::parse()) {
-        Ok(plan) => write(&plan),
-        Err(InputError(text)) => {
-            complain(format_args!("{text}\n\nFor more information, try '--help'."));
-            ExitCode::from(BAD_INPUT)
-        }
-    }
+    // Without a command it serves.
+    let args = Args::parse();
+    let job = args.command.or_else(|| Args::parse_from(["tollgate", "serve"]).command);
+    let done = match job {
+        Some(Job::Load(args)) => load::run(&args),
+        Some(Job::Serve(args)) => serve::run(&args),
+        Some(Job::Show(command)) => show(&command),
+        None => return ExitCode::from(BAD_INPUT),
+    };
+    done.unwrap_or_else(|InputError(text)| {
+        complain(format_args!("{text}\n\nFor more information, try '--help'."));
+        ExitCode::from(BAD_INPUT)
+    })
+}
+
+fn show(command: &Command) -> Result<ExitCode, InputError> {
+    Plan::new(command).map(|plan| write(&plan))
 }
 
 fn write(plan: &Plan) -> ExitCode {

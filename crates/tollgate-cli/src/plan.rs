@@ -1,7 +1,7 @@
 //! What to do: the command line, judged.
 
 use crate::{
-    args::{Args, Command, CompareArgs, Format, TableArgs, Traffic},
+    args::{Command, CompareArgs, Format, TableArgs, Traffic},
     arrivals::{
         self,
         suggest::{self, Suggestion},
@@ -55,12 +55,13 @@ Try next:
 ";
 
 impl Plan {
-    pub(crate) fn new(args: &Args) -> Result<Self, InputError> {
-        match &args.command {
-            None => table(&TableArgs::default(), HINTS).map(Self::Table),
-            Some(Command::Table(args)) => table(args, "").map(Self::Table),
-            Some(Command::Compare(args)) => compare(args).map(Self::Compare),
-            Some(Command::Explain(args)) => quota(&args.quota).map(Self::Explain),
+    pub(crate) fn new(command: &Command) -> Result<Self, InputError> {
+        match command {
+            Command::Table(args) => {
+                table(args, if args.traffic.quota.is_empty() { HINTS } else { "" }).map(Self::Table)
+            }
+            Command::Compare(args) => compare(args).map(Self::Compare),
+            Command::Explain(args) => quota(&args.quota).map(Self::Explain),
         }
     }
 }

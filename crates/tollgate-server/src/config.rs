@@ -23,6 +23,9 @@ pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
 
+/// A small policy with comments, to start from.
+pub const EXAMPLE: &str = include_str!("config/example.yaml");
+
 /// Where something stands: for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
@@ -258,6 +261,39 @@ pub struct ServerSettings {
     pub log_keys: Option<bool>,
     /// Keys of each policy whose names are remembered for the list of top keys.
     pub top_keys: Option<usize>,
+}
+
+impl ServerSettings {
+    /// Returns these settings, and where they say nothing, the others.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        let tls_of = if self.tls_of.is_empty() { other.tls_of } else { self.tls_of };
+        Self {
+            http: self.http.or(other.http),
+            grpc: self.grpc.or(other.grpc),
+            resp: self.resp.or(other.resp),
+            admin: self.admin.or(other.admin),
+            tls: self.tls.or(other.tls),
+            tls_of,
+            admin_token_file: self.admin_token_file.or(other.admin_token_file),
+            resp_password_file: self.resp_password_file.or(other.resp_password_file),
+            http_token_file: self.http_token_file.or(other.http_token_file),
+            workers: self.workers.or(other.workers),
+            max_connections: self.max_connections.or(other.max_connections),
+            idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            watch_interval: self.watch_interval.or(other.watch_interval),
+            snapshot: self.snapshot.or(other.snapshot),
+            memory: MemorySettings {
+                bounded: self.memory.bounded.or(other.memory.bounded),
+                max_keys: self.memory.max_keys.or(other.memory.max_keys),
+            },
+            response_headers: self.response_headers.or(other.response_headers),
+            dynamic_metadata: self.dynamic_metadata.or(other.dynamic_metadata),
+            denial_log: self.denial_log.or(other.denial_log),
+            log_keys: self.log_keys.or(other.log_keys),
+            top_keys: self.top_keys.or(other.top_keys),
+        }
+    }
 }
 
 /// Certificate and key of a listener.

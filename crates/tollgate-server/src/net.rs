@@ -4,11 +4,17 @@
 //! given to, the one with the fewest. So a connection's task never moves, and nothing is shared but
 //! the engine.
 
+mod listen;
 mod secret;
 mod stream;
+mod tls;
+mod workers;
 
+pub use listen::{BindError, Bound};
 pub use secret::Secret;
 pub use stream::Stream;
+pub use tls::{TlsError, TlsOf};
+pub(crate) use workers::Workers;
 
 use crate::server::Shared;
 use std::{
@@ -157,4 +163,13 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.traffic().open.fetch_sub(1, Relaxed);
     }
+}
+
+/// Lets the process have as many file descriptors as it may, and returns how many that are.
+pub fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // A limit that cannot be raised stays as it is.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    getrlimit(Resource::Nofile).current
 }

@@ -81,6 +81,12 @@ impl DomainPlan {
     pub fn find<'p>(&'p self, entries: &[Entry<'_>]) -> Option<Found<'p>> {
         self.level.find(entries)
     }
+
+    /// Tells how a descriptor finds its rules, step by step, in words.
+    #[must_use]
+    pub fn explain(&self, entries: &[Entry<'_>]) -> Vec<String> {
+        self.level.explain(entries)
+    }
 }
 
 /// Why a name names no rule.

@@ -1,8 +1,14 @@
 //! The server: what all connections share, and its life from start to shutdown.
 
+mod manager;
+mod notify;
 mod settings;
+mod start;
 
+pub use manager::{Loaded, Manager, Source};
+pub use notify::notify;
 pub use settings::Settings;
+pub use start::{Server, StartError};
 
 use crate::{
     engine::Engine,

@@ -138,6 +138,20 @@ impl fmt::Display for QuotaError {
                 "limit {limit} is above {most}, the most that this running sliding-counter can be \
                  given in this window; build a new limiter for it"
             ),
+            Self::LimitTooLarge { limit, most, algorithm } => write!(
+                f,
+                "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
+                 a longer window, count in larger units, or use gcra"
+            ),
+            other => other.fmt_per_call(f),
+        }
+    }
+}
+
+impl QuotaError {
+    /// What is wrong with quotas that come with a call.
+    fn fmt_per_call(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::RateZero { burst } => write!(
                 f,
                 "a burst of {burst} that never refills cannot come with a call; give a count of at \
@@ -160,11 +174,7 @@ impl fmt::Display for QuotaError {
             Self::NotAdHoc => f.write_str(
                 "the policy has a quota of its own; use Demand::new, or make it with Policy::ad_hoc",
             ),
-            Self::LimitTooLarge { limit, most, algorithm } => write!(
-                f,
-                "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
-                 a longer window, count in larger units, or use gcra"
-            ),
+            _ => Ok(()),
         }
     }
 }

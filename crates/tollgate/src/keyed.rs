@@ -1,6 +1,7 @@
 //! One limit for each of many keys.
 
 mod access;
+mod bans;
 mod builder;
 pub(crate) mod claims;
 pub(crate) mod core;
@@ -16,6 +17,7 @@ mod stored;
 mod top;
 mod verbs;
 
+pub use bans::Bans;
 pub use builder::{KeyedBuilder, WhenFull};
 pub use error::KeyedError;
 pub use fingerprint::Seed;

@@ -31,8 +31,8 @@ pub use decision::{Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
-    Assigned, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed, TableCounts,
-    TopKey, TopKeys, WhenFull,
+    Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
+    TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
@@ -66,19 +66,4 @@ mod pages {
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]
     struct Hierarchies;
-}
-/// shim
-#[derive(Debug)]
-pub struct Bans;
-#[allow(missing_docs, clippy::all, clippy::must_use_candidate, reason = "replaced soon")]
-impl Bans {
-    pub fn new(_: Escalation, _: u64) -> Self {
-        Self
-    }
-    pub fn refused(&self, _: &[u8], _: Tick) -> Option<Tick> {
-        None
-    }
-    pub fn blocked_until(&self, _: &[u8], _: Tick) -> Option<Tick> {
-        None
-    }
 }

@@ -36,7 +36,7 @@ fn judge(builder: impl Fn() -> MemoryStoreBuilder) {
         InMemory(builder().clock(clock).build().unwrap(), hand)
     }));
     assert!(report.is_passed(), "{report}");
-    assert!(report.checks.len() >= 24, "{report}");
+    assert!(report.checks.len() >= 27, "{report}");
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub(super) struct Errors {
     pub(super) sources: Vec<Source>,
     /// How many regular expressions have been read.
     pub(super) expressions: usize,
+    /// A file could not be read at all, so what others say about it cannot be judged.
+    pub(super) is_partial: bool,
     errors: Vec<ConfigError>,
     left_out: usize,
 }
@@ -95,7 +97,7 @@ pub(super) struct Errors {
 impl Errors {
     /// Notes an error.
     pub(super) fn add(&mut self, place: Place, text: impl Into<String>) {
-        if self.errors.len() >= ERRORS_MAX {
+        if self.is_full() {
             self.left_out += 1;
             return;
         }
@@ -104,12 +106,13 @@ impl Errors {
         self.errors.push(ConfigError { place, text: text.into(), source_line });
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.errors.is_empty()
+    /// Returns true if a further error is only counted, so that its text need not be made.
+    pub(super) fn is_full(&self) -> bool {
+        self.errors.len() >= ERRORS_MAX
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.errors.len() + self.left_out
+    pub(super) fn is_empty(&self) -> bool {
+        self.errors.is_empty()
     }
 
     /// Returns the result if nothing is wrong.
@@ -167,7 +170,7 @@ fn word_length(mut chars: impl Iterator<Item = char>) -> usize {
     let Some(first) = chars.next() else { return 1 };
     let length = match first {
         '"' | '\'' => chars.position(|c| c == first).map(|index| index + 1),
-        '[' | '{' | '-' => Some(0),
+        '[' | '{' => Some(0),
         _ => Some(chars.take_while(|c| !c.is_whitespace() && !":,]}".contains(*c)).count()),
     };
     length.unwrap_or(0) + 1

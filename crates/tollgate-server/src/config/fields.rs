@@ -70,7 +70,12 @@ impl Reader<'_> {
                 let text = format!("config error, key is not of type string: {key}");
                 self.error(entry.spot, text);
             } else if section.find(&entry.key).is_none() {
-                self.error(entry.spot, unknown_key(&entry.key, section));
+                // A file of nothing but wrong keys must not take long.
+                let text = match self.errors.is_full() {
+                    true => String::new(),
+                    false => unknown_key(&entry.key, section),
+                };
+                self.error(entry.spot, text);
             }
         }
         Some(Fields { section, spot: node.spot, entries })
@@ -229,7 +234,9 @@ impl Reader<'_> {
         let node = fields.get(name)?;
         let text = self.text_of(node, name)?;
         let found = meaning(&text);
-        if found.is_none() {
+        if found.is_none() && self.errors.is_full() {
+            self.error(node.spot, "");
+        } else if found.is_none() {
             let known: &[&str] = match fields.section.find(name).map(|key| key.shape) {
                 Some(Shape::OneOf(known)) => known,
                 _ => &[],

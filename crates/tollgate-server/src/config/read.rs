@@ -48,6 +48,7 @@ impl Config {
                 read_file(&file, &mut total, &mut errors);
             }
         }
+        errors.is_partial = !errors.is_empty();
         Self::from_sources(errors)
     }
 
@@ -90,6 +91,7 @@ impl Config {
             let name: Arc<str> = (*name).into();
             if text.len() > FILE_MAX {
                 errors.add(whole(&name), too_large());
+                errors.is_partial = true;
                 continue;
             }
             errors.sources.push(Source { name, text: (*text).to_owned() });
@@ -112,7 +114,8 @@ impl Config {
             }
             match result {
                 Err((spot, text)) => {
-                    reader.error(spot, format!("error loading config file: {text}"))
+                    reader.error(spot, format!("error loading config file: {text}"));
+                    reader.errors.is_partial = true;
                 }
                 Ok(root) => parts.extend(file(&mut reader, root.as_ref())),
             }

@@ -3,7 +3,7 @@
 use super::{MAX_ENTRIES, RuleIndex};
 use ipnet::IpNet;
 use regex::Regex;
-use std::{collections::HashMap, net::IpAddr};
+use std::{collections::HashMap, fmt, net::IpAddr};
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +129,45 @@ impl Level {
         (!node.rules.is_empty()).then_some(Found { rules: &node.rules, free })
     }
 
+    /// Tells the walk down, step by step, in words.
+    pub(super) fn explain(&self, entries: &[Entry<'_>]) -> Vec<String> {
+        let (mut steps, mut level) = (Vec::new(), self);
+        for (index, entry) in entries.iter().enumerate() {
+            let Entry { key, value } = entry;
+            let Some(nodes) = level.keys.get(*key) else {
+                let known: Vec<&str> = level.keys.keys().map(|key| &**key).collect();
+                steps.push(format!(
+                    "{key}={value}: no descriptor at this level has the key \"{key}\"{}",
+                    among(known)
+                ));
+                return steps;
+            };
+            let by = if nodes.exact.contains_key(*value) {
+                "this very value".into()
+            } else if let Some((pattern, _)) =
+                nodes.patterns.iter().find(|(it, _)| it.matches(value))
+            {
+                format!("the first pattern that matches, {pattern}")
+            } else if nodes.any.is_some() {
+                "any value".into()
+            } else {
+                let known = nodes.exact.keys().map(|value| &**value).collect();
+                steps
+                    .push(format!("{key}={value}: no descriptor takes this value{}", among(known)));
+                return steps;
+            };
+            let Some(node) = level.node(entry) else { return steps };
+            let free = if node.is_free { ", each value counted apart" } else { "" };
+            steps.push(format!("{key}={value}: met by {by}{free}"));
+            let is_last = index + 1 == entries.len();
+            if is_last && node.rules.is_empty() {
+                steps.push("the descriptor ends here, and there is no limit at this level".into());
+            }
+            level = &node.next;
+        }
+        steps
+    }
+
     fn node(&self, entry: &Entry<'_>) -> Option<&Node> {
         let nodes = self.keys.get(entry.key)?;
         if let Some(node) = nodes.exact.get(entry.value) {
@@ -138,6 +177,29 @@ impl Level {
         match pattern {
             Some((_, node)) => Some(node),
             None => nodes.any.as_deref(),
+        }
+    }
+}
+
+/// Lists what there is, if that is not too much.
+fn among(mut known: Vec<&str>) -> String {
+    known.sort_unstable();
+    match known.len() {
+        0 => String::new(),
+        1..=8 => format!("; there is {}", known.join(", ")),
+        count => format!("; there are {count} others"),
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Wildcard(parts) => f.write_str(&parts.join("*")),
+            Self::Regex(regex) => write!(f, "/{}/", regex.as_str()),
+            Self::Networks(networks) => {
+                let texts: Vec<_> = networks.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(", "))
+            }
         }
     }
 }

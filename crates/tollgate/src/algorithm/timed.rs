@@ -32,6 +32,7 @@
 //! - With one quota: permits add up exactly, `burst` permits pass at once in whatever pieces, and
 //!   the long-run rate is exact. In every interval `w`: cost <= burst + rate x w + 2^(1-f).
 //! - A change of quota may round `tat` down to a place: by less than half a nanosecond each time.
+//!   At the very tick at which a permit is due, the new quota may see it a tick earlier or later.
 //! - `retry` and `full` are exact: the first ticks at which the word says so.
 //!
 //! # Time
@@ -179,9 +180,12 @@ impl Timed {
     }
 
     /// Returns the word that was booked `ahead` some time ago; zero if that has passed.
+    ///
+    /// Half a nanosecond is forgiven: with the clock's origin the places have shifted, and a word
+    /// that was rounded up to one must not be rounded up again, or a whole permit would be missing.
     pub(crate) fn booked(ahead: u64, elapsed: Duration, now: Tick) -> u64 {
         let passed = Timeline::QUARTERS.position(Tick::ZERO.saturating_add(elapsed));
-        match ahead.min(DEBT_SPAN).saturating_sub(passed) {
+        match ahead.min(DEBT_SPAN).saturating_sub(passed.saturating_add(2)) {
             0 => 0,
             left => Timeline::QUARTERS.position(now) + left,
         }

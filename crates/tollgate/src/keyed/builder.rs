@@ -68,7 +68,7 @@ pub struct KeyedBuilder<K: ?Sized> {
 }
 
 /// The most keys a table can be made for: 96 GiB of slots.
-const KEYS_MAX: u64 = 1 << 32;
+pub(super) const KEYS_MAX: u64 = 1 << 32;
 
 impl<K: Hash + ?Sized> KeyedBuilder<K> {
     pub(super) fn new(quota: Quota) -> Self {
@@ -268,14 +268,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         {
             return Err(KeyedError::Capacity { keys, most: KEYS_MAX });
         }
-        match self.escalation {
-            Some(Escalation { refusals, first, most, .. })
-                if refusals == 0 || first.is_zero() || most < first =>
-            {
-                Err(KeyedError::Escalation { refusals, first, most })
-            }
-            _ => Ok(()),
-        }
+        self.escalation.as_ref().map_or(Ok(()), Escalation::check)
     }
 }
 

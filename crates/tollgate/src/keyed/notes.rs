@@ -5,6 +5,7 @@
 //! that only remember something (a cached quota, a few strikes) make room for those that somebody
 //! asked for.
 
+use super::KeyedError;
 use crate::{
     Tick,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, lock},
@@ -80,6 +81,15 @@ impl Escalation {
     pub const fn forgive(mut self, forgive: Duration) -> Self {
         self.forgive = Some(forgive);
         self
+    }
+
+    /// Checks that the rules make sense.
+    pub(super) fn check(&self) -> Result<(), KeyedError> {
+        let Self { refusals, first, most, .. } = *self;
+        if refusals == 0 || first.is_zero() || most < first {
+            return Err(KeyedError::Escalation { refusals, first, most });
+        }
+        Ok(())
     }
 
     const fn forgiven_after(&self) -> Duration {
@@ -319,13 +329,15 @@ impl Notes {
 
     /// Drops a note that only remembers something; the one with the fewest strikes.
     fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
-        let memory = |fingerprint: &u64| {
+        let memory = |(index, fingerprint): (usize, &u64)| {
             let note = shard.notes.get(fingerprint).filter(|note| note.is_memory(now))?;
-            Some((note.bans, note.strikes, *fingerprint))
+            Some((note.bans, note.strikes, index))
         };
-        let found = shard.ring.iter().take(CANDIDATES).filter_map(memory).min();
-        if let Some((_, _, fingerprint)) = found {
-            self.remove(shard, fingerprint);
+        let found = shard.ring.iter().enumerate().take(CANDIDATES).filter_map(memory).min();
+        // Near the front of the ring, so this moves a few and not all.
+        let removed = found.and_then(|(_, _, index)| shard.ring.remove(index));
+        if removed.is_some_and(|fingerprint| shard.notes.remove(&fingerprint).is_some()) {
+            self.count.fetch_sub(1, Relaxed);
         }
         found.is_some()
     }

@@ -68,6 +68,14 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         reader.error(fields.spot, "descriptor has empty key; add 'key: NAME'");
     }
     let limits = limit::limits(reader, fields);
+    if limits.is_empty() {
+        for name in ["ban", "parents", "enforce"] {
+            if fields.entry(name).is_some() {
+                let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
+                reader.error(fields.spot_of(name), text);
+            }
+        }
+    }
     let overrides = limit::overrides(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
     let store = reader.text(fields, "store").filter(|name| name != "default");
@@ -102,10 +110,10 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
         reader.error(fields.spot_of(second), text);
     }
     if let Some(node) = fields.get("regex") {
-        return reader
-            .text_of(node, "regex")
-            .and_then(|text| regex(reader, node.spot, &text))
-            .unwrap_or(ValueMatch::Any);
+        let text = reader.text_of(node, "regex").unwrap_or_default();
+        // What is wrong has been told; it must not look like a twin of another.
+        let broken = || ValueMatch::Wildcard(format!("*{text}*"));
+        return regex(reader, node.spot, &text).unwrap_or_else(broken);
     }
     if fields.entry("cidr").is_some() {
         return cidr(reader, fields);

@@ -1,0 +1,370 @@
+//! `tollgate load`: sends requests to a server and measures what comes back.
+//!
+//! [`plan`] judges the command line, [`worker`] starts threads, [`pipe`] and [`grpc`] are the
+//! connections, [`schedule`] says when a request is due, and [`report`] writes the result.
+
+mod clock;
+mod gate;
+mod grpc;
+mod http;
+mod keys;
+mod pipe;
+mod plan;
+mod report;
+mod resp;
+mod schedule;
+mod tally;
+mod target;
+mod template;
+mod worker;
+
+use crate::plan::InputError;
+use clap::{Args, Subcommand, ValueEnum};
+use plan::Plan;
+use report::Report;
+use std::{
+    io::{self, IsTerminal, Write},
+    process::ExitCode,
+    sync::{Arc, Barrier, OnceLock, PoisonError},
+    time::Duration,
+};
+use tally::Tally;
+use tokio::sync::Notify;
+use worker::{Run, Worker};
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate load resp 127.0.0.1:6379
+      as fast as the server answers: 50 connections, 16 commands in flight on each
+
+  tollgate load resp 127.0.0.1:6379 --command 'INCR {key}' --pipeline 1
+      any command; {key} is a key of --keys
+
+  tollgate load http 127.0.0.1:8080 --rate 20000 --dist zipf
+      20000 requests each second, whatever the server does; latency from the due time
+
+  tollgate load grpc 127.0.0.1:8081 --domain api --descriptor user={key} --streams 4
+      Envoy's rate limit protocol
+
+  tollgate load resp 127.0.0.1:6379 --dist one --requests 5000 --admit-exactly 100
+      fails unless exactly 100 of 5000 pass";
+
+/// The command line of `tollgate load`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct LoadArgs {
+    #[command(subcommand)]
+    protocol: Protocol,
+}
+
+#[derive(Debug, Subcommand)]
+enum Protocol {
+    /// Send RESP commands, as Redis clients do
+    Resp(RespArgs),
+    /// Send HTTP/1.1 requests
+    Http(HttpArgs),
+    /// Send gRPC calls of Envoy's rate limit protocol
+    Grpc(GrpcArgs),
+}
+
+#[derive(Debug, Args)]
+struct RespArgs {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// The command, words separated by spaces; {key} stands for the key
+    #[arg(long, value_name = "WORDS", default_value = "CL.THROTTLE {key} 99 100 60")]
+    command: String,
+
+    /// Commands in flight on each connection, written together
+    #[arg(long, short = 'P', value_name = "N", default_value_t = 16, conflicts_with = "rate")]
+    pipeline: u64,
+
+    /// Which answers mean allowed
+    #[arg(long, value_enum, default_value_t)]
+    reply: RespReply,
+}
+
+#[derive(Debug, Args)]
+struct HttpArgs {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// The path; {key} stands for the key
+    #[arg(long, default_value = "/v1/check")]
+    path: String,
+
+    /// The body; {key} stands for the key; not sent with GET and HEAD
+    #[arg(long, default_value = r#"{"policy":"api","key":"{key}"}"#)]
+    body: String,
+
+    /// The method
+    #[arg(long, default_value = "POST")]
+    method: String,
+
+    /// One more header, as in "X-User: {key}"; may be given several times
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+
+    /// Requests in flight on each connection, written together
+    #[arg(long, short = 'P', value_name = "N", default_value_t = 1, conflicts_with = "rate")]
+    pipeline: u64,
+}
+
+#[derive(Debug, Args)]
+struct GrpcArgs {
+    #[command(flatten)]
+    shared: Shared,
+
+    /// The domain of the request
+    #[arg(long, default_value = "api")]
+    domain: String,
+
+    /// A descriptor: entries separated by commas; may be given several times
+    #[arg(long = "descriptor", value_name = "NAME=VALUE,..", default_value = "user={key}")]
+    descriptors: Vec<String>,
+
+    /// Calls in flight on each connection
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    streams: u64,
+
+    /// The method that is called
+    #[arg(long, default_value = grpc::SHOULD_RATE_LIMIT)]
+    path: String,
+}
+
+/// What all protocols have in common.
+#[derive(Debug, Args)]
+struct Shared {
+    /// The server: HOST:PORT or unix:/PATH
+    address: String,
+
+    /// Connections, shared out between the threads
+    #[arg(long, short, value_name = "N", default_value_t = 50)]
+    connections: u64,
+
+    /// Threads that send
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: u64,
+
+    /// Open loop: requests due each second, whatever the server does
+    #[arg(long, value_name = "N")]
+    rate: Option<u64>,
+
+    /// How long to send, after the warm-up [default: 10s, or no end with --requests]
+    #[arg(long, short, value_name = "TIME")]
+    duration: Option<String>,
+
+    /// How long to send before anything counts [default: 1s; 0 with --requests, --admit-exactly]
+    #[arg(long, value_name = "TIME")]
+    warmup: Option<String>,
+
+    /// Send so many requests, then stop
+    #[arg(long, short = 'n', value_name = "N")]
+    requests: Option<u64>,
+
+    /// Give up when no answer comes for so long, and so long after the end
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    timeout: String,
+
+    /// How many keys there are
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    keys: u64,
+
+    /// How often each key comes
+    #[arg(long, value_enum, default_value_t)]
+    dist: Spreads,
+
+    /// The exponent of --dist zipf
+    #[arg(long, value_name = "S", default_value_t = 1.1)]
+    zipf: f64,
+
+    /// What each key starts with; 12 digits follow
+    #[arg(long, value_name = "TEXT", default_value = "key:")]
+    key_prefix: String,
+
+    /// Which random keys; the same seed gives each connection the same keys again
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+
+    /// Fail if more went wrong
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_errors: u64,
+
+    /// Fail unless exactly so many were allowed
+    #[arg(long, value_name = "N")]
+    admit_exactly: Option<u64>,
+
+    /// How to print the result
+    #[arg(long, short, value_enum, default_value_t)]
+    format: Format,
+
+    /// Print a line each second even if standard error is no terminal
+    #[arg(long)]
+    progress: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Spreads {
+    /// Each as often as any other
+    #[default]
+    Uniform,
+    /// A few get most
+    Zipf,
+    /// One key gets all
+    One,
+    /// One key after the other
+    Sequence,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum RespReply {
+    /// By the name: zero-passes for CL.THROTTLE and TG.CHECK, one-passes for THROTTLE, else any
+    #[default]
+    Auto,
+    /// The first number is 0; 1 is denied
+    ZeroPasses,
+    /// The first number is 1; 0 is denied
+    OnePasses,
+    /// Every answer but an error
+    Any,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table
+    #[default]
+    Text,
+    /// One object; latency in milliseconds
+    Json,
+}
+
+impl LoadArgs {
+    const fn shared(&self) -> &Shared {
+        match &self.protocol {
+            Protocol::Resp(args) => &args.shared,
+            Protocol::Http(args) => &args.shared,
+            Protocol::Grpc(args) => &args.shared,
+        }
+    }
+}
+
+/// Runs the load and prints the result.
+pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, InputError> {
+    let plan = Plan::new(args)?;
+    let shared = args.shared();
+    let progress = shared.progress || io::stderr().is_terminal();
+    let outcome = drive(plan, progress).and_then(|(report, problem)| {
+        let mut out = io::stdout().lock();
+        match shared.format {
+            Format::Text => report.write_text(&mut out)?,
+            Format::Json => report.write_json(&mut out)?,
+        }
+        out.flush()?;
+        Ok(problem)
+    });
+    Ok(match outcome {
+        Ok(None) => ExitCode::SUCCESS,
+        Ok(Some(problem)) => {
+            crate::complain(format_args!("{problem}"));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            crate::complain(format_args!("the load could not be run: {error}"));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Starts the workers, watches over them, and adds up.
+fn drive(plan: Plan, progress: bool) -> io::Result<(Report, Option<String>)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let threads = plan.threads;
+    let run = Arc::new(Run {
+        plan,
+        start: Barrier::new(threads as usize),
+        clock: OnceLock::new(),
+        halt: Arc::default(),
+    });
+    let done = Arc::new(Notify::new());
+    let workers: io::Result<Vec<Worker>> =
+        (0..threads).map(|number| Worker::spawn(&run, number, Arc::clone(&done))).collect();
+    let mut watch = Watch { run: &run, workers: &workers?, progress, quiet: 0, seen: 0 };
+    let ended_early = runtime.block_on(watch.until_done(&done))?;
+    let tally = watch.sum()?;
+    let report = Report::new(&run.plan, &tally, ended_early);
+    let problem = report.problem(&run.plan);
+    Ok((report, problem))
+}
+
+/// Looks at the workers once a second.
+struct Watch<'a> {
+    run: &'a Run,
+    workers: &'a [Worker],
+    progress: bool,
+    /// How many seconds no answer came.
+    quiet: u64,
+    seen: u64,
+}
+
+impl Watch<'_> {
+    /// Waits for the workers; says whether the user ended it early.
+    async fn until_done(&mut self, done: &Notify) -> io::Result<bool> {
+        let second = Duration::from_secs(1);
+        let mut ticks = tokio::time::interval(second);
+        ticks.tick().await;
+        let mut ended_early = false;
+        while !self.workers.iter().all(|worker| worker.thread.is_finished()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {
+                    // Asked twice: what is in flight is not waited for either.
+                    if ended_early {
+                        self.run.halt.abandon();
+                    }
+                    ended_early = true;
+                    self.run.halt.set();
+                }
+                _ = ticks.tick() => self.tick()?,
+                // A worker says so just before it ends; the rest is a moment.
+                () = done.notified() => tokio::task::yield_now().await,
+            }
+        }
+        if self.progress {
+            let _ignored = writeln!(io::stderr());
+        }
+        Ok(ended_early)
+    }
+
+    fn tick(&mut self) -> io::Result<()> {
+        let Some(clock) = self.run.clock.get() else { return Ok(()) };
+        let tally = self.sum()?;
+        let now = clock.now_ns();
+        self.quiet = if tally.answers > self.seen { 0 } else { self.quiet + 1 };
+        let rate = tally.answers - self.seen;
+        self.seen = tally.answers;
+        let end = self.run.plan.schedule.end_ns;
+        let late =
+            end.is_some_and(|end| now > end.saturating_add(clock::ns(self.run.plan.timeout)));
+        if late || self.quiet >= self.run.plan.timeout.as_secs().max(1) {
+            self.run.halt.abandon();
+        }
+        if self.progress {
+            let (seconds, errors) = (now / 1_000_000_000, tally.errors);
+            let p99 = tally.latency_ms().p99;
+            // If standard error is closed, nobody wants to know.
+            let _ignored = write!(
+                io::stderr(),
+                "\r{seconds:>4} s {rate:>9}/s  p99 {p99:>9.3} ms  {errors} errors "
+            );
+        }
+        Ok(())
+    }
+
+    fn sum(&self) -> io::Result<Tally> {
+        let mut sum = Tally::new().map_err(io::Error::other)?;
+        for worker in self.workers {
+            sum.add(&worker.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(sum)
+    }
+}

@@ -1,0 +1,177 @@
+//! HTTP/1.1: one request encoded once, and answers with a `Content-Length` or without a body.
+
+use super::{pipe::Scan, tally::Verdict, template::Template};
+use std::fmt::Write as _;
+
+/// The most headers an answer may have.
+const HEADERS: usize = 64;
+
+/// What to ask for.
+#[derive(Clone, Debug)]
+pub(crate) struct HttpRequest<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) path: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) headers: &'a [String],
+    pub(crate) body: &'a str,
+    pub(crate) key_prefix: &'a str,
+}
+
+impl HttpRequest<'_> {
+    /// Encodes the request with its headers.
+    pub(crate) fn encode(&self) -> Template {
+        let body = Template::of(self.body, self.key_prefix);
+        let mut head = format!("{} {} HTTP/1.1\r\nHost: {}\r\n", self.method, self.path, self.host);
+        let given = |name: &str| {
+            self.headers.iter().any(|header| {
+                header.split_once(':').is_some_and(|(it, _)| it.trim().eq_ignore_ascii_case(name))
+            })
+        };
+        if body.len() > 0 && !given("content-type") {
+            head.push_str("Content-Type: application/json\r\n");
+        }
+        if body.len() > 0 || self.method == "POST" || self.method == "PUT" {
+            // Writing to a string cannot fail.
+            let _ = write!(head, "Content-Length: {}\r\n", body.len());
+        }
+        for header in self.headers {
+            head.push_str(header.trim());
+            head.push_str("\r\n");
+        }
+        head.push_str("\r\n");
+        let mut template = Template::of(&head, self.key_prefix);
+        template.append(&body);
+        template
+    }
+}
+
+/// Finds answers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HttpScan {
+    /// Answers to `HEAD` have no body, whatever they say.
+    pub(crate) no_body: bool,
+}
+
+impl Scan for HttpScan {
+    fn scan(&self, bytes: &[u8]) -> Result<Option<(usize, Verdict)>, String> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS];
+        let mut response = httparse::Response::new(&mut headers);
+        let head = match response.parse(bytes) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Ok(None),
+            Err(error) => return Err(format!("an answer is not HTTP/1.1: {error}")),
+        };
+        let status = response.code.unwrap_or(0);
+        let body = if self.no_body || status == 204 || status == 304 {
+            0
+        } else {
+            body_length(response.headers)?
+        };
+        let Some(length) = head.checked_add(body).filter(|length| *length <= bytes.len()) else {
+            return Ok(None);
+        };
+        let verdict = match status {
+            200..=299 => Verdict::Allowed,
+            429 => Verdict::Denied,
+            _ => Verdict::Error,
+        };
+        Ok(Some((length, verdict)))
+    }
+
+    fn describe(&self, answer: &[u8]) -> String {
+        let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
+        let body = answer.windows(4).position(|four| four == b"\r\n\r\n");
+        let body = body.and_then(|at| answer.get(at + 4..)).unwrap_or_default();
+        let body = body.get(..body.len().min(200)).unwrap_or_default();
+        format!("the server answered {} {}", line.escape_ascii(), body.escape_ascii())
+    }
+}
+
+fn body_length(headers: &[httparse::Header<'_>]) -> Result<usize, String> {
+    for header in headers {
+        if header.name.eq_ignore_ascii_case("content-length") {
+            let text = std::str::from_utf8(header.value).unwrap_or_default().trim();
+            return text
+                .parse()
+                .map_err(|_| format!("the Content-Length \"{text}\" of an answer is no number"));
+        }
+        if header.name.eq_ignore_ascii_case("transfer-encoding") {
+            return Err(
+                "an answer is sent in chunks; only Content-Length is understood here".into()
+            );
+        }
+    }
+    Err("an answer has no Content-Length, so its end cannot be found".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCAN: HttpScan = HttpScan { no_body: false };
+
+    #[test]
+    fn a_request_has_the_length_of_its_body() {
+        let request = HttpRequest {
+            method: "POST",
+            path: "/v1/check?k={key}",
+            host: "localhost:80",
+            headers: &["X-User: {key}".into()],
+            body: "{\"key\":\"{key}\"}",
+            key_prefix: "u",
+        };
+        let mut out = Vec::new();
+        request.encode().write(3, &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "POST /v1/check?k=u000000000003 HTTP/1.1\r\nHost: localhost:80\r\n\
+             Content-Type: application/json\r\nContent-Length: 23\r\nX-User: u000000000003\r\n\r\n\
+             {\"key\":\"u000000000003\"}"
+        );
+        let plain = HttpRequest { method: "GET", path: "/", headers: &[], body: "", ..request };
+        let mut out = Vec::new();
+        plain.encode().write(3, &mut out);
+        assert_eq!(out, b"GET / HTTP/1.1\r\nHost: localhost:80\r\n\r\n");
+    }
+
+    #[test]
+    fn answers_end_after_their_body_however_they_are_cut() {
+        for (answer, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Verdict::Allowed),
+            ("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n", Verdict::Denied),
+            ("HTTP/1.1 204 No Content\r\n\r\n", Verdict::Allowed),
+            ("HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx", Verdict::Error),
+        ] {
+            let bytes = answer.as_bytes();
+            for cut in 0..bytes.len() {
+                assert_eq!(SCAN.scan(&bytes[..cut]), Ok(None), "{answer:?} cut at {cut}");
+            }
+            let followed = [bytes, b"HTTP/1.1"].concat();
+            assert_eq!(SCAN.scan(&followed), Ok(Some((bytes.len(), expected))), "{answer:?}");
+        }
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n";
+        let found = HttpScan { no_body: true }.scan(head);
+        assert_eq!(found, Ok(Some((head.len(), Verdict::Allowed))));
+    }
+
+    #[test]
+    fn answers_without_an_end_are_refused() {
+        for answer in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "-ERR not HTTP\r\n",
+        ] {
+            assert!(SCAN.scan(answer.as_bytes()).is_err(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_shown_with_its_body() {
+        let text = SCAN.describe(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope");
+        assert_eq!(text, "the server answered HTTP/1.1 404 Not Found nope");
+    }
+}

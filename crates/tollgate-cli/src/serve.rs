@@ -1,0 +1,303 @@
+//! `tollgate serve`: the service.
+
+use crate::{complain, plan::InputError};
+use clap::ValueEnum;
+use std::{
+    io::{self, IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+    time::Duration,
+};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tollgate::Clock;
+use tollgate_server::{
+    config::{
+        Endpoint, MemorySettings, ServerSettings, SnapshotSettings, TlsSettings, parse_duration,
+    },
+    net::{Listener, raise_descriptor_limit},
+    server::{Server, Source, notify},
+};
+
+const ENDPOINT_HELP: &str = "an address, unix:PATH or off";
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate serve                                     the built-in example policy, in memory
+  tollgate serve --config limits.yaml                your own limits; a changed file is loaded at once
+  tollgate serve --config /etc/tollgate --snapshot /var/lib/tollgate/state
+  tollgate serve --resp unix:/run/tollgate.sock --http off --grpc off
+
+Signals: SIGTERM and SIGINT finish what has begun and stop; SIGHUP loads the configuration again.";
+
+#[derive(Debug, Default, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// Files or folders with limits; by default a built-in example
+    #[arg(long, value_name = "PATH", num_args = 1.., env = "TOLLGATE_CONFIG", value_delimiter = ',')]
+    config: Vec<PathBuf>,
+
+    /// Where to answer HTTP (/v1, /json, forward-auth), by default 127.0.0.1:8080
+    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    http: Option<Endpoint>,
+
+    /// Where to answer gRPC (Envoy's rate limit protocol), by default 127.0.0.1:8081
+    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    grpc: Option<Endpoint>,
+
+    /// Where to answer the Redis protocol, by default 127.0.0.1:6380
+    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    resp: Option<Endpoint>,
+
+    /// Where to answer administrators and Prometheus, by default 127.0.0.1:6070
+    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    admin: Option<Endpoint>,
+
+    /// Where state lives
+    #[arg(long, value_enum, default_value_t)]
+    store: StoreKind,
+
+    /// Keep the state in this file over a restart
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+
+    /// How often the snapshot is written
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    snapshot_every: Duration,
+
+    /// Fixed memory for so many live keys; by default the table grows
+    #[arg(long, value_name = "KEYS")]
+    bounded: Option<u64>,
+
+    /// The most keys of a table that grows
+    #[arg(long, value_name = "KEYS", conflicts_with = "bounded")]
+    max_keys: Option<u64>,
+
+    /// Threads that serve connections; by default as many as there are processors
+    #[arg(long, value_name = "N")]
+    workers: Option<usize>,
+
+    /// Connections of each listener at once
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+
+    /// How often to look whether a file has changed; 0s for never
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    watch_interval: Option<Duration>,
+
+    #[command(flatten)]
+    security: Security,
+
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Security")]
+struct Security {
+    /// A file with the token that administrators must send
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+
+    /// A file with the password of the Redis protocol
+    #[arg(long, value_name = "FILE")]
+    resp_password_file: Option<PathBuf>,
+
+    /// A file with the token that clients of /v1 must send
+    #[arg(long, value_name = "FILE")]
+    http_token_file: Option<PathBuf>,
+
+    /// The certificate chain of all listeners, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// The private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Authorities that clients' certificates must come from, in PEM: mutual TLS
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Log")]
+struct LogArgs {
+    /// What to log: error, warn, info, debug, or filters such as tollgate_server=debug
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+
+    /// How to log
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+
+    /// Log one denial in N; 0 for none
+    #[arg(long, value_name = "N")]
+    denial_log: Option<u64>,
+
+    /// Show keys in the log of denials
+    #[arg(long)]
+    log_keys: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum StoreKind {
+    /// In this process
+    #[default]
+    Memory,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// Lines to read
+    #[default]
+    Text,
+    /// One object per line
+    Json,
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    text.parse().map_err(|error| format!("{error}; give {ENDPOINT_HELP}"))
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|error| error.to_string())
+}
+
+impl ServeArgs {
+    fn source(&self) -> Source {
+        let security = &self.security;
+        let tls = security.tls_cert.clone().zip(security.tls_key.clone());
+        let flags = ServerSettings {
+            http: self.http.clone(),
+            grpc: self.grpc.clone(),
+            resp: self.resp.clone(),
+            admin: self.admin.clone(),
+            tls: tls.map(|(certificate, key)| TlsSettings {
+                certificate,
+                key,
+                client_ca: security.tls_client_ca.clone(),
+            }),
+            admin_token_file: security.admin_token_file.clone(),
+            resp_password_file: security.resp_password_file.clone(),
+            http_token_file: security.http_token_file.clone(),
+            workers: self.workers,
+            max_connections: self.max_connections,
+            watch_interval: self.watch_interval,
+            snapshot: self
+                .snapshot
+                .clone()
+                .map(|path| SnapshotSettings { path, every: self.snapshot_every }),
+            memory: MemorySettings { bounded: self.bounded, max_keys: self.max_keys },
+            denial_log: self.log.denial_log,
+            log_keys: self.log.log_keys.then_some(true),
+            ..ServerSettings::default()
+        };
+        Source { paths: self.config.clone(), flags }
+    }
+}
+
+/// Serves until it is told to stop.
+pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
+    start_log(&args.log)?;
+    let StoreKind::Memory = args.store;
+    if let Some(most) = raise_descriptor_limit() {
+        tracing::debug!(most, "file descriptors");
+    }
+    let server = match Server::bind(args.source(), Clock::monotonic()) {
+        Ok(server) => server,
+        Err(error) => {
+            complain(format_args!("{error}"));
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    greet(&server, args.config.is_empty());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| InputError(format!("no runtime: {error}")))?;
+    let done = runtime.block_on(async {
+        let stop = stop(&server)?;
+        notify("READY=1");
+        server.run(stop).await.map_err(|error| error.to_string())
+    });
+    notify("STOPPING=1");
+    match done {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            complain(format_args!("{error}"));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// Returns what is ready when the process is told to stop. Meanwhile SIGHUP loads the configuration.
+fn stop(server: &Server) -> Result<impl Future<Output = ()> + use<>, String> {
+    let listen = |kind: SignalKind| -> Result<Signal, String> {
+        signal(kind).map_err(|error| format!("signals cannot be received: {error}"))
+    };
+    let (mut terminate, mut interrupt) =
+        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let manager = std::sync::Arc::clone(server.manager());
+    Ok(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                _ = hang_up.recv() => {
+                    notify("RELOADING=1");
+                    manager.reload().await;
+                    notify("READY=1");
+                }
+            }
+        }
+    })
+}
+
+/// Says where it listens and what to try, on standard error.
+fn greet(server: &Server, is_example: bool) {
+    let plan = server.shared().engine.plan_arc();
+    let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
+    let what = if is_example { "the built-in example" } else { "your configuration" };
+    let mut text = format!(
+        "tollgate {} with {what}: {rules} limits in {domains} {}, memory store\n",
+        env!("CARGO_PKG_VERSION"),
+        if domains == 1 { "domain" } else { "domains" },
+    );
+    let mut tries = Vec::new();
+    for (listener, endpoint) in server.endpoints() {
+        text += &format!("listening {listener} {endpoint}\n");
+        if let (true, Endpoint::Tcp(address)) = (is_example, &endpoint) {
+            tries.extend(example_of(listener, *address));
+        }
+    }
+    if !tries.is_empty() {
+        text += "\nTry, in another terminal:\n";
+        tries.iter().for_each(|line| text += &format!("  {line}\n"));
+        text += "\n";
+    }
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+fn example_of(listener: Listener, address: std::net::SocketAddr) -> Option<String> {
+    let port = address.port();
+    Some(match listener {
+        Listener::Http => format!("curl -i 'http://{address}/v1/check?policy=api&key=alice'"),
+        Listener::Resp => format!("redis-cli -p {port} CL.THROTTLE alice 15 30 60"),
+        Listener::Grpc => format!(
+            "grpcurl -plaintext -d '{{\"domain\":\"example\",\"descriptors\":[{{\"entries\":[{{\"key\":\"user\",\"value\":\"alice\"}}]}}]}}' \
+             {address} envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+        ),
+        Listener::Admin => format!("tollgate top --admin {address}"),
+    })
+}
+
+fn start_log(args: &LogArgs) -> Result<(), InputError> {
+    use tracing_subscriber::{EnvFilter, fmt};
+    let filter = EnvFilter::try_new(&args.log)
+        .map_err(|error| InputError(format!("--log \"{}\": {error}", args.log)))?;
+    let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
+    let set = match args.log_format {
+        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+    set.map_err(|error| InputError(format!("the log cannot be started: {error}")))
+}

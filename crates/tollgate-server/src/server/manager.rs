@@ -1,0 +1,211 @@
+//! Loads the configuration, at the start and again.
+
+use super::Shared;
+use crate::{
+    config::{Config, EXAMPLE, ServerSettings, StoreSettings},
+    net::TlsOf,
+    plan::Plan,
+};
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tollgate::Tick;
+
+/// Where the configuration comes from: files and flags.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// Files and folders; none for the built-in example.
+    pub paths: Vec<PathBuf>,
+    /// What flags say, which beats what files say.
+    pub flags: ServerSettings,
+}
+
+impl Source {
+    /// Reads and judges the configuration.
+    ///
+    /// # Errors
+    ///
+    /// With all that is wrong, one per line.
+    pub fn read(&self) -> Result<Config, String> {
+        let read = match self.paths.as_slice() {
+            [] => Config::from_text("example.yaml", EXAMPLE),
+            paths => Config::read(paths),
+        };
+        let mut config = read.map_err(|errors| errors.to_string())?;
+        config.server = self.flags.clone().or(config.server);
+        Ok(config)
+    }
+
+    /// Returns a number that changes when a file does.
+    fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for path in &self.paths {
+            for file in files(path) {
+                file.hash(&mut hasher);
+                std::fs::read(&file).ok().hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(path) else { return vec![path.into()] };
+    let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|file| file.is_file());
+    files.sort();
+    files
+}
+
+/// What became of the last load.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// When it was tried.
+    pub at: Tick,
+    /// What is in force afterwards.
+    pub version: u64,
+    /// What was wrong: the old configuration is in force then.
+    pub error: Option<String>,
+    /// What to know nevertheless.
+    pub warnings: Vec<String>,
+}
+
+/// Loads the configuration again when it is told to, or when a file has changed.
+#[derive(Debug)]
+pub struct Manager {
+    shared: Arc<Shared>,
+    source: Source,
+    tls: Arc<TlsOf>,
+    /// One load at a time.
+    loading: tokio::sync::Mutex<u64>,
+    last: Mutex<Loaded>,
+    loads: [AtomicU64; 2],
+}
+
+impl Manager {
+    pub(super) fn new(shared: Arc<Shared>, source: Source, tls: Arc<TlsOf>) -> Arc<Self> {
+        let seen = source.fingerprint();
+        let (at, version) = (shared.engine.now(), shared.engine.plan().version());
+        let last = Loaded { at, version, error: None, warnings: Vec::new() };
+        Arc::new(Self {
+            shared,
+            source,
+            tls,
+            loading: tokio::sync::Mutex::new(seen),
+            last: Mutex::new(last),
+            loads: [AtomicU64::new(1), AtomicU64::new(0)],
+        })
+    }
+
+    /// Returns what became of the last load.
+    pub fn last(&self) -> Loaded {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns how many loads have succeeded, and how many have failed.
+    pub fn loads(&self) -> (u64, u64) {
+        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        (self.loads[0].load(Relaxed), self.loads[1].load(Relaxed))
+    }
+
+    /// Returns where the configuration comes from.
+    pub const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Loads the configuration again. If it is wrong, the old one stays in force.
+    pub async fn reload(&self) -> Loaded {
+        let mut seen = self.loading.lock().await;
+        *seen = self.source.fingerprint();
+        self.load().await
+    }
+
+    /// Loads the configuration again if a file has changed.
+    pub async fn reload_if_changed(&self) -> Option<Loaded> {
+        let mut seen = self.loading.lock().await;
+        let found = self.source.fingerprint();
+        if *seen == found {
+            return None;
+        }
+        *seen = found;
+        Some(self.load().await)
+    }
+
+    async fn load(&self) -> Loaded {
+        let engine = &self.shared.engine;
+        let outcome = self.install().await;
+        let (error, warnings) = match outcome {
+            Ok(warnings) => (None, warnings),
+            Err(error) => (Some(error), Vec::new()),
+        };
+        let version = engine.plan().version();
+        match &error {
+            None => {
+                self.loads[0].fetch_add(1, Relaxed);
+                tracing::info!(version, "the configuration was loaded");
+            }
+            Some(error) => {
+                self.loads[1].fetch_add(1, Relaxed);
+                tracing::error!(
+                    version,
+                    "the configuration was not loaded, the old one stays: {error}"
+                );
+            }
+        }
+        for warning in &warnings {
+            tracing::warn!(version, "{warning}");
+        }
+        let loaded = Loaded { at: engine.now(), version, error, warnings };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = loaded.clone();
+        loaded
+    }
+
+    async fn install(&self) -> Result<Vec<String>, String> {
+        let config = self.source.read()?;
+        let old = self.shared.engine.plan_arc();
+        let named = |stores: &[StoreSettings]| -> Vec<_> {
+            stores.iter().map(|store| (store.name.clone(), store.memory.clone())).collect()
+        };
+        if named(&config.stores) != named(&old.config().stores) {
+            return Err("stores cannot change while the server runs; restart it".into());
+        }
+        self.tls.load(&config.server).map_err(|error| error.to_string())?;
+        let mut warnings = Vec::new();
+        if needs_restart(&config.server, &old.config().server) {
+            warnings
+                .push("listeners, workers, snapshots and bounds change with a restart only".into());
+        }
+        let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
+        if let Err(failures) = self.shared.engine.install(plan).await {
+            for (rule, error) in failures {
+                warnings.push(format!("keys of {rule} start afresh: {error}"));
+            }
+        }
+        Ok(warnings)
+    }
+
+    /// Returns how often to look whether files have changed; `None` for never.
+    pub(super) fn watch_interval(&self) -> Option<Duration> {
+        let said = self.shared.engine.plan().config().server.watch_interval;
+        let interval = said.unwrap_or(Duration::from_secs(1));
+        (!self.source.paths.is_empty() && interval > Duration::ZERO).then_some(interval)
+    }
+}
+
+/// Tells whether settings differ that are only read at the start.
+fn needs_restart(new: &ServerSettings, old: &ServerSettings) -> bool {
+    let fixed = |settings: &ServerSettings| {
+        let endpoints = [&settings.http, &settings.grpc, &settings.resp, &settings.admin];
+        let sizes = (settings.workers, settings.max_connections, settings.idle_timeout);
+        let rest = (settings.snapshot.clone(), settings.memory.clone());
+        (endpoints.map(Clone::clone), sizes, rest)
+    };
+    fixed(new) != fixed(old)
+}

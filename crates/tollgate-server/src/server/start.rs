@@ -1,0 +1,240 @@
+//! From a configuration to a server that is ready to run.
+
+use super::{Manager, Settings, Shared, Source};
+use crate::{
+    config::{Config, Endpoint, MemorySettings, SnapshotSettings},
+    engine::{Backend, Engine},
+    net::{BindError, Bound, Listener, Secret, TlsOf, Workers},
+    plan::Plan,
+};
+use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
+use tokio::time::{MissedTickBehavior, interval};
+use tollgate::{Clock, Seed, store::MemoryStore};
+
+/// Why a server cannot start.
+#[derive(Debug)]
+pub struct StartError(String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<BindError> for StartError {
+    fn from(error: BindError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+fn wrong(error: impl fmt::Display) -> StartError {
+    StartError(error.to_string())
+}
+
+/// A server with its listeners bound, ready to run.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    manager: Arc<Manager>,
+    bound: Vec<Bound>,
+    tls: Arc<TlsOf>,
+    snapshots: Vec<Snapshots>,
+}
+
+/// A store that is written to a file now and then.
+#[derive(Clone, Debug)]
+struct Snapshots {
+    store: MemoryStore,
+    settings: SnapshotSettings,
+}
+
+impl Server {
+    /// Reads the configuration, restores snapshots and binds the listeners.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration is wrong, a file cannot be read, or an address is taken.
+    pub fn bind(source: Source, clock: Clock) -> Result<Self, StartError> {
+        let config = source.read().map_err(StartError)?;
+        let settings = settings(&config)?;
+        let tls = Arc::new(TlsOf::default());
+        tls.load(&config.server).map_err(wrong)?;
+        let mut bound = Vec::new();
+        for listener in Listener::ALL {
+            bound.extend(Bound::bind(listener, endpoint(&settings, listener))?);
+        }
+        let mut snapshots = Vec::new();
+        let mut stores = vec![(&config.server.memory, config.server.snapshot.as_ref())];
+        stores.extend(config.stores.iter().map(|store| (&store.memory, store.snapshot.as_ref())));
+        let mut backends = Vec::new();
+        for (memory, snapshot) in stores {
+            let store = open_store(memory, snapshot, &clock)?;
+            if let Some(settings) = snapshot {
+                snapshots.push(Snapshots { store: store.clone(), settings: settings.clone() });
+            }
+            backends.push(Backend::Memory(store));
+        }
+        let plan = Plan::compile(config, None).map_err(wrong)?;
+        let shared = Shared::new(Engine::new(plan, backends), settings);
+        let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
+        Ok(Self { shared, manager, bound, tls, snapshots })
+    }
+
+    /// Returns what connections share.
+    #[must_use]
+    pub const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Returns who loads the configuration.
+    #[must_use]
+    pub const fn manager(&self) -> &Arc<Manager> {
+        &self.manager
+    }
+
+    /// Returns where it listens.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<(Listener, Endpoint)> {
+        self.bound.iter().map(|bound| (bound.listener, bound.endpoint())).collect()
+    }
+
+    /// Serves until `stop` is ready; then finishes what has begun, and writes the snapshots.
+    ///
+    /// # Errors
+    ///
+    /// When threads cannot be started, or the last snapshot cannot be written.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
+        let Self { shared, manager, bound, tls, snapshots } = self;
+        let workers = Arc::new(Workers::start(&shared, &tls).map_err(wrong)?);
+        let mut tasks = tokio::task::JoinSet::new();
+        for bound in bound {
+            let workers = Arc::clone(&workers);
+            tasks.spawn(async move {
+                if let Err(error) = workers.accept(bound).await {
+                    tracing::error!("a listener has ended: {error}");
+                }
+            });
+        }
+        tasks.spawn(watch_files(Arc::clone(&manager)));
+        for snapshots in &snapshots {
+            tasks.spawn(write_snapshots(snapshots.clone()));
+        }
+        stop.await;
+        tracing::info!("shutting down");
+        // The listeners close first, so that whoever comes now can go elsewhere.
+        tasks.shutdown().await;
+        shared.start_draining();
+        if let Some(workers) = Arc::into_inner(workers) {
+            let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
+            finished.map_err(wrong)?;
+        }
+        for Snapshots { store, settings } in snapshots {
+            let saved = store.save(&settings.path).map_err(wrong)?;
+            tracing::info!(keys = saved, "snapshot written");
+        }
+        Ok(())
+    }
+}
+
+fn endpoint(settings: &Settings, listener: Listener) -> &Endpoint {
+    match listener {
+        Listener::Http => &settings.http,
+        Listener::Grpc => &settings.grpc,
+        Listener::Resp => &settings.resp,
+        Listener::Admin => &settings.admin,
+    }
+}
+
+fn settings(config: &Config) -> Result<Settings, StartError> {
+    let said = &config.server;
+    let read = |path: &Option<std::path::PathBuf>| match path {
+        None => Ok(None),
+        Some(path) => {
+            let secret = Secret::read(path);
+            secret.map(Some).map_err(|error| StartError(format!("{}: {error}", path.display())))
+        }
+    };
+    let mut settings = Settings::with(said);
+    settings.admin_token = read(&said.admin_token_file)?;
+    settings.resp_password = read(&said.resp_password_file)?;
+    settings.http_token = read(&said.http_token_file)?;
+    Ok(settings)
+}
+
+fn open_store(
+    memory: &MemorySettings,
+    snapshot: Option<&SnapshotSettings>,
+    clock: &Clock,
+) -> Result<MemoryStore, StartError> {
+    let mut builder = MemoryStore::builder().clock(clock.clone());
+    if let Some(keys) = memory.bounded {
+        builder = builder.bounded(keys);
+    }
+    if let Some(keys) = memory.max_keys {
+        builder = builder.max_keys(keys);
+    }
+    if let Some(snapshot) = snapshot {
+        builder = builder.seed(Seed::load_or_create(seed_path(&snapshot.path)).map_err(wrong)?);
+    }
+    let store = builder.build().map_err(wrong)?;
+    if let Some(snapshot) = snapshot
+        && snapshot.path.exists()
+    {
+        restore(&store, &snapshot.path);
+    }
+    Ok(store)
+}
+
+/// Takes over a snapshot. One that cannot be used is put aside: a limiter that starts empty is better
+/// than none.
+fn restore(store: &MemoryStore, path: &Path) {
+    match store.restore(path) {
+        Ok(keys) => tracing::info!(keys, path = %path.display(), "snapshot restored"),
+        Err(error) => {
+            let mut aside = path.as_os_str().to_owned();
+            aside.push(".unusable");
+            let kept = std::fs::rename(path, &aside);
+            let kept = kept.map_or_else(|error| error.to_string(), |()| "put aside".into());
+            let path = path.display();
+            tracing::error!(%path, %kept, "starting without the snapshot: {error}");
+        }
+    }
+}
+
+/// The secret that fingerprints depend on is beside the snapshot, in a file that only its owner may read.
+fn seed_path(snapshot: &Path) -> std::path::PathBuf {
+    let mut name = snapshot.as_os_str().to_owned();
+    name.push(".seed");
+    name.into()
+}
+
+async fn watch_files(manager: Arc<Manager>) {
+    let Some(every) = manager.watch_interval() else { return };
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let manager = Arc::clone(&manager);
+        manager.reload_if_changed().await;
+    }
+}
+
+async fn write_snapshots(snapshots: Snapshots) {
+    let Snapshots { store, settings } = snapshots;
+    let mut ticks = interval(settings.every.max(Duration::from_millis(10)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    loop {
+        ticks.tick().await;
+        let (store, path) = (store.clone(), settings.path.clone());
+        let saved = tokio::task::spawn_blocking(move || store.save(path)).await;
+        match saved {
+            Ok(Ok(keys)) => tracing::debug!(keys, "snapshot written"),
+            Ok(Err(error)) => tracing::error!("the snapshot was not written: {error}"),
+            Err(_) => {}
+        }
+    }
+}
