@@ -127,7 +127,8 @@ pub async fn serve(stream: Stream, connection: Connection) {
     let mut drain = shared.drain();
     let mut idle = interval(settings.idle_timeout.max(settings.request_timeout));
     idle.reset();
-    let mut is_draining = false;
+    // Who comes while the server drains gets one answer, to learn that it is not ready.
+    let mut is_draining = connection.is_draining();
     loop {
         select! {
             _ = served.as_mut() => break,

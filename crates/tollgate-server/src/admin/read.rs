@@ -73,10 +73,9 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     for (index, rates) in shared.admin.sampler().alarms(&plan, alarm) {
         let label = plan.rule(index).label();
         let all = rates.allowed.saturating_add(rates.denied);
-        let share = rates.denied as f64 * 100.0 / all as f64;
-        let text = format!(
-            "policy \"{label}\" has denied {share:.0} % of its {all} decisions for a minute"
-        );
+        let share = u128::from(rates.denied) * 100 / u128::from(all.max(1));
+        let text =
+            format!("policy \"{label}\" has denied {share} % of its {all} decisions for a minute");
         wrong.push(json!({
             "what": "policy", "policy": label, "denied": rates.denied, "allowed": rates.allowed,
             "text": text,

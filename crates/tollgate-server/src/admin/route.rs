@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     metrics::{Exposition, Format},
-    net::{Connection, Stream},
+    net::{Connection, Listener, Stream},
     server::Shared,
 };
 use bytes::Bytes;
@@ -82,15 +82,19 @@ pub(super) async fn answer(
     caller: &Caller,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    Ok(match respond(shared, caller, request).await {
+    let mut reply = match respond(shared, caller, request).await {
         Ok(reply) => reply,
         Err(problem) => {
             if problem.status.is_client_error() {
-                shared.traffic(crate::net::Listener::Admin).bad_request();
+                shared.traffic(Listener::Admin).bad_request();
             }
             problem.into_reply()
         }
-    })
+    };
+    if *shared.drain().borrow() {
+        reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(reply)
 }
 
 async fn respond(
