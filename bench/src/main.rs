@@ -19,6 +19,7 @@ mod keyed;
 mod latency;
 mod machine;
 mod peers;
+mod service;
 mod stats;
 mod table;
 mod threads;
@@ -34,7 +35,7 @@ Speed and memory of tollgate beside its peers
 Usage: cargo run --release -p tollgate-bench -- [--quick] [TABLE]..
 
 Tables:
-  all          everything below (default)
+  all          everything below but the service (default)
   clocks       what reading the time costs: the floor
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
@@ -46,6 +47,7 @@ Tables:
   keyed-memory resident bytes for each key, at 1 and 10 million (--quick: at 1 million)
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
+  service      the service beside redis-server and throttlecrab-server; only if named
   go           golang.org/x/time/rate beside it, where Go is installed
 
 Options:
@@ -93,11 +95,12 @@ impl Options {
                 "--help" | "-h" | "help" => return Ok(None),
                 "--quick" => options.quick = true,
                 "all" => options.tables.extend(TABLES),
+                "service" => options.tables.push("service"),
                 name => match TABLES.iter().find(|table| **table == name) {
                     Some(table) => options.tables.push(table),
                     None => {
                         return Err(format!(
-                            "\"{name}\" is no table and no option; use one of all, {}, --quick, --help",
+                            "\"{name}\" is no table and no option; use one of all, {}, service, --quick, --help",
                             TABLES.join(", ")
                         ));
                     }
@@ -125,6 +128,7 @@ impl Options {
                 "keyed-memory" => keyed::memory::run(self),
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
+                "service" => service::run(self),
                 _ => golang::run(self),
             }
         }
@@ -150,7 +154,8 @@ fn print_machine() {
 }
 
 fn main() -> ExitCode {
-    if let Some(code) = keyed::child::answer(std::env::args().skip(1)) {
+    let child = keyed::child::answer(std::env::args().skip(1));
+    if let Some(code) = child.or_else(|| service::echo::answer(std::env::args().skip(1))) {
         return code;
     }
     match Options::parse(std::env::args().skip(1)) {

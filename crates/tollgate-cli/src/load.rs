@@ -24,12 +24,13 @@ use plan::Plan;
 use report::Report;
 use std::{
     io::{self, IsTerminal, Write},
+    pin::pin,
     process::ExitCode,
     sync::{Arc, Barrier, OnceLock, PoisonError},
     time::Duration,
 };
 use tally::Tally;
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use worker::{Run, Worker};
 
 const EXAMPLES: &str = "\
@@ -286,12 +287,17 @@ fn drive(plan: Plan, progress: bool) -> io::Result<(Report, Option<String>)> {
         clock: OnceLock::new(),
         halt: Arc::default(),
     });
-    let done = Arc::new(Notify::new());
+    let done = Arc::new(Semaphore::new(0));
     let workers: io::Result<Vec<Worker>> =
-        (0..threads).map(|number| Worker::spawn(&run, number, Arc::clone(&done))).collect();
-    let mut watch = Watch { run: &run, workers: &workers?, progress, quiet: 0, seen: 0 };
+        (0..threads).map(|number| Worker::spawn(&run, number, &done)).collect();
+    let workers = workers?;
+    let mut watch = Watch { run: &run, workers: &workers, progress, quiet: 0, seen: 0 };
     let ended_early = runtime.block_on(watch.until_done(&done))?;
     let tally = watch.sum()?;
+    for worker in workers {
+        let ended = worker.thread.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("a thread of the load panicked")))?;
+    }
     let report = Report::new(&run.plan, &tally, ended_early);
     let problem = report.problem(&run.plan);
     Ok((report, problem))
@@ -309,13 +315,16 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Waits for the workers; says whether the user ended it early.
-    async fn until_done(&mut self, done: &Notify) -> io::Result<bool> {
+    async fn until_done(&mut self, done: &Semaphore) -> io::Result<bool> {
         let second = Duration::from_secs(1);
         let mut ticks = tokio::time::interval(second);
         ticks.tick().await;
         let mut ended_early = false;
-        while !self.workers.iter().all(|worker| worker.thread.is_finished()) {
+        let all = u32::try_from(self.workers.len()).map_err(io::Error::other)?;
+        let mut all_done = pin!(done.acquire_many(all));
+        loop {
             tokio::select! {
+                _ = &mut all_done => break,
                 _ = tokio::signal::ctrl_c() => {
                     // Asked twice: what is in flight is not waited for either.
                     if ended_early {
@@ -325,8 +334,6 @@ impl Watch<'_> {
                     self.run.halt.set();
                 }
                 _ = ticks.tick() => self.tick()?,
-                // A worker says so just before it ends; the rest is a moment.
-                () = done.notified() => tokio::task::yield_now().await,
             }
         }
         if self.progress {

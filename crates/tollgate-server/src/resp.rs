@@ -1,8 +1,225 @@
-//! The Redis protocol.
+//! The Redis protocol: rate limits for everything that has a Redis client.
+//!
+//! ```text
+//! input    the bytes that have come   -> parse    commands, as places in them
+//! session  runs a command             -> throttle · policy · client · about
+//! reply    what goes back
+//! ```
+//!
+//! All commands that have come are decided by one plan and one reading of the clock, and answered by
+//! one write. `CL.THROTTLE` and the usual `TG.CHECK` need no memory.
+//!
+//! What a client can hold is bounded: its unread command by the settings, unsent replies by
+//! [`REPLIES_MAX`], silence by the idle timeout, a command that does not end, and replies that are
+//! not taken, by the request timeout.
 
-use crate::net::{Connection, Stream};
+mod about;
+mod client;
+mod command;
+mod input;
+pub mod parse;
+mod policy;
+pub mod reply;
+mod session;
+mod throttle;
+
+use crate::{
+    net::{Connection, Stream},
+    server::Shared,
+};
+use input::Input;
+use session::{Batch, Session};
+use std::{
+    future::{pending, poll_fn},
+    io,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncWrite, AsyncWriteExt},
+    time::{Interval, MissedTickBehavior, Timeout, interval, timeout},
+};
+
+/// Replies of so many bytes are written before more commands are read.
+pub const REPLIES_MAX: usize = 1 << 20;
+
+/// What a connection keeps of its buffers between batches.
+const KEEP: usize = 16 << 10;
+
+/// The idle timeout is looked at so often while it runs, so it may be late by that part.
+const IDLE_LOOKS: u32 = 4;
+
+/// What a connection waits for.
+enum Woken {
+    Read(io::Result<usize>),
+    /// The server shuts down.
+    Drain,
+    /// Time to look whether the connection is idle.
+    Look,
+    /// A command has begun too long ago.
+    Late,
+}
+
+/// What is to be done after a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// All complete commands are answered.
+    Read,
+    /// The replies must be written first.
+    Write,
+    /// The connection ends when they are.
+    Close,
+}
+
+/// Runs until a time has passed.
+type Deadline = Pin<Box<Timeout<std::future::Pending<()>>>>;
 
 /// Serves one connection until it ends.
-pub async fn serve(stream: Stream, connection: Connection) {
-    drop((stream, connection));
+pub async fn serve(mut stream: Stream, mut connection: Connection) {
+    if let Stream::Tcp(stream) = &stream {
+        // A reply is written as a whole: nothing is gained by holding it back. An error means that
+        // the connection is gone, which the first read says, too.
+        let _ = stream.set_nodelay(true);
+    }
+    let (shared, mut session) = (Arc::clone(&connection.shared), Session::new(&connection));
+    let settings = &shared.settings;
+    let (request_timeout, mut input) = (settings.request_timeout, Input::new(settings.max_request));
+    let mut idle = looks(settings.idle_timeout).await;
+    let mut draining = pin!(connection.draining());
+    let (mut is_draining, mut silent_looks) = (false, 0);
+    let mut late: Option<Deadline> = None;
+    loop {
+        let woken = tokio::select! {
+            biased;
+            read = input.read(&mut stream) => Woken::Read(read),
+            () = &mut draining, if !is_draining => Woken::Drain,
+            () = passed(&mut late), if late.is_some() => Woken::Late,
+            _ = idle.tick() => Woken::Look,
+        };
+        match woken {
+            Woken::Read(Ok(0) | Err(_)) | Woken::Late => break,
+            Woken::Read(Ok(_)) => silent_looks = 0,
+            // What has begun is finished: a command that is not complete may still be.
+            Woken::Drain if input.is_empty() => break,
+            Woken::Drain => is_draining = true,
+            Woken::Look if silent_looks == IDLE_LOOKS => break,
+            Woken::Look => silent_looks += 1,
+        }
+        if !matches!(woken, Woken::Read(_)) {
+            continue;
+        }
+        let answered = match answer(&shared, &mut stream, &mut session, &mut input).await {
+            Ok(Some(answered)) => answered,
+            Ok(None) | Err(_) => break,
+        };
+        if input.is_empty() {
+            if is_draining {
+                break;
+            }
+            late = None;
+        } else if late.is_none() || answered > 0 {
+            late = Some(Box::pin(timeout(request_timeout, pending())));
+        }
+    }
+    // Whether the other side hears of it or not, this is the end.
+    let _ = timeout(request_timeout, stream.shutdown()).await;
+}
+
+/// Answers all commands that have come. Returns how many; `None` if the connection ends.
+async fn answer(
+    shared: &Shared,
+    stream: &mut Stream,
+    session: &mut Session,
+    input: &mut Input,
+) -> io::Result<Option<u64>> {
+    let mut answered = 0;
+    loop {
+        let (count, next) = decide(shared, session, input).await;
+        answered += count;
+        write(stream, session.replies.bytes(), shared.settings.request_timeout).await?;
+        session.replies.clear(KEEP);
+        match next {
+            Next::Write => {}
+            Next::Close => return Ok(None),
+            Next::Read => break,
+        }
+    }
+    input.compact(KEEP);
+    Ok(Some(answered))
+}
+
+/// Decides commands by one plan and one reading of the clock.
+async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u64, Next) {
+    let engine = &shared.engine;
+    let (plan, now) = (engine.plan(), engine.now());
+    let batch = Batch { engine, plan: &plan, now };
+    let is_timed = engine.timing().is_due();
+    let mut count = 0;
+    let next = loop {
+        if session.replies.bytes().len() >= REPLIES_MAX {
+            break Next::Write;
+        }
+        match input.next(session.is_stranger()) {
+            Ok(Some(args)) if args.is_empty() => {}
+            Ok(Some(args)) => {
+                session.run(&batch, &args).await;
+                count += 1;
+                if session.is_closing() {
+                    break Next::Close;
+                }
+            }
+            Ok(None) => break Next::Read,
+            Err(error) => {
+                session.wrong(format_args!("ERR {error}"));
+                break Next::Close;
+            }
+        }
+    };
+    if is_timed && count > 0 {
+        let took = engine.now().since(now);
+        engine.timing().note(took / u32::try_from(count).unwrap_or(u32::MAX));
+    }
+    session.traffic().requests(count);
+    (count, next)
+}
+
+/// Writes all bytes. The timer is started only if the other side does not take them at once.
+async fn write(stream: &mut Stream, bytes: &[u8], limit: Duration) -> io::Result<()> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let first = poll_fn(|cx| Poll::Ready(Pin::new(&mut *stream).poll_write(cx, bytes))).await;
+    let written = match first {
+        Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+        Poll::Ready(written) => written?,
+        Poll::Pending => 0,
+    };
+    if written == bytes.len() && matches!(stream, Stream::Tcp(_) | Stream::Unix(_)) {
+        return Ok(());
+    }
+    let rest = async {
+        stream.write_all(&bytes[written..]).await?;
+        // TLS holds records back.
+        stream.flush().await
+    };
+    timeout(limit, rest).await?
+}
+
+/// Returns the times at which to look whether a connection is idle.
+async fn looks(idle_timeout: Duration) -> Interval {
+    let every = (idle_timeout / IDLE_LOOKS).max(Duration::from_millis(1));
+    let mut looks = interval(every);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first is at once.
+    looks.tick().await;
+    looks
+}
+
+async fn passed(deadline: &mut Option<Deadline>) {
+    match deadline {
+        Some(deadline) => drop(deadline.as_mut().await),
+        None => pending().await,
+    }
 }

@@ -285,20 +285,31 @@ impl Tables {
         }
     }
 
-    /// Makes the numbers of classes free that nobody names and no slot has; their stragglers go to
-    /// `heir`. Returns how many those were.
-    pub(crate) fn collect_classes(&self, heir: Class, now: Tick) -> usize {
+    /// Makes the numbers of classes free that nobody names and no slot has, but for `kept`.
+    /// Returns how many those were.
+    pub(crate) fn collect_classes(&self, kept: Class) -> usize {
+        let classes = &self.base.classes;
+        let unused = classes.unused(&self.used_classes(kept));
+        // A slot may have come meanwhile. From now on none can; so what is unused still, is.
+        classes.freeze(&unused);
+        let used = self.used_classes(kept);
+        let (back, gone): (Vec<_>, Vec<_>) =
+            unused.into_iter().partition(|class| used[class.index()]);
+        back.into_iter().for_each(|class| classes.thaw(class));
+        gone.iter().for_each(|class| classes.free(*class));
+        gone.len()
+    }
+
+    /// Tells which classes some slot has. Locks every slot in turn: whoever wrote one before is
+    /// seen, and whoever writes one later sees what its caller did before.
+    fn used_classes(&self, kept: Class) -> Vec<bool> {
         let mut used = vec![false; Class::COUNT];
-        used[heir.index()] = true;
+        used[kept.index()] = true;
         match &self.words {
             Words::Growing(table) => table.visit(|_, class, _| used[class.index()] = true),
-            Words::Bounded(table) => table.visit(|_, slot| used[slot.class().index()] = true),
+            Words::Bounded(table) => table.each_class(|class| used[class.index()] = true),
         }
         self.wide.visit(|_, class, _| used[class.index()] = true);
-        let unused = self.base.classes.unused(&used);
-        for class in &unused {
-            self.retire((*class, heir), (now, Inherit::AsIs), || {});
-        }
-        unused.len()
+        used
     }
 }

@@ -1,6 +1,10 @@
 //! HTTP/1.1: one request encoded once, and answers with a `Content-Length` or without a body.
 
-use super::{pipe::Scan, tally::Verdict, template::Template};
+use super::{
+    pipe::{Answer, Scan},
+    tally::Verdict,
+    template::Template,
+};
 use std::fmt::Write as _;
 
 /// The most headers an answer may have.
@@ -53,7 +57,7 @@ pub(crate) struct HttpScan {
 }
 
 impl Scan for HttpScan {
-    fn scan(&self, bytes: &[u8]) -> Result<Option<(usize, Verdict)>, String> {
+    fn scan(&self, bytes: &[u8]) -> Result<Option<Answer>, String> {
         if bytes.is_empty() {
             return Ok(None);
         }
@@ -64,6 +68,10 @@ impl Scan for HttpScan {
             Ok(httparse::Status::Partial) => return Ok(None),
             Err(error) => return Err(format!("an answer is not HTTP/1.1: {error}")),
         };
+        let is_last = response.headers.iter().any(|header| {
+            header.name.eq_ignore_ascii_case("connection")
+                && header.value.eq_ignore_ascii_case(b"close")
+        });
         let status = response.code.unwrap_or(0);
         let body = if self.no_body || status == 204 || status == 304 {
             0
@@ -78,7 +86,7 @@ impl Scan for HttpScan {
             429 => Verdict::Denied,
             _ => Verdict::Error,
         };
-        Ok(Some((length, verdict)))
+        Ok(Some(Answer { length, verdict, is_last }))
     }
 
     fn describe(&self, answer: &[u8]) -> String {
@@ -140,21 +148,23 @@ mod tests {
     #[test]
     fn answers_end_after_their_body_however_they_are_cut() {
         for (answer, expected) in [
+            ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", Verdict::Allowed),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Verdict::Allowed),
             ("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n", Verdict::Denied),
             ("HTTP/1.1 204 No Content\r\n\r\n", Verdict::Allowed),
             ("HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx", Verdict::Error),
         ] {
-            let bytes = answer.as_bytes();
+            let (bytes, is_last) = (answer.as_bytes(), answer.contains("close"));
             for cut in 0..bytes.len() {
                 assert_eq!(SCAN.scan(&bytes[..cut]), Ok(None), "{answer:?} cut at {cut}");
             }
             let followed = [bytes, b"HTTP/1.1"].concat();
-            assert_eq!(SCAN.scan(&followed), Ok(Some((bytes.len(), expected))), "{answer:?}");
+            let expected = Answer { length: bytes.len(), verdict: expected, is_last };
+            assert_eq!(SCAN.scan(&followed), Ok(Some(expected)), "{answer:?}");
         }
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n";
-        let found = HttpScan { no_body: true }.scan(head);
-        assert_eq!(found, Ok(Some((head.len(), Verdict::Allowed))));
+        let found = HttpScan { no_body: true }.scan(head).unwrap().unwrap();
+        assert_eq!((found.length, found.verdict), (head.len(), Verdict::Allowed));
     }
 
     #[test]

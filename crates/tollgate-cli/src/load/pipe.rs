@@ -28,10 +28,19 @@ const INBOX_BYTES: usize = 32 * 1024;
 /// How much is gathered for one write in an open loop.
 const OUTBOX_BYTES: usize = 64 * 1024;
 
+/// One answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) length: usize,
+    pub(crate) verdict: Verdict,
+    /// Whether the server hangs up after it.
+    pub(crate) is_last: bool,
+}
+
 /// Finds the end of an answer and says what it means.
 pub(crate) trait Scan: Send + Sync + 'static {
-    /// Returns the length of the first answer and its meaning, or nothing if there is more to come.
-    fn scan(&self, bytes: &[u8]) -> Result<Option<(usize, Verdict)>, String>;
+    /// Returns the first answer, or nothing if its end has not come yet.
+    fn scan(&self, bytes: &[u8]) -> Result<Option<Answer>, String>;
 
     /// Says in words what an answer with [`Verdict::Error`] was.
     fn describe(&self, answer: &[u8]) -> String;
@@ -113,6 +122,8 @@ struct State<S> {
     answered_before: u64,
     /// When the batch in flight was written; closed loop only.
     batch_ns: u64,
+    /// Whether the server said that it hangs up.
+    is_last: bool,
 }
 
 impl<S: Scan> State<S> {
@@ -132,6 +143,7 @@ impl<S: Scan> State<S> {
             answered: 0,
             answered_before: 0,
             batch_ns: 0,
+            is_last: false,
         }
     }
 
@@ -140,21 +152,23 @@ impl<S: Scan> State<S> {
         self.inbox.clear();
         self.out.clear();
         self.written = 0;
+        self.is_last = false;
         self.answered = self.sent;
         self.answered_before = self.answered;
     }
 
     async fn session(&mut self, stream: &mut Stream) -> End {
         loop {
-            let more = self.fill();
+            self.fill();
             if self.sent == self.answered && self.is_over() {
                 return End::Done;
             }
-            let turn = poll_fn(|cx| self.turn(Pin::new(&mut *stream), more, cx)).await;
+            let turn = poll_fn(|cx| self.turn(Pin::new(&mut *stream), cx)).await;
             let problem = match turn {
                 Ok(Turn::Due) => continue,
                 Ok(Turn::Read(0)) => End::Lost("the server closed the connection".into()),
                 Ok(Turn::Read(_)) => match self.take_answers() {
+                    Ok(()) if self.is_last => End::Lost("the server closed the connection".into()),
                     Ok(()) => continue,
                     Err(why) => End::Broken(why),
                 },
@@ -170,30 +184,39 @@ impl<S: Scan> State<S> {
         self.sent >= self.share || lane.halt.is_set() || lane.schedule.is_over(lane.clock.now_ns())
     }
 
-    /// Puts what is to be sent now into the outbox; says whether there was more than fits.
-    fn fill(&mut self) -> bool {
+    /// Puts what is to be sent now into the outbox, as far as it fits.
+    fn fill(&mut self) {
         match self.pipe.lane.schedule.pace {
             Pace::Closed { depth } => {
                 if self.sent == self.answered && !self.is_over() {
                     self.batch_ns = self.pipe.lane.clock.now_ns();
                     self.push(depth.min(self.share - self.sent), self.batch_ns);
                 }
-                false
             }
             Pace::Open { .. } => self.fill_due(),
         }
     }
 
-    fn fill_due(&mut self) -> bool {
-        let Lane { clock, schedule, connection, .. } = self.pipe.lane;
-        if self.pipe.lane.halt.is_set() {
-            return false;
-        }
-        let due = schedule.part(schedule.due_count(clock.now_ns()), connection).min(self.share);
+    fn fill_due(&mut self) {
+        let Lane { schedule, connection, .. } = self.pipe.lane;
+        let due = self.due();
         while self.sent < due && self.out.len() < OUTBOX_BYTES {
             self.push(1, schedule.due_on(connection, self.sent));
         }
-        self.sent < due
+    }
+
+    /// Returns how many requests should have been sent by now; open loop only.
+    fn due(&self) -> u64 {
+        let Lane { clock, schedule, connection, halt, .. } = &self.pipe.lane;
+        if halt.is_set() {
+            return self.sent;
+        }
+        schedule.part(schedule.due_count(clock.now_ns()), *connection).min(self.share)
+    }
+
+    /// Whether an open loop has something to do before the next answer.
+    fn is_due(&self) -> bool {
+        self.due() > self.sent || (self.sent == self.answered && self.is_over())
     }
 
     fn push(&mut self, count: u64, at_ns: u64) {
@@ -210,7 +233,6 @@ impl<S: Scan> State<S> {
     fn turn(
         &mut self,
         mut stream: Pin<&mut Stream>,
-        more: bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Turn>> {
         while self.written < self.out.len() {
@@ -228,10 +250,10 @@ impl<S: Scan> State<S> {
         if let Poll::Ready(read) = self.inbox.poll_read(stream, cx) {
             return Poll::Ready(read.map(Turn::Read));
         }
-        if more && all_written {
-            return Poll::Ready(Ok(Turn::Due));
-        }
-        if matches!(self.pipe.lane.schedule.pace, Pace::Open { .. }) {
+        if all_written && matches!(self.pipe.lane.schedule.pace, Pace::Open { .. }) {
+            if self.is_due() {
+                return Poll::Ready(Ok(Turn::Due));
+            }
             self.pipe.gate.wait(cx.waker());
         }
         Poll::Pending
@@ -241,7 +263,8 @@ impl<S: Scan> State<S> {
         let Lane { clock, schedule, connection, .. } = self.pipe.lane;
         let now = clock.now_ns();
         let mut tally = lock(&self.pipe.lane);
-        while let Some((length, verdict)) = self.pipe.scan.scan(self.inbox.bytes())? {
+        while let Some(answer) = self.pipe.scan.scan(self.inbox.bytes())? {
+            let Answer { length, verdict, is_last } = answer;
             if self.answered == self.sent {
                 return Err("the server sent an answer that nobody asked for".into());
             }
@@ -261,6 +284,7 @@ impl<S: Scan> State<S> {
             }
             self.answered += 1;
             self.inbox.consume(length);
+            self.is_last = is_last;
         }
         self.inbox.make_room()
     }

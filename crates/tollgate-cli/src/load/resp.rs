@@ -1,6 +1,10 @@
 //! RESP: commands as arrays of bulk strings, and the answers of versions 2 and 3.
 
-use super::{pipe::Scan, tally::Verdict, template::Template};
+use super::{
+    pipe::{Answer, Scan},
+    tally::Verdict,
+    template::Template,
+};
 
 /// How deep arrays may hold arrays.
 const DEEPEST: u32 = 16;
@@ -56,13 +60,13 @@ pub(crate) fn encode(command: &str, prefix: &str) -> Template {
 pub(crate) struct RespScan(pub(crate) Meaning);
 
 impl Scan for RespScan {
-    fn scan(&self, bytes: &[u8]) -> Result<Option<(usize, Verdict)>, String> {
+    fn scan(&self, bytes: &[u8]) -> Result<Option<Answer>, String> {
         let mut reader = Reader { bytes, at: 0, first: None, is_error: false };
         if !reader.value(0)? {
             return Ok(None);
         }
         let verdict = if reader.is_error { Verdict::Error } else { self.0.judge(reader.first) };
-        Ok(Some((reader.at, verdict)))
+        Ok(Some(Answer { length: reader.at, verdict, is_last: false }))
     }
 
     fn describe(&self, answer: &[u8]) -> String {
@@ -168,8 +172,12 @@ fn integer(line: &[u8]) -> Result<i64, String> {
 mod tests {
     use super::*;
 
-    fn scan(bytes: &[u8]) -> Result<Option<(usize, Verdict)>, String> {
+    fn scan(bytes: &[u8]) -> Result<Option<Answer>, String> {
         RespScan(Meaning::AllPass).scan(bytes)
+    }
+
+    fn found(length: usize, verdict: Verdict) -> Result<Option<Answer>, String> {
+        Ok(Some(Answer { length, verdict, is_last: false }))
     }
 
     #[test]
@@ -205,7 +213,7 @@ mod tests {
                 assert_eq!(scan(&bytes[..cut]), Ok(None), "{answer:?} cut at {cut}");
             }
             let followed = [bytes, b"+next\r\n"].concat();
-            assert_eq!(scan(&followed), Ok(Some((bytes.len(), Verdict::Allowed))), "{answer:?}");
+            assert_eq!(scan(&followed), found(bytes.len(), Verdict::Allowed), "{answer:?}");
         }
     }
 
@@ -222,8 +230,8 @@ mod tests {
             ("INCR", "-ERR no\r\n", Verdict::Error),
             ("INCR", "!6\r\nERR no\r\n", Verdict::Error),
         ] {
-            let found = RespScan(Meaning::of_command(command)).scan(answer.as_bytes());
-            assert_eq!(found, Ok(Some((answer.len(), expected))), "{command} {answer:?}");
+            let scanned = RespScan(Meaning::of_command(command)).scan(answer.as_bytes());
+            assert_eq!(scanned, found(answer.len(), expected), "{command} {answer:?}");
         }
     }
 

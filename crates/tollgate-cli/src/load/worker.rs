@@ -23,7 +23,11 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::{runtime::Builder, sync::Notify, task::JoinSet};
+use tokio::{
+    runtime::Builder,
+    sync::{Notify, Semaphore},
+    task::JoinSet,
+};
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -83,16 +87,25 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a thread; `done` is told when it ends.
-    pub(crate) fn spawn(run: &Arc<Run>, number: u64, done: Arc<Notify>) -> io::Result<Self> {
+    /// Starts a thread; `done` gets a permit when it ends.
+    pub(crate) fn spawn(run: &Arc<Run>, number: u64, done: &Arc<Semaphore>) -> io::Result<Self> {
         let tally = Arc::new(Mutex::new(Tally::new().map_err(io::Error::other)?));
         let (run, shared) = (Arc::clone(run), Arc::clone(&tally));
+        let done = Done(Arc::clone(done));
         let thread = thread::Builder::new().name(format!("load-{number}")).spawn(move || {
-            let result = work(&run, number, &shared);
-            done.notify_one();
-            result
+            let _done = done;
+            work(&run, number, &shared)
         })?;
         Ok(Self { tally, thread })
+    }
+}
+
+/// Says so when it goes, even if the thread panics.
+struct Done(Arc<Semaphore>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.add_permits(1);
     }
 }
 

@@ -147,7 +147,7 @@ fn write_snippet(f: &mut fmt::Formatter<'_>, source: &str, place: &Place) -> fmt
     const SHOWN: usize = 100;
     const BEFORE: usize = 60;
     let start = (place.column as usize).saturating_sub(1);
-    let cut = if start > BEFORE { start - BEFORE } else { 0 };
+    let cut = start.saturating_sub(BEFORE);
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let shown: String = source.chars().skip(cut).take(SHOWN).map(plain).collect();
     let (number, space) = (place.line.to_string(), " ");

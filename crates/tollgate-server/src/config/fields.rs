@@ -285,15 +285,20 @@ impl Reader<'_> {
 }
 
 fn unknown_key(key: &str, section: &Section) -> String {
-    let names = section.keys.iter().map(|key| key.name);
-    let elsewhere = SECTIONS.iter().find(|other| other.find(key).is_some());
-    let hint = match (nearest(key, names.clone()), elsewhere) {
-        (_, Some(other)) => format!("it belongs in {}, and this is {}", other.name, section.name),
-        (Some(near), None) => format!("did you mean '{near}'?"),
-        (None, None) => {
-            let known: Vec<&str> = names.collect();
-            format!("{} has {}", section.name, known.join(", "))
-        }
+    let names = |section: &&'static Section| section.keys.iter().map(|key| key.name);
+    let home = |name: &str| SECTIONS.iter().find(|other| other.find(name).is_some());
+    let everywhere = || SECTIONS.iter().flat_map(names);
+    let hint = if let Some(other) = home(key) {
+        format!("it belongs in {}, and this is {}", other.name, section.name)
+    } else if let Some(near) = nearest(key, section.keys.iter().map(|key| key.name)) {
+        format!("did you mean '{near}'?")
+    } else if let Some((near, other)) =
+        nearest(key, everywhere()).and_then(|near| Some((near, home(near)?)))
+    {
+        format!("did you mean '{near}', which belongs in {}?", other.name)
+    } else {
+        let known: Vec<&str> = section.keys.iter().map(|key| key.name).collect();
+        format!("{} has {}", section.name, known.join(", "))
     };
     format!("config error, unknown key '{}'; {hint}", shown(key))
 }

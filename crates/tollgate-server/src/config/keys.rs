@@ -267,10 +267,15 @@ pub(super) static OVERRIDE: Section = Section {
 pub(super) static BAN: Section = Section {
     name: "a ban",
     keys: &[
-        key("after", Count, Ours, "So many refusals"),
-        key("within", Period, Ours, "in this time block a key,"),
-        key("for", Period, Ours, "at first for so long, each further time for twice as long,"),
-        key("most", Period, Ours, "up to this: 64 times the first if not said."),
+        key("after", Count, Ours, "How many refusals lead to a ban."),
+        key("within", Period, Ours, "In which time they must come."),
+        key(
+            "for",
+            Period,
+            Ours,
+            "How long the first ban lasts; each further one lasts twice as long.",
+        ),
+        key("most", Period, Ours, "The longest ban: 64 times the first if not said."),
     ],
 };
 
@@ -298,9 +303,14 @@ pub(super) static AUTH_ENTRY: Section = Section {
     name: "an entry of forward_auth",
     keys: &[
         key("key", Text, Ours, "The entry's key."),
-        key("header", Text, Ours, "Its value is that of this header of the request,"),
-        key("value", Text, Ours, "or always this,"),
-        key("from", OneOf(&SOURCES), Ours, "or this part of the request."),
+        key("header", Text, Ours, "Its value is that of this header of the request."),
+        key("value", Text, Ours, "Instead of header: its value is always this."),
+        key(
+            "from",
+            OneOf(&SOURCES),
+            Ours,
+            "Instead of header: its value is this part of the request.",
+        ),
         key("default", Text, Ours, "The value if the request has none."),
     ],
 };

@@ -251,6 +251,25 @@ impl Engine {
         }
     }
 
+    /// Gives back up to `cost` permits of a key of [`throttle`](Self::throttle), of what is
+    /// outstanding, and says what is left.
+    ///
+    /// # Errors
+    ///
+    /// As [`throttle`](Self::throttle).
+    pub async fn unthrottle(
+        &self,
+        now: Tick,
+        key: &[u8],
+        quota: Quota,
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        let demand = Demand::ad_hoc(&self.ad_hoc, key, cost, quota);
+        let demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
+        self.stores[0].refund(&demand).await?;
+        self.throttle(now, key, quota, 0).await
+    }
+
     /// Forgets a key of [`throttle`](Self::throttle). Tells whether it was there.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::config::{Config, Defaults, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch};
 use std::{collections::HashMap, fmt, sync::Arc};
-use tollgate::{Algorithm, Escalation, Quota, QuotaError, store::Policy};
+use tollgate::{Algorithm, Escalation, KeyedError, Quota, QuotaError, store::Policy};
 
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,7 +110,10 @@ impl Compiler<'_> {
             Some(old) => old.windows.clone(),
             None => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
         };
-        let live = old.map_or_else(|| Arc::new(Live::new(None, 0)), |old| Arc::clone(&old.live));
+        let live = match old {
+            Some(old) => Arc::clone(&old.live),
+            None => Arc::new(Live::new(None, 0).map_err(|error| at(&domain.at, &error))?),
+        };
         Ok(DomainPlan { level, defaults: domain.defaults.clone(), windows, live })
     }
 
@@ -182,7 +185,7 @@ impl Compiler<'_> {
         };
         let free = path.iter().filter(|step| step.is_free);
         Ok(Rule {
-            live: self.live(&id, descriptor),
+            live: self.live(&id, descriptor).map_err(|error| at(&descriptor.at, &error))?,
             id,
             name: limit.name.as_deref().map(Into::into),
             domain: domain.name.as_str().into(),
@@ -205,14 +208,14 @@ impl Compiler<'_> {
     }
 
     /// Returns the counts of the rule that had this id before, or fresh ones.
-    fn live(&self, id: &str, descriptor: &Descriptor) -> Arc<Live> {
+    fn live(&self, id: &str, descriptor: &Descriptor) -> Result<Arc<Live>, KeyedError> {
         let ban = descriptor
             .ban
             .map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
         let known = self.old.and_then(|old| Some(old.rule((*old.names.get(id)?)?).live()));
         match known.filter(|live| live.fits(ban, self.top_keys)) {
-            Some(live) => Arc::clone(live),
-            None => Arc::new(Live::new(ban, self.top_keys)),
+            Some(live) => Ok(Arc::clone(live)),
+            None => Live::new(ban, self.top_keys).map(Arc::new),
         }
     }
 
@@ -258,7 +261,7 @@ impl Compiler<'_> {
     }
 }
 
-fn at(place: &Place, error: &QuotaError) -> PlanError {
+fn at(place: &Place, error: &impl fmt::Display) -> PlanError {
     PlanError { at: place.clone(), text: error.to_string() }
 }
 

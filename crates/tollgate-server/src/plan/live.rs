@@ -4,7 +4,7 @@ use std::{
     cell::Cell,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
-use tollgate::{Bans, Escalation, Tick, TopKeys};
+use tollgate::{Bans, Escalation, KeyedError, Tick, TopKeys};
 
 /// Decisions are counted in so many places, to keep threads apart.
 const STRIPES: usize = 8;
@@ -128,13 +128,17 @@ fn stripe() -> usize {
 }
 
 impl Live {
-    pub(super) fn new(ban: Option<Escalation>, top_keys: usize) -> Self {
-        Self {
+    pub(super) fn new(ban: Option<Escalation>, top_keys: usize) -> Result<Self, KeyedError> {
+        let bans = match ban {
+            Some(ban) => Some((ban, Bans::new(ban, MOST_BANS)?)),
+            None => None,
+        };
+        Ok(Self {
             stripes: Default::default(),
             bypassed_until: AtomicU64::new(0),
-            bans: ban.map(|ban| (ban, Bans::new(ban, MOST_BANS))),
-            top: (top_keys > 0).then(|| TopKeys::new(top_keys)),
-        }
+            bans,
+            top: (top_keys > 0).then(|| TopKeys::new(top_keys.min(TopKeys::CAPACITY_MAX))),
+        })
     }
 
     /// Tells whether these counts can go on under a rule with such a ban.

@@ -11,6 +11,7 @@ use crate::{
         Taken,
         ledger::{Ledger, Open},
     },
+    store::Policy,
     sync::{Mutex, MutexGuard, lock},
     table::{
         Ready,
@@ -37,10 +38,19 @@ struct Shard {
     next_id: u64,
 }
 
+/// What the marks of a ledger belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Marked {
+    class: Class,
+    /// The class's rule, because the number may be given to another quota; or that of the call.
+    rule: ClassRule,
+    /// The policy of the key; zero if it has none.
+    policy: u64,
+}
+
 #[derive(Debug)]
 struct KeyLedger {
-    /// The class that the marks belong to, with its rule: the number may be given to another quota.
-    class: (Class, ClassRule),
+    class: Marked,
     ledger: Ledger,
 }
 
@@ -83,7 +93,7 @@ impl KeyClaims<'_> {
     }
 
     /// Notes a take under `class`; takes under another one are final from now on.
-    pub(crate) fn add(&mut self, class: (Class, ClassRule), taken: &Taken) -> u64 {
+    pub(crate) fn add(&mut self, class: Marked, taken: &Taken) -> u64 {
         let Shard { ledgers, next_id } = &mut *self.shard;
         let fresh = || KeyLedger { class, ledger: Ledger::default() };
         let known = ledgers.entry(self.fingerprint).or_insert_with(fresh);
@@ -97,7 +107,7 @@ impl KeyClaims<'_> {
     }
 
     /// Removes a take and returns what it can claim, if its class is still `class`.
-    pub(super) fn remove(&mut self, id: u64, class: (Class, ClassRule)) -> Option<Open> {
+    pub(super) fn remove(&mut self, id: u64, class: Marked) -> Option<Open> {
         let known = self.shard.ledgers.get_mut(&self.fingerprint)?;
         let open = known.ledger.remove(id).filter(|_| known.class == class);
         self.tidy();
@@ -113,11 +123,11 @@ impl KeyClaims<'_> {
     }
 
     /// Makes all takes final if their marks mean nothing to a call with another quota.
-    pub(super) fn keep_only(&mut self, class: (Class, ClassRule)) {
+    pub(super) fn keep_only(&mut self, class: Marked) {
         let is_timed = |rule| matches!(rule, ClassRule::Word(Rule::Timed(_)));
         if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint)
             && known.class != class
-            && is_timed(known.class.1)
+            && is_timed(known.class.rule)
         {
             known.ledger.clear();
         }
@@ -153,8 +163,10 @@ impl AllClaims<'_> {
         rules: (ClassRule, ClassRule),
     ) {
         for shard in &mut self.shards {
-            for known in shard.ledgers.values_mut().filter(|known| known.class == (old, rules.0)) {
-                known.class = (new, rules.1);
+            let is_old =
+                |known: &&mut KeyLedger| (known.class.class, known.class.rule) == (old, rules.0);
+            for known in shard.ledgers.values_mut().filter(is_old) {
+                (known.class.class, known.class.rule) = (new, rules.1);
                 match (rules.0.as_gcra(), rules.1.as_gcra()) {
                     (Some(old), Some(new)) => known.ledger.rescale(old, new, now, how),
                     _ => known.ledger.clear(),
@@ -162,6 +174,12 @@ impl AllClaims<'_> {
             }
             shard.ledgers.retain(|_, known| known.ledger.len() > 0);
         }
+    }
+
+    /// Makes all takes of a policy's keys final.
+    pub(super) fn forget(&mut self, policy: u64) {
+        let others = |known: &KeyLedger| known.class.policy != policy;
+        self.shards.iter_mut().for_each(|shard| shard.ledgers.retain(|_, known| others(known)));
     }
 
     pub(super) fn clear(&mut self) {
@@ -172,12 +190,12 @@ impl AllClaims<'_> {
 impl Core {
     /// Returns what the marks of a take belong to: its class with its rule, or with the rule that
     /// came with the call if marks mean nothing to calls with another one.
-    pub(crate) fn marked_by(&self, class: Class, call: Option<&PerCall>) -> (Class, ClassRule) {
-        let rule = match call {
+    pub(crate) fn marked_by(&self, class: Class, key: &Key<'_>) -> Marked {
+        let rule = match &key.call {
             Some(PerCall::Timed(timed)) => ClassRule::Word(Rule::Timed(*timed)),
             _ => self.tables.base.classes.any_rule(class),
         };
-        (class, rule)
+        Marked { class, rule, policy: key.policy.map_or(0, Policy::id) }
     }
 
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
@@ -185,7 +203,7 @@ impl Core {
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
-        let class = self.marked_by(who.class, key.call.as_ref());
+        let class = self.marked_by(who.class, &key);
         let Some(Open { mark, units, .. }) = claims.remove(id, class) else {
             return 0;
         };

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
-    algorithm::{Entry, PerCall, Step},
+    algorithm::{Entry, PerCall, Step, timeline::Timeline},
+    decision::Level,
     limiter::backoff::Backoff,
     store::Policy,
     sync::{
@@ -165,7 +166,10 @@ impl Core {
         let mut who = self.who_plain(key.fingerprint, now);
         let (own, access) = self.notes.look(key.fingerprint, now);
         if let Some(policy) = key.policy {
-            return (self.who_stored(key.fingerprint, policy, now), access);
+            return match self.who_stored(key.fingerprint, policy, now) {
+                Some(who) => (who, access),
+                None => (who, Access::NoClass),
+            };
         }
         match own {
             // The answer of a function holds until it is asked again.
@@ -176,8 +180,8 @@ impl Core {
         (who, access)
     }
 
-    /// Applies `step` to the state of a key, atomically; `None` if the table is full. Returns also
-    /// under which name the key was found.
+    /// Applies `step` to the state of a key, atomically; `None` if the table is full, or has no
+    /// class left for the key's policy. Returns also under which name the key was found.
     pub(crate) fn update<R>(
         &self,
         key: Key<'_>,
@@ -186,7 +190,10 @@ impl Core {
     ) -> Option<(R, Who)> {
         let mut backoff = Backoff::new();
         loop {
-            let (who, _) = self.who(key, now);
+            let (who, access) = self.who(key, now);
+            if access == Access::NoClass {
+                return None;
+            }
             match self.tables.update(&who, |entry| entry.by(key.call.as_ref(), &mut step)) {
                 Ok(result) => return Some((result, who)),
                 Err(Miss::Full) => return None,
@@ -246,6 +253,11 @@ impl Core {
             Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
             Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
             Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
+            Access::NoClass => {
+                let level = Level { at: now, limit: 0, remaining: 0, full: 0 };
+                let refusal = Decision::never(Timeline::TICKS, level, cost);
+                Some(refusal.because(Reason::Saturated))
+            }
         }
     }
 

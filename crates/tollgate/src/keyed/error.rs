@@ -1,6 +1,6 @@
 //! What can be wrong with a keyed limiter.
 
-use crate::{Initial, Quota, QuotaError};
+use crate::{Inherit, Initial, Quota, QuotaError};
 use std::{fmt, time::Duration};
 
 /// Why a keyed limiter cannot be built, or not be changed. Each text names the value, the rule and
@@ -37,6 +37,8 @@ pub enum KeyedError {
         /// The most there can be.
         most: u64,
     },
+    /// Policies share a class, so the quota of one cannot be changed in this way.
+    SharedQuota(Inherit),
     /// A ban without refusals, without length, or shorter than its first.
     Escalation {
         /// Refusals that lead to a ban.
@@ -86,6 +88,11 @@ impl fmt::Display for KeyedError {
                 f,
                 "{most} keys have an override, a block or a place on a list already; remove some, \
                  let them expire, or raise max_notes"
+            ),
+            Self::SharedQuota(how) => write!(
+                f,
+                "with more than 1024 policies those of one quota share what their keys are judged by, so \
+                 {how:?} cannot be done for one of them; use AsIs, or fewer policies"
             ),
             Self::Escalation { refusals, first, most } => write!(
                 f,

@@ -116,6 +116,8 @@ pub(crate) enum Access {
     Allowed,
     Denied,
     BlockedUntil(Tick),
+    /// The policy has no class, because all are in use: the key's state cannot be asked.
+    NoClass,
 }
 
 /// What is known of one key.

@@ -5,7 +5,7 @@ use super::{
     core::{Core, Key, NOTED},
 };
 use crate::{
-    Algorithm, Quota, Seed, SnapshotError, Tick,
+    Algorithm, Quota, Seed, SnapshotError,
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
     sync::lock,
@@ -91,7 +91,7 @@ impl Core {
         let (clock, now) = (&self.clock, self.clock.now());
         let moment = Moment { clock, now, wall_ns: reader.head().wall_ns };
         let classes: Vec<_> =
-            reader.head().classes.iter().map(|class| self.restored_class(class, now)).collect();
+            reader.head().classes.iter().map(|class| self.restored_class(class)).collect();
         let restored = self.restore_records(&mut reader, &classes, &moment);
         let known = &self.tables.base.classes;
         classes.iter().flatten().for_each(|class| known.unpin(*class));
@@ -134,7 +134,7 @@ impl Core {
 
     /// Returns the class of this process for one of a snapshot, pinned until its states are there;
     /// `None` if it has no use for it.
-    fn restored_class(&self, class: &snapshot::Class, now: Tick) -> Option<Class> {
+    fn restored_class(&self, class: &snapshot::Class) -> Option<Class> {
         let (algorithm, owner) = match class.algorithm.split_once('@') {
             Some((algorithm, owner)) => (algorithm, u64::from_str_radix(owner, 16).ok()?),
             None => (class.algorithm.as_str(), 0),
@@ -157,7 +157,7 @@ impl Core {
             None => {
                 let clock = &self.clock;
                 let made_from = MadeFrom { algorithm, quota, clock, owner, is_ad_hoc };
-                self.class_for(made_from, now, false).ok()?
+                self.class_for(made_from, false).ok()?
             }
         };
         self.tables.base.classes.pin(class);

@@ -11,7 +11,7 @@ use crate::{
     Inherit, Initial, Quota, Tick,
     algorithm::Rule,
     sync::{Ordering::Relaxed, lock},
-    table::class::{Class, ClassRule, MadeFrom},
+    table::class::{Class, ClassRule, MadeFrom, SHARED},
 };
 use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
 
@@ -55,7 +55,6 @@ impl Core {
     pub(super) fn class_for(
         &self,
         made_from: MadeFrom<'_>,
-        now: Tick,
         is_named: bool,
     ) -> Result<Class, KeyedError> {
         check(&made_from.quota, self.tables.wide.max_idle())?;
@@ -67,7 +66,11 @@ impl Core {
                 return Err(KeyedError::OtherTable(made_from.quota));
             }
         }
-        let make = || if is_named { classes.create(made_from) } else { classes.intern(made_from) };
+        let make = || match made_from.owner {
+            _ if is_named => classes.create(made_from),
+            0 | SHARED => classes.intern(made_from),
+            _ => classes.intern_policy(made_from),
+        };
         if let Some(class) = make()? {
             return Ok(class);
         }
@@ -76,7 +79,7 @@ impl Core {
         let mut noted = Vec::new();
         self.notes.each(|_, note| noted.extend(note.own.map(|own| own.class)));
         noted.iter().for_each(|class| classes.pin(*class));
-        self.tables.collect_classes(self.default_class(), now);
+        self.tables.collect_classes(self.default_class());
         noted.iter().for_each(|class| classes.unpin(*class));
         make()?.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
     }
@@ -95,7 +98,7 @@ impl Core {
         (now, how): (Tick, Inherit),
     ) -> Result<Class, KeyedError> {
         let classes = &self.tables.base.classes;
-        let new = self.class_for(self.made_from(quota), now, true)?;
+        let new = self.class_for(self.made_from(quota), true)?;
         let rules = (classes.any_rule(old), classes.any_rule(new));
         self.tables.retire((old, new), (now, how), || {
             if self.default_class() == old {
@@ -199,7 +202,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         life: Option<Duration>,
     ) -> Result<(), KeyedError> {
         let _plan = lock(&self.core.plan);
-        let class = self.core.class_for(self.core.made_from(quota), self.now(), false)?;
+        let class = self.core.class_for(self.core.made_from(quota), false)?;
         self.own(key, class, life)
     }
 
@@ -248,7 +251,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let class = match answer {
             Assigned::Default => Some(core.default_class()),
             Assigned::Tier(name) => plan.tiers.get(&*name).map(|(_, class)| *class),
-            Assigned::Quota(quota) => core.class_for(core.made_from(quota), now, false).ok(),
+            Assigned::Quota(quota) => core.class_for(core.made_from(quota), false).ok(),
         };
         if class.is_none() {
             // ORDERING: Relaxed. A count for people to look at.

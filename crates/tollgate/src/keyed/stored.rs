@@ -28,17 +28,17 @@ impl Core {
     }
 
     /// Returns the class of a policy, made if need be.
-    pub(crate) fn class_of(&self, policy: &Policy, now: Tick) -> Result<Class, KeyedError> {
+    pub(crate) fn class_of(&self, policy: &Policy) -> Result<Class, KeyedError> {
         let stamp = self.tables.base.classes.stamp();
         if let Some(class) = self.hinted(policy, stamp) {
             return Ok(class);
         }
         let _plan = lock(&self.plan);
-        self.class_made(policy, now)
+        self.class_made(policy)
     }
 
     /// [`class_of`](Self::class_of) with the plan locked.
-    fn class_made(&self, policy: &Policy, now: Tick) -> Result<Class, KeyedError> {
+    fn class_made(&self, policy: &Policy) -> Result<Class, KeyedError> {
         let made_from = MadeFrom {
             algorithm: policy.algorithm(),
             quota: policy.quota(),
@@ -46,7 +46,7 @@ impl Core {
             owner: if policy.is_ad_hoc() { SHARED } else { policy.id() },
             is_ad_hoc: policy.is_ad_hoc(),
         };
-        let class = self.class_for(made_from, now, false)?;
+        let class = self.class_for(made_from, false)?;
         let stamp = self.tables.base.classes.stamp();
         // ORDERING: Relaxed. The hint is one word; the class it names was made under a lock by this
         // thread, or by one whose count of changes this thread has seen.
@@ -68,16 +68,14 @@ impl Core {
         (hint == self.hint(class, stamp)).then_some(class)
     }
 
-    /// Names a key of a policy.
-    pub(super) fn who_stored(&self, fingerprint: u64, policy: &Policy, now: Tick) -> Who {
+    /// Names a key of a policy; `None` if that has no class any more and all numbers are taken.
+    pub(super) fn who_stored(&self, fingerprint: u64, policy: &Policy, now: Tick) -> Option<Who> {
         let mut backoff = Backoff::new();
         loop {
             let mut who = self.who_plain(fingerprint, now);
-            // A policy that was decided upon before has a class; one that has none any more, because
-            // all numbers are taken, is not limited. The store has refused it before.
-            who.class = self.class_of(policy, now).unwrap_or_else(|_| self.default_class());
+            who.class = self.class_of(policy).ok()?;
             if self.tables.base.classes.is_current(who.class, who.stamp) {
-                return who;
+                return Some(who);
             }
             backoff.wait();
         }
@@ -122,11 +120,12 @@ impl Core {
             return (self.without_room(key, now, most, Verb::UpTo), None);
         };
         let is_taken = decision.is_allowed() && decision.cost() > 0;
-        let id = is_taken.then(|| claims.add(self.marked_by(who.class, key.call.as_ref()), &taken));
+        let id = is_taken.then(|| claims.add(self.marked_by(who.class, &key), &taken));
         (decision, id)
     }
 
-    /// Carries all keys of a policy over to another quota.
+    /// Carries all keys of a policy over to another quota. Its class may be shared: then each key is
+    /// carried over when it is next met.
     pub(crate) fn change_policy(
         &self,
         old: &Policy,
@@ -136,7 +135,7 @@ impl Core {
         let _changing = lock(&self.changing);
         let mut claims = self.claims.lock_all();
         let _plan = lock(&self.plan);
-        let (from, to) = (self.class_made(old, now)?, self.class_made(new, now)?);
+        let (from, to) = (self.class_made(old)?, self.class_made(new)?);
         if from == to {
             return Ok(());
         }
@@ -145,8 +144,77 @@ impl Core {
         if rules.0.is_word() != rules.1.is_word() {
             return Err(KeyedError::OtherTable(new.quota()));
         }
+        if classes.is_shared(from) {
+            // Nobody knows which slots are this policy's: each is carried over when it is met.
+            if how != Inherit::AsIs {
+                return Err(KeyedError::SharedQuota(how));
+            }
+            claims.forget(old.id());
+            return Ok(());
+        }
         self.tables.retire((from, to), (now, how), || {});
         claims.rescale((from, to), (now, how), rules);
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use crate::{Algorithm, KeyedLimiter, Quota, Reason, keyed::notes::Access, sync::Arc};
+
+    fn policy(number: u64) -> Policy {
+        let quota = Quota::per_hour(number);
+        Policy::with_algorithm(format!("{number}"), quota, Algorithm::Gcra).expect("a sound quota")
+    }
+
+    fn key(policy: &Policy) -> Key<'_> {
+        Key { fingerprint: policy.id(), policy: Some(policy), call: None }
+    }
+
+    /// It was carried over to "no limit" once.
+    #[test]
+    fn a_key_whose_policy_has_lost_its_class_is_refused() {
+        for bounded in [false, true] {
+            let builder = KeyedLimiter::<[u8]>::builder(Quota::unlimited());
+            let builder = if bounded { builder.bounded(40_000) } else { builder };
+            let core = Arc::clone(&builder.build().expect("sound").core);
+            let (now, lost) = (core.clock.now(), policy(9_999));
+            let take = |policy: &Policy, cost| {
+                core.update(key(policy), now, |entry| entry.decide(now, cost).is_allowed())
+            };
+            for number in 1..Class::COUNT as u64 {
+                assert_eq!(take(&policy(number), 1).map(|(passed, _)| passed), Some(true));
+            }
+            assert!(core.class_of(&lost).is_err());
+            assert!(take(&lost, 1).is_none());
+            let (_, access) = core.who(key(&lost), now);
+            assert_eq!(access, Access::NoClass);
+            let refusal = core.exempt(key(&lost), (now, access), 1).expect("it is not asked");
+            assert!(refusal.is_denied());
+            assert_eq!(refusal.reason(), Reason::Saturated);
+            assert!(core.force(key(&lost), now, 1).is_denied());
+            assert_eq!(core.refund(key(&lost), now, 1), 0);
+            assert!(core.lease(key(&lost), now, 1).1.is_none());
+            assert_eq!(core.tables.len(), Class::COUNT - 1, "nothing was taken in");
+        }
+    }
+
+    /// A class that gets a slot while unused ones are looked for is kept, with the slot's state.
+    #[test]
+    fn a_class_in_use_is_not_collected() {
+        let limiter = KeyedLimiter::<[u8]>::new(Quota::unlimited()).expect("sound");
+        let (core, kept, gone) = (&limiter.core, policy(5), policy(6));
+        let now = core.clock.now();
+        core.update(key(&kept), now, |entry| entry.charge(now, 3));
+        let classes = [&kept, &gone].map(|policy| core.class_of(policy).expect("there is room"));
+        assert_eq!(core.tables.collect_classes(core.default_class()), 1);
+        let classes_of = &core.tables.base.classes;
+        assert!(classes_of.listed(classes[0]).is_some() && classes_of.listed(classes[1]).is_none());
+        // Frozen and thawed again: nothing has happened.
+        classes_of.freeze(&classes[..1]);
+        classes_of.thaw(classes[0]);
+        let left = core.read(key(&kept), now, |entry| entry.available(now));
+        assert_eq!(left, 2);
     }
 }

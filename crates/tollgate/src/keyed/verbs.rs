@@ -215,7 +215,7 @@ impl Core {
         let mut claims = self.claims.lock(key.fingerprint);
         let given = self.update(key, now, |entry| (entry.refund(now, cost), entry.is_gcra()));
         if let Some((_, who)) = &given {
-            claims.keep_only(self.marked_by(who.class, key.call.as_ref()));
+            claims.keep_only(self.marked_by(who.class, &key));
         }
         let ((units, permits), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
         claims.change(|ledger| {
@@ -287,7 +287,7 @@ impl Core {
             return Err(refusal(decision, max_wait, is_gcra));
         };
         // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| claims.add(this.marked_by(who.class, None), &taken));
+        let id = (cost > 0).then(|| claims.add(this.marked_by(who.class, &key), &taken));
         drop(claims);
         let decision = decision.forced(cost);
         this.watch_wait(taken.act_at.since(now));

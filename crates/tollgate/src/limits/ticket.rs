@@ -162,7 +162,7 @@ impl<'a> Books<'a> {
                 (Locked::Key(claims), Some(who)) => {
                     claims.turn_to(who.fingerprint);
                     let Target::Key(core, key) = charge.target else { return None };
-                    Some(claims.add(core.marked_by(who.class, key.call.as_ref()), &taken))
+                    Some(claims.add(core.marked_by(who.class, &key), &taken))
                 }
                 (Locked::Key(_), None) => None,
             }

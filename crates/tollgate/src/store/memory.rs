@@ -9,7 +9,7 @@ use super::{
     permits::Flights,
 };
 use crate::{
-    Charge, Clock, Decision, Inherit, KeyedError, Limits, Reservation, SnapshotError, Tick,
+    Charge, Clock, Decision, Inherit, KeyedError, Limits, Reason, Reservation, SnapshotError, Tick,
     keyed::core::{Core, Key},
     limits::{Parts, Taking, Target},
     reservation::Owner,
@@ -129,7 +129,7 @@ impl MemoryStore {
     }
 
     /// Names a demand's key, after its policy has a class.
-    fn key<'a>(&self, demand: &Demand<'a>, now: Tick) -> Result<Key<'a>, StoreError> {
+    fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
         let (core, policy, call) = (&self.shared.core, demand.policy(), demand.call());
         if policy.is_ad_hoc() && call.is_none() {
             return Err(StoreError::invalid(format!(
@@ -137,13 +137,22 @@ impl MemoryStore {
                 policy.name()
             )));
         }
-        core.class_of(policy, now).map_err(|error| {
+        core.class_of(policy).map_err(|error| {
             let text = error.to_string();
             let full = matches!(error, KeyedError::TooManyQuotas { .. });
             if full { StoreError::full(text) } else { StoreError::invalid(text) }
         })?;
         let fingerprint = core.seed().fingerprint(&(policy.id(), demand.key()));
         Ok(Key { fingerprint, policy: Some(policy), call })
+    }
+
+    /// A refusal because the policy has lost its class meanwhile, and there is none left, is an
+    /// error.
+    fn check_class(&self, demand: &Demand<'_>, decision: &Decision) -> Result<(), StoreError> {
+        match decision.is_denied() && decision.reason() == Reason::Saturated {
+            true => self.key(demand).map(drop),
+            false => Ok(()),
+        }
     }
 
     /// Decides over all demands at once.
@@ -157,9 +166,11 @@ impl MemoryStore {
         const USUAL: usize = 8;
         let core = &self.shared.core;
         if let [demand] = demands {
-            let (key, cost) = (self.key(demand, now)?, demand.cost());
+            let (key, cost) = (self.key(demand)?, demand.cost());
             let charges = [Charge { target: Target::Key(core, key), cost }];
-            return Ok(Parts::decide(&charges, now, taking, |_, own| demand.tell(*own)));
+            let decided = Parts::decide(&charges, now, taking, |_, own| demand.tell(*own));
+            self.check_class(demand, &decided.0)?;
+            return Ok(decided);
         }
         Limits::check(demands.len())?;
         let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
@@ -171,7 +182,7 @@ impl MemoryStore {
             &mut long[..]
         };
         for (index, demand) in demands.iter().enumerate() {
-            let key = self.key(demand, now)?;
+            let key = self.key(demand)?;
             let charge = Charge { target: Target::Key(core, key), cost: demand.cost() };
             let differs = |known: &Charge<'_>| known.is_same(&charge) && known.call() != key.call;
             if key.call.is_some() && charges[..index].iter().any(differs) {
@@ -183,7 +194,11 @@ impl MemoryStore {
             }
             charges[index] = charge;
         }
-        Ok(Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own)))
+        let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
+        for demand in demands {
+            self.check_class(demand, &demand.decision().unwrap_or(decided.0))?;
+        }
+        Ok(decided)
     }
 
     /// [`Store::acquire`] without waiting: it never does.
@@ -206,7 +221,7 @@ impl MemoryStore {
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
         if let [demand] = demands {
-            let (core, key) = (&self.shared.core, self.key(demand, now)?);
+            let (core, key) = (&self.shared.core, self.key(demand)?);
             if let Some(decision) = core.take_stored((key, demand.policy()), now, demand.cost()) {
                 demand.tell(decision);
                 return Ok(decision);
@@ -230,7 +245,9 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn force_at(&self, now: Tick, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        Ok(self.shared.core.force(self.key(demand, now)?, now, demand.cost()))
+        let decision = self.shared.core.force(self.key(demand)?, now, demand.cost());
+        self.check_class(demand, &decision)?;
+        Ok(decision)
     }
 
     /// [`Store::refund`] as of `now`, without waiting.
@@ -239,7 +256,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn refund_at(&self, now: Tick, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        Ok(self.shared.core.refund(self.key(demand, now)?, now, demand.cost()))
+        Ok(self.shared.core.refund(self.key(demand)?, now, demand.cost()))
     }
 
     /// [`Store::reset`] without waiting.
@@ -248,7 +265,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn reset_now(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.shared.core.reset(self.key(demand, self.now())?.fingerprint);
+        self.shared.core.reset(self.key(demand)?.fingerprint);
         Ok(())
     }
 
@@ -269,7 +286,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn contains_at(&self, now: Tick, demand: &Demand<'_>) -> Result<bool, StoreError> {
-        let key = self.key(demand, now)?;
+        let key = self.key(demand)?;
         Ok(self.shared.core.read(key, now, |entry| !entry.is_idle(now)))
     }
 
@@ -386,8 +403,9 @@ impl Store for MemoryStore {
 
     async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
         let (now, core) = (self.now(), &self.shared.core);
-        let key = self.key(demand, now)?;
+        let key = self.key(demand)?;
         let (decision, id) = core.lease(key, now, demand.cost());
+        self.check_class(demand, &decision)?;
         core.report(Verb::UpTo, &decision);
         demand.tell(decision);
         let policy = demand.policy().clone();

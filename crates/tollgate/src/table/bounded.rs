@@ -430,6 +430,14 @@ impl Bounded {
         });
     }
 
+    /// Calls `visit` with the class of every used slot; one lock at a time.
+    pub(super) fn each_class(&self, mut visit: impl FnMut(Class)) {
+        self.each(|slot| {
+            visit(slot.class());
+            *slot
+        });
+    }
+
     /// Carries the slots of a retired class over to its heir.
     pub(super) fn carry(&self, old: Class, new: Class, now: Tick) {
         self.each(|slot| {

@@ -137,6 +137,9 @@ const KEPT: u64 = 8;
 const COUNTER: u64 = 16;
 const LOG: u64 = 17;
 
+/// In place of an heir: no new slot may have the class, and those that have it stay as they are.
+const FROZEN: u64 = 1 << 40;
+
 /// Classes are made in chunks of so many.
 #[cfg(not(tollgate_loom))]
 const CHUNK: usize = 64;
@@ -148,7 +151,8 @@ const CHUNK: usize = 4;
 struct ClassCell {
     kind: AtomicU64,
     words: [AtomicU64; 4],
-    /// Zero while in force; else 1 + the heir's number in the lower half and how in the upper one.
+    /// Zero while in force; else 1 + the heir's number in the lower half and how in the upper one,
+    /// or [`FROZEN`], whose lower half names no heir.
     heir: AtomicU64,
     retired_at: AtomicU64,
 }
@@ -327,6 +331,38 @@ impl Classes {
         }
     }
 
+    /// Returns the class of a quota if there is one.
+    fn find(&self, new: &Listed) -> Option<Class> {
+        // Who uses it does not matter to what it is.
+        let same = |known: &Option<Listed>| match known {
+            Some(known) if known.owner == new.owner => Listed { pins: new.pins, ..*known } == *new,
+            _ => false,
+        };
+        lock(&self.listed).iter().position(same).map(Class::from_index)
+    }
+
+    /// [`intern`](Self::intern) for a policy: one of its own, so that its quota can change for all
+    /// its keys at once; or, from when half of all numbers are taken, one that it shares with all
+    /// policies of the same quota.
+    pub(crate) fn intern_policy(
+        &self,
+        made_from: MadeFrom<'_>,
+    ) -> Result<Option<Class>, QuotaError> {
+        let own = made_from.listed(0)?;
+        let shared = Listed { owner: SHARED, ..own };
+        // Whichever it has, it keeps.
+        if let Some(class) = self.find(&own).or_else(|| self.find(&shared)) {
+            return Ok(Some(class));
+        }
+        let taken = lock(&self.listed).iter().flatten().count();
+        Ok(self.add(if taken < Class::COUNT / 2 { own } else { shared }))
+    }
+
+    /// Tells whether a class is shared by policies.
+    pub(crate) fn is_shared(&self, class: Class) -> bool {
+        self.listed(class).is_some_and(|listed| listed.owner == SHARED)
+    }
+
     /// Makes a class that has a name, which nobody gets who asks for its quota; `None` if all
     /// numbers are taken. It stays until it is [retired](Self::retire).
     pub(crate) fn create(&self, made_from: MadeFrom<'_>) -> Result<Option<Class>, QuotaError> {
@@ -416,6 +452,26 @@ impl Classes {
     pub(crate) fn free(&self, class: Class) {
         if let Some(slot) = lock(&self.listed).get_mut(class.index()) {
             *slot = None;
+        }
+    }
+
+    /// Keeps everybody from putting a slot of these classes anywhere, until each is
+    /// [`free`](Self::free)d or [thawed](Self::thaw).
+    pub(crate) fn freeze(&self, classes: &[Class]) {
+        for cell in classes.iter().filter_map(|class| self.cell(*class)) {
+            // ORDERING: Relaxed; the Release below publishes it, and so does the lock of a slot
+            // that is looked at later.
+            cell.heir.store(FROZEN, Relaxed);
+        }
+        // ORDERING: Release, see `stamp`.
+        self.changes.fetch_add(1, Release);
+    }
+
+    /// Puts a frozen class back in force.
+    pub(crate) fn thaw(&self, class: Class) {
+        if let Some(cell) = self.cell(class) {
+            // ORDERING: Relaxed. Seen late, it makes somebody look the class up once more.
+            cell.heir.store(0, Relaxed);
         }
     }
 

@@ -128,7 +128,7 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
 
 fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
     /// A bound on the time that reading takes.
-    const EXPRESSIONS_MAX: usize = 2000;
+    const EXPRESSIONS_MAX: usize = 1000;
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
         reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
@@ -149,7 +149,11 @@ fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> 
 
 fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
     let mut networks: Vec<ipnet::IpNet> = Vec::new();
-    for (text, spot) in reader.texts(fields, "cidr") {
+    let texts = reader.texts(fields, "cidr");
+    if texts.is_empty() {
+        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
+    }
+    for (text, spot) in texts {
         let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
         match text.parse().or_else(|_| address(&text)) {
             // The reference of a network is its first address: 10.1.2.3/8 is a slip of the pen.
@@ -166,9 +170,6 @@ fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
                 reader.error(spot, format!("'{text}' is no network; write for example 10.0.0.0/8"));
             }
         }
-    }
-    if networks.is_empty() {
-        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
     }
     ValueMatch::Cidr(networks)
 }

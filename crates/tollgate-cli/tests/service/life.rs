@@ -1,0 +1,93 @@
+//! Start, signals and the end.
+
+use crate::process::Service;
+use std::{process::Command, thread};
+
+const YAML: &str = "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {name: k, quota: 5/day}}
+";
+
+#[test]
+fn a_changed_file_is_found_and_a_hang_up_loads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let more = YAML.replace("5/day", "7/day");
+    for (flags, by_signal) in
+        [(["--watch-interval", "20ms"], false), (["--watch-interval", "0s"], true)]
+    {
+        let service = Service::start(folder.path(), YAML, &flags);
+        service.write_config(&more);
+        if by_signal {
+            service.signal("HUP");
+        }
+        // A version that does not come is found out by the test's own time limit.
+        while !service.admin("GET", "/config", "").1.contains("\"version\":2") {
+            thread::yield_now();
+        }
+        assert_eq!(service.client().count_ones("TG.CHECK k x 1", 9).unwrap(), 7);
+    }
+}
+
+#[test]
+fn a_request_that_has_begun_is_answered_before_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut service = Service::start(folder.path(), YAML, &[]);
+    let mut client = service.client();
+    client.ask("PING");
+    client.send("TG.CHECK k x 1", 3);
+    assert!(client.reply().unwrap().starts_with("[1,"));
+    service.signal("TERM");
+    assert!(client.reply().unwrap().starts_with("[1,"));
+    assert!(client.reply().unwrap().starts_with("[1,"));
+    assert!(service.wait());
+    assert!(client.reply().is_err(), "the connection is closed");
+}
+
+#[test]
+fn unix_sockets_are_made_and_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("resp.sock");
+    let flag = format!("unix:{}", path.display());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["serve", "--http", "off", "--grpc", "off", "--admin", "off", "--resp", &flag])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while !path.exists() {
+        thread::yield_now();
+    }
+    let stream = std::os::unix::net::UnixStream::connect(&path);
+    assert!(stream.is_ok());
+    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_wrong_at_the_start_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let bad = folder.path().join("bad.yaml");
+    std::fs::write(&bad, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: eon}}]\n").unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    for (flags, expected) in [
+        (vec!["--config", bad.to_str().unwrap()], "invalid rate limit unit 'eon'"),
+        (vec!["--config", "no/such/file"], "no/such/file"),
+        (vec!["--http", "nonsense"], "nonsense"),
+        (
+            vec!["--http", "off", "--grpc", "off", "--admin", "off", "--resp", &taken],
+            "choose another with --resp",
+        ),
+        (vec!["--snapshot-every", "fast"], "fast"),
+        (vec!["--tls-cert", "missing.pem", "--tls-key", "missing.key"], "missing.pem"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .arg("serve")
+            .args(&flags)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(expected), "{flags:?}: {text}");
+    }
+}

@@ -1,0 +1,8 @@
+//! `tollgate serve` as a process: started, loaded, killed, reloaded, attacked.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod hostile;
+mod life;
+mod process;
+mod reload;
+mod snapshot;

@@ -1,0 +1,150 @@
+//! What the server says about itself.
+
+use super::{
+    command::{self, COMMANDS, Spec},
+    parse::Args,
+    session::{Batch, Session},
+};
+use crate::engine::Backend;
+use std::fmt::Write;
+
+/// What clients are told when they ask which Redis this is: they choose features by it.
+pub(super) const REDIS_VERSION: &str = "7.4.0";
+
+fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
+/// Returns how many keys the default store has.
+pub(super) fn keys(batch: &Batch<'_>) -> u64 {
+    let store = batch.engine.stores().first().and_then(Backend::memory);
+    store.map_or(0, |store| store.len() as u64)
+}
+
+impl Session {
+    /// `TIME`
+    pub(super) fn time(&mut self, batch: &Batch<'_>) {
+        let wall = batch.engine.clock().to_wall(batch.now);
+        self.replies.array(2);
+        self.replies.bulk(wall.as_secs().to_string());
+        self.replies.bulk(wall.subsec_micros().to_string());
+    }
+
+    /// `CONFIG GET name`: there is nothing to get.
+    pub(super) fn config(&mut self, args: &Args<'_>) {
+        if is(args.at(1), "GET") && args.len() > 2 {
+            return self.replies.map(0);
+        }
+        self.wrong(format_args!(
+            "ERR CONFIG knows only GET here; change the configuration's file instead"
+        ));
+    }
+
+    /// `INFO [section ...]`
+    pub(super) fn info(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
+        let wants = |section: &str| {
+            let all = ["all", "default", "everything", section];
+            args.len() == 1 || args.iter_from(1).any(|word| all.iter().any(|name| is(word, name)))
+        };
+        let (traffic, mut text) = (self.traffic().counts(), String::new());
+        if wants("server") {
+            let uptime = batch.now.as_nanos() / 1_000_000_000;
+            let _ = write!(
+                text,
+                "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
+                 tollgate_version:{}\r\nprocess_id:{}\r\nuptime_in_seconds:{uptime}\r\n\
+                 uptime_in_days:{}\r\nplan_version:{}\r\n\r\n",
+                env!("CARGO_PKG_VERSION"),
+                std::process::id(),
+                uptime / 86_400,
+                batch.plan.version(),
+            );
+        }
+        if wants("clients") {
+            let _ = write!(
+                text,
+                "# Clients\r\nconnected_clients:{}\r\nmaxclients:{}\r\n\r\n",
+                traffic.open,
+                self.shared().settings.max_connections,
+            );
+        }
+        if wants("persistence") {
+            // Clients that wait until a server is ready look for this.
+            text.push_str("# Persistence\r\nloading:0\r\n\r\n");
+        }
+        if wants("stats") {
+            let _ = write!(
+                text,
+                "# Stats\r\ntotal_connections_received:{}\r\ntotal_commands_processed:{}\r\n\
+                 rejected_connections:{}\r\ntotal_error_replies:{}\r\n\r\n",
+                traffic.accepted, traffic.requests, traffic.turned_away, traffic.bad_requests,
+            );
+        }
+        if wants("replication") {
+            text.push_str("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n");
+        }
+        if wants("cluster") {
+            text.push_str("# Cluster\r\ncluster_enabled:0\r\n\r\n");
+        }
+        if wants("keyspace") {
+            let keys = keys(batch);
+            let _ = write!(text, "# Keyspace\r\ndb0:keys={keys},expires={keys},avg_ttl=0\r\n");
+        }
+        self.replies.text(&text);
+    }
+
+    /// `COMMAND [COUNT|LIST|DOCS|INFO [name ...]]`
+    pub(super) fn commands(&mut self, args: &Args<'_>) {
+        let verb = args.at(1).to_ascii_lowercase();
+        match (&verb[..], args.len()) {
+            (b"", 1) => self.describe_all(),
+            (b"info", 2) => self.describe_all(),
+            (b"info", _) => {
+                self.replies.array(args.len() - 2);
+                for name in args.iter_from(2) {
+                    match command::find(name) {
+                        Some(spec) => self.describe(spec),
+                        None => self.replies.null(),
+                    }
+                }
+            }
+            (b"count", 2) => self.replies.int(COMMANDS.len() as i64),
+            (b"list", 2) => {
+                self.replies.array(COMMANDS.len());
+                for spec in &COMMANDS {
+                    self.replies.bulk(spec.name);
+                }
+            }
+            // The docs are on paper.
+            (b"docs", _) => self.replies.map(0),
+            _ => self.wrong(format_args!(
+                "ERR unknown subcommand or wrong number of arguments. Known are COUNT, DOCS, INFO \
+                 and LIST."
+            )),
+        }
+    }
+
+    fn describe_all(&mut self) {
+        self.replies.array(COMMANDS.len());
+        for spec in &COMMANDS {
+            self.describe(spec);
+        }
+    }
+
+    /// Name, arity, flags, keys; and four lists that are empty here.
+    fn describe(&mut self, spec: &Spec) {
+        let replies = &mut self.replies;
+        replies.array(10);
+        replies.bulk(spec.name);
+        replies.int(spec.arity);
+        replies.array(2);
+        replies.word(if spec.writes { "write" } else { "readonly" });
+        replies.word("fast");
+        for place in [spec.keys.0, spec.keys.1, spec.keys.2] {
+            replies.int(place);
+        }
+        for _ in 0..4 {
+            replies.array(0);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The commands, by name.
+
+/// What a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    ClThrottle,
+    Throttle,
+    Check,
+    Descriptor,
+    Peek,
+    Reserve,
+    Settle,
+    Cancel,
+    Refund,
+    Reset,
+    Policies,
+    Del,
+    Exists,
+    Ttl,
+    Pttl,
+    Ping,
+    Echo,
+    Hello,
+    Auth,
+    Quit,
+    ResetConnection,
+    Select,
+    Client,
+    Commands,
+    Info,
+    Config,
+    DbSize,
+    Time,
+    Cluster,
+    Subscribe,
+}
+
+/// What there is to say of a command.
+#[derive(Debug)]
+pub(super) struct Spec {
+    /// The name, in small letters.
+    pub(super) name: &'static str,
+    pub(super) command: Command,
+    /// How many arguments it has, the name among them; at least so many if negative.
+    pub(super) arity: i64,
+    /// Where its keys are: the first, the last (negative from the end), and the step. Zeros for
+    /// none.
+    pub(super) keys: (i64, i64, i64),
+    /// Whether it changes something.
+    pub(super) writes: bool,
+    /// Whether it may come before the password.
+    pub(super) is_open: bool,
+}
+
+const fn spec(name: &'static str, command: Command, arity: i64) -> Spec {
+    Spec { name, command, arity, keys: (0, 0, 0), writes: false, is_open: false }
+}
+
+impl Spec {
+    const fn keys(mut self, keys: (i64, i64, i64)) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    const fn writes(mut self) -> Self {
+        self.writes = true;
+        self
+    }
+
+    const fn open(mut self) -> Self {
+        self.is_open = true;
+        self
+    }
+
+    /// Tells whether it takes so many arguments, the name among them.
+    pub(super) fn takes(&self, count: usize) -> bool {
+        let least = usize::try_from(self.arity.unsigned_abs()).unwrap_or(usize::MAX);
+        if self.arity < 0 { count >= least } else { count == least }
+    }
+}
+
+/// All commands; those that must be quick come first.
+pub(super) static COMMANDS: [Spec; 34] = [
+    // As redis-cell it judges its arguments itself.
+    spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes(),
+    spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes(),
+    spec("tg.check", Command::Check, -3).writes(),
+    spec("tg.descriptor", Command::Descriptor, -5).writes(),
+    spec("tg.peek", Command::Peek, -3),
+    spec("tg.reserve", Command::Reserve, -3).writes(),
+    spec("tg.settle", Command::Settle, -3).writes(),
+    spec("tg.cancel", Command::Cancel, 2).writes(),
+    spec("tg.refund", Command::Refund, -3).writes(),
+    spec("tg.reset", Command::Reset, -3).writes(),
+    spec("tg.policies", Command::Policies, 1),
+    spec("del", Command::Del, -2).keys((1, -1, 1)).writes(),
+    spec("unlink", Command::Del, -2).keys((1, -1, 1)).writes(),
+    spec("exists", Command::Exists, -2).keys((1, -1, 1)),
+    spec("ttl", Command::Ttl, 2).keys((1, 1, 1)),
+    spec("pttl", Command::Pttl, 2).keys((1, 1, 1)),
+    spec("ping", Command::Ping, -1),
+    spec("echo", Command::Echo, 2),
+    spec("hello", Command::Hello, -1).open(),
+    spec("auth", Command::Auth, -2).open(),
+    spec("quit", Command::Quit, -1).open(),
+    spec("reset", Command::ResetConnection, 1).open(),
+    spec("select", Command::Select, 2),
+    spec("client", Command::Client, -2),
+    spec("command", Command::Commands, -1),
+    spec("info", Command::Info, -1),
+    spec("config", Command::Config, -2),
+    spec("dbsize", Command::DbSize, 1),
+    spec("time", Command::Time, 1),
+    spec("cluster", Command::Cluster, -2),
+    spec("subscribe", Command::Subscribe, -2),
+    spec("psubscribe", Command::Subscribe, -2),
+    spec("ssubscribe", Command::Subscribe, -2),
+    spec("monitor", Command::Subscribe, 1),
+];
+
+/// Finds a command; its name may be in letters of any size.
+#[inline]
+pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
+    COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// Reads a whole number as Rust does: with any sign, and zeros in front.
+#[inline]
+pub(super) fn number(text: &[u8]) -> Option<i64> {
+    // OVERFLOW: 18 digits fit into 63 bits.
+    if !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit) {
+        return Some(text.iter().fold(0, |sum, digit| sum * 10 + i64::from(digit - b'0')));
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Reads a number that is not negative.
+pub(super) fn count(text: &[u8]) -> Option<u64> {
+    match number(text) {
+        Some(number) => u64::try_from(number).ok(),
+        // Above the largest of the signed.
+        None => std::str::from_utf8(text).ok()?.parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_any_case_and_told_once() {
+        for (index, spec) in COMMANDS.iter().enumerate() {
+            let found = find(spec.name.to_uppercase().as_bytes()).map(|found| found.name);
+            assert_eq!(found, Some(spec.name));
+            assert!(COMMANDS[..index].iter().all(|before| before.name != spec.name));
+        }
+        assert!(find(b"cl.throttl").is_none() && find(b"").is_none());
+    }
+
+    #[test]
+    fn numbers_are_those_of_rust() {
+        for text in
+            ["0", "+7", "-7", "007", "", "-", "1.5", " 1", "1 ", "9223372036854775807", "1e3"]
+        {
+            assert_eq!(number(text.as_bytes()), text.parse().ok(), "{text:?}");
+        }
+        assert_eq!(number(b"9223372036854775808"), None);
+        assert_eq!(count(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(count(b"-1"), None);
+    }
+}

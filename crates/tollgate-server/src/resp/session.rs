@@ -1,0 +1,212 @@
+//! What a connection has said about itself, and where its commands are run.
+
+use super::{
+    command::{self, Command},
+    parse::Args,
+    reply::{Replies, Version},
+    throttle::{milliseconds, ttl_seconds},
+};
+use crate::{
+    engine::{Answer, Engine, Verb},
+    net::{Connection, Listener, Traffic},
+    plan::Plan,
+    server::Shared,
+};
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use tollgate::Tick;
+
+/// What the commands of a batch have in common.
+pub(super) struct Batch<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) plan: &'a Plan,
+    pub(super) now: Tick,
+}
+
+/// Whether replies are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wanted {
+    #[default]
+    All,
+    None,
+    /// Not the next one.
+    Skip,
+}
+
+/// One connection.
+pub(super) struct Session {
+    shared: Arc<Shared>,
+    pub(super) id: u64,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) name: String,
+    pub(super) library: (String, String),
+    pub(super) wanted: Wanted,
+    is_known: bool,
+    is_closing: bool,
+    pub(super) replies: Replies,
+    pub(super) answer: Answer,
+}
+
+impl Session {
+    pub(super) fn new(connection: &Connection) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let shared = Arc::clone(&connection.shared);
+        Self {
+            is_known: shared.settings.resp_password.is_none(),
+            shared,
+            // ORDERING: Relaxed. A number that is given out once.
+            id: NEXT.fetch_add(1, Relaxed),
+            peer: connection.peer,
+            name: String::new(),
+            library: Default::default(),
+            wanted: Wanted::All,
+            is_closing: false,
+            replies: Replies::default(),
+            answer: Answer::new(),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn traffic(&self) -> &Traffic {
+        self.shared.traffic(Listener::Resp)
+    }
+
+    /// Tells whether the password is still to come.
+    pub(super) const fn is_stranger(&self) -> bool {
+        !self.is_known
+    }
+
+    /// Notes that the password has come.
+    pub(super) const fn is_known_now(&mut self) {
+        self.is_known = true;
+    }
+
+    /// Tells whether the connection ends after the replies.
+    pub(super) const fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// Ends the connection after the replies.
+    pub(super) const fn close(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// Forgets all that was said.
+    pub(super) fn start_afresh(&mut self) {
+        self.is_known = self.shared.settings.resp_password.is_none();
+        self.name.clear();
+        self.wanted = Wanted::All;
+        self.replies.set_version(Version::Two);
+    }
+
+    /// Replies with an error, and counts it.
+    #[cold]
+    pub(super) fn wrong(&mut self, text: fmt::Arguments<'_>) {
+        self.traffic().bad_request();
+        self.replies.error(text);
+    }
+
+    /// Runs a command, and adds its reply.
+    pub(super) async fn run(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
+        let (start, wanted) = (self.replies.bytes().len(), self.wanted);
+        self.dispatch(batch, args).await;
+        match (wanted, self.wanted) {
+            // All are wanted, or were until `CLIENT REPLY ON` was run.
+            (_, Wanted::All) => {}
+            // The one behind `CLIENT REPLY SKIP` was run.
+            (Wanted::Skip, Wanted::Skip) => {
+                self.replies.truncate(start);
+                self.wanted = Wanted::All;
+            }
+            _ => self.replies.truncate(start),
+        }
+    }
+
+    async fn dispatch(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
+        let Some(spec) = command::find(args.at(0)) else { return self.unknown(args) };
+        if self.is_stranger() && !spec.is_open {
+            return self.wrong(format_args!("NOAUTH Authentication required."));
+        }
+        if !spec.takes(args.len()) {
+            return self
+                .wrong(format_args!("ERR wrong number of arguments for '{}' command", spec.name));
+        }
+        match spec.command {
+            Command::ClThrottle => self.cl_throttle(batch, args).await,
+            Command::Throttle => self.throttle(batch, args).await,
+            Command::Check => self.check(batch, args, Verb::Check).await,
+            Command::Peek => self.check(batch, args, Verb::Peek).await,
+            Command::Descriptor => self.descriptor(batch, args).await,
+            Command::Reserve => self.reserve(batch, args).await,
+            Command::Settle | Command::Cancel => self.settle(batch, args).await,
+            Command::Refund => self.refund(batch, args).await,
+            Command::Reset => self.reset(batch, args).await,
+            Command::Policies => self.policies(batch.plan),
+            Command::Del => self.del(batch, args).await,
+            Command::Exists => self.exists(batch, args).await,
+            Command::Ttl => self.ttl(batch, args.at(1), ttl_seconds).await,
+            Command::Pttl => self.ttl(batch, args.at(1), milliseconds).await,
+            Command::Ping => self.ping(args),
+            Command::Echo => self.replies.bulk(args.at(1)),
+            Command::Hello => self.hello(args),
+            Command::Auth => self.auth(args),
+            Command::Quit => {
+                self.replies.word("OK");
+                self.close();
+            }
+            Command::ResetConnection => {
+                self.start_afresh();
+                self.replies.word("RESET");
+            }
+            Command::Select => self.select(args),
+            Command::Client => self.client(args),
+            Command::Commands => self.commands(args),
+            Command::Info => self.info(batch, args),
+            Command::Config => self.config(args),
+            Command::DbSize => self.replies.count(super::about::keys(batch)),
+            Command::Time => self.time(batch),
+            Command::Cluster => {
+                self.wrong(format_args!("ERR This instance has cluster support disabled"));
+            }
+            Command::Subscribe => self.wrong(format_args!(
+                "ERR '{}' is not supported: nothing is published here",
+                spec.name
+            )),
+        }
+    }
+
+    /// Refuses a command in Redis's words.
+    #[cold]
+    fn unknown(&mut self, args: &Args<'_>) {
+        let name = args.at(0);
+        // A browser that was made to talk to this port: as Redis, say nothing.
+        if name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:") {
+            self.traffic().bad_request();
+            return self.close();
+        }
+        if self.is_stranger() {
+            return self.wrong(format_args!("NOAUTH Authentication required."));
+        }
+        const SHOWN: usize = 128;
+        let mut shown = String::new();
+        for arg in args.iter_from(1) {
+            if shown.len() >= SHOWN {
+                break;
+            }
+            let room = SHOWN - shown.len();
+            let arg = String::from_utf8_lossy(&arg[..arg.len().min(room)]);
+            shown.extend(["'", &arg, "' "]);
+        }
+        let name = String::from_utf8_lossy(&name[..name.len().min(SHOWN)]);
+        self.wrong(format_args!("ERR unknown command '{name}', with args beginning with: {shown}"));
+    }
+}
