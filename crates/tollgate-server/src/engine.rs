@@ -18,6 +18,7 @@ mod timing;
 
 pub use answer::{Answer, Code, Part, Status, Summary};
 pub use backend::Backend;
+pub(crate) use decide::KeyText;
 pub use health::StoreHealth;
 pub use overlay::{Overlay, OverlayError, Special};
 pub use request::{AdHocLimit, Ask, Hits, MAX_ASKS, Request, RequestError, Subject, Verb};

@@ -14,6 +14,7 @@ pub mod admin;
 pub mod config;
 pub mod engine;
 pub mod http;
+pub mod metrics;
 pub mod net;
 pub mod plan;
 pub mod resp;

@@ -11,6 +11,7 @@ pub use settings::Settings;
 pub use start::{Server, StartError};
 
 use crate::{
+    admin::Desk,
     engine::Engine,
     net::{Listener, Traffic},
 };
@@ -24,6 +25,8 @@ pub struct Shared {
     pub engine: Engine,
     /// The settings of the process.
     pub settings: Settings,
+    /// What administrators see and do.
+    pub admin: Desk,
     traffic: [Traffic; Listener::ALL.len()],
     drain: watch::Sender<bool>,
 }
@@ -33,7 +36,8 @@ impl Shared {
     #[must_use]
     pub fn new(engine: Engine, settings: Settings) -> Arc<Self> {
         let drain = watch::Sender::new(false);
-        Arc::new(Self { engine, settings, traffic: Default::default(), drain })
+        let admin = Desk::new(engine.now());
+        Arc::new(Self { engine, settings, admin, traffic: Default::default(), drain })
     }
 
     /// Returns the counts of a listener.

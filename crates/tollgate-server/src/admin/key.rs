@@ -1,0 +1,50 @@
+//! One key of one policy.
+
+use super::reply::Problem;
+use crate::{
+    engine::{Answer, Ask, Hits, Request, RequestError, Subject, Verb},
+    plan::{NameError, Plan, RuleIndex},
+    server::Shared,
+};
+use http::StatusCode;
+use tollgate::Tick;
+
+/// A key that was looked at.
+#[derive(Debug)]
+pub(super) struct KeyLook {
+    pub(super) rule: RuleIndex,
+    /// The key, as the store knows it.
+    pub(super) key: Box<[u8]>,
+    /// What a call for one permit would be answered. The first part is of the rule itself.
+    pub(super) answer: Answer,
+}
+
+/// Looks at a key, and changes nothing. `values` are the free values of the policy.
+pub(super) async fn look(
+    shared: &Shared,
+    (plan, now): (&Plan, Tick),
+    policy: &str,
+    values: &[&[u8]],
+) -> Result<KeyLook, Problem> {
+    let rule = plan.named(policy).map_err(|error| unusable(&error.into()))?;
+    let subject = Subject::Named { policy: plan.rule(rule).id(), keys: values };
+    let asks = [Ask { subject, hits: Hits::Take(1), limit: None }];
+    let request = Request { domain: "", asks: &asks, verb: Verb::Peek };
+    let mut answer = Answer::new();
+    let looked = shared.engine.decide(plan, now, &request, &mut answer).await;
+    looked.map_err(|error| unusable(&error))?;
+    let key = answer.parts().first().map(|part| answer.key(part).into());
+    let key = key.ok_or_else(|| Problem::bad("the policy counts nothing"))?;
+    Ok(KeyLook { rule, key, answer })
+}
+
+/// Returns the status of a request that cannot be decided.
+pub(super) fn unusable(error: &RequestError) -> Problem {
+    let status = match error {
+        RequestError::Name(NameError::Unknown { .. }) => StatusCode::NOT_FOUND,
+        RequestError::Name(NameError::Ambiguous { .. }) => StatusCode::CONFLICT,
+        RequestError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    Problem::new(status, error.to_string())
+}

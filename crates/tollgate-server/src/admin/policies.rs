@@ -1,0 +1,165 @@
+//! Policies, as administrators see them.
+
+use super::{
+    Window,
+    key::unusable,
+    query::Query,
+    reply::{Problem, until},
+};
+use crate::{
+    config::{Failure, Rate},
+    plan::{Counted, Kind, Plan, Rule},
+    server::Shared,
+};
+use serde_json::{Map, Value, json};
+use tollgate::{
+    Tick,
+    store::{Demand, Policy},
+};
+
+/// Policies in one answer, unless the caller says otherwise, and at most.
+const USUAL: u64 = 1000;
+const MOST: u64 = 20_000;
+
+/// Samples in the history of a policy.
+const HISTORY: u64 = 60;
+
+/// `GET /policies`
+pub(super) fn policies(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    let known = ["domain", "filter", "sort", "limit", "offset", "history"];
+    query.only(&known).map_err(Problem::bad)?;
+    let page = || -> Result<_, String> {
+        let limit = query.number("limit", USUAL, MOST)?;
+        let offset = query.number("offset", 0, u64::from(u32::MAX))?;
+        Ok((limit as usize, offset as usize, query.number("history", 0, HISTORY)? as usize))
+    };
+    let (limit, offset, history) = page().map_err(Problem::bad)?;
+    let domain = query.text("domain").map_err(Problem::bad)?;
+    let filter = query.text("filter").map_err(Problem::bad)?.unwrap_or("").to_lowercase();
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let picked = |rule: &&Rule| {
+        domain.is_none_or(|domain| rule.domain() == domain)
+            && (filter.is_empty()
+                || rule.label().to_lowercase().contains(&filter)
+                || rule.id().to_lowercase().contains(&filter))
+    };
+    let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
+    sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
+    let total = rules.len();
+    let page = rules.into_iter().skip(offset).take(limit);
+    let list: Vec<_> = page.map(|rule| describe(shared, (&plan, now), rule, history)).collect();
+    Ok(json!({ "version": plan.version(), "total": total, "policies": list }))
+}
+
+/// Brings the busiest to the front. Without a word, the order is that of the files.
+fn sort(shared: &Shared, by: Option<&str>, rules: &mut [&Rule]) -> Result<(), Problem> {
+    let sampler = shared.admin.sampler();
+    let rates = |rule: &&Rule| sampler.rates(rule.live(), Window::Short);
+    match by {
+        None | Some("file") => {}
+        Some("name") => rules.sort_by(|one, other| one.label().cmp(other.label())),
+        Some("allowed") => rules.sort_by_cached_key(|rule| std::cmp::Reverse(rates(rule).allowed)),
+        Some("denied") => rules.sort_by_cached_key(|rule| {
+            let rates = rates(rule);
+            std::cmp::Reverse((rates.denied, rates.allowed))
+        }),
+        Some(by) => {
+            let by: String = by.chars().take(40).collect();
+            let text = format!("sort={by} is unknown; use file, name, allowed or denied");
+            return Err(Problem::bad(text));
+        }
+    }
+    Ok(())
+}
+
+/// `GET /policies/{name}`
+pub(super) fn policy(shared: &Shared, name: &str, query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let index = plan.named(name).map_err(|error| unusable(&error.into()))?;
+    Ok(describe(shared, (&plan, now), plan.rule(index), HISTORY as usize))
+}
+
+/// Returns what there is to tell of a rule.
+fn describe(shared: &Shared, (plan, now): (&Plan, Tick), rule: &Rule, history: usize) -> Value {
+    let live = rule.live();
+    let counts = live.counts();
+    let by_reason: Map<String, Value> = Counted::ALL
+        .iter()
+        .map(|kind| {
+            let (result, reason) = kind.labels();
+            (format!("{result}.{reason}"), json!(counts.of(*kind)))
+        })
+        .collect();
+    let sampler = shared.admin.sampler();
+    let rates = |window| {
+        let rates = sampler.rates(live, window);
+        json!({
+            "allowed_per_second": rounded(rates.allowed_per_second()),
+            "denied_per_second": rounded(rates.denied_per_second()),
+            "allowed": rates.allowed,
+            "denied": rates.denied,
+        })
+    };
+    let parents = rule.parents().iter().map(|parent| plan.rule(parent.rule).label());
+    let clock = shared.engine.clock();
+    let mut told = json!({
+        "id": rule.id(),
+        "name": rule.name(),
+        "label": rule.label(),
+        "domain": rule.domain(),
+        "key": rule.free_keys(),
+        "limit": limit(rule.kind()),
+        "algorithm": rule.kind().policy().map(|policy| policy.algorithm().name()),
+        "mode": if rule.is_shadow() { "shadow" } else if rule.is_quota_mode() { "quota" } else { "enforced" },
+        "enforce_percent": rule.enforce(),
+        "counts_refused": rule.counts_refused(),
+        "failure": if rule.failure() == Failure::Allow { "allow" } else { "deny" },
+        "parents": parents.collect::<Vec<_>>(),
+        "store": rule.store(),
+        "declared": rule.place().to_string(),
+        "allowed": counts.allowed(),
+        "denied": counts.denied(),
+        "decisions": by_reason,
+        "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
+        "level": level(shared, rule, now),
+        "bypassed_until": live.bypassed_until(now).map(|end| until(clock, now, end)),
+    });
+    if history > 0 {
+        told["history"] = json!(sampler.history(live, history));
+    }
+    told
+}
+
+fn rounded(rate: f64) -> f64 {
+    (rate * 1000.0).round() / 1000.0
+}
+
+/// Returns a limit in words and numbers; null for none.
+pub(super) fn limit(kind: &Kind) -> Value {
+    let burst = match kind {
+        Kind::Counted { rate: Rate::Counted { burst, .. }, .. } => *burst,
+        _ => None,
+    };
+    let quota = kind.policy().map(Policy::quota);
+    match (kind.count(), kind.per()) {
+        (Some(count), Some(per)) => json!({
+            "text": quota.map_or_else(|| "closed".to_owned(), |quota| quota.to_string()),
+            "count": count,
+            "seconds": per.as_secs_f64(),
+            "unit": kind.unit().map(crate::config::Unit::name),
+            "burst": burst,
+        }),
+        _ => Value::Null,
+    }
+}
+
+/// Returns how many permits are left of a policy without a key, if its store is in this process.
+pub(crate) fn level(shared: &Shared, rule: &Rule, now: Tick) -> Option<u64> {
+    if !rule.free_keys().is_empty() {
+        return None;
+    }
+    let store = shared.engine.stores().get(rule.store())?.memory()?;
+    let mut demands = [Demand::new(rule.kind().policy()?, b"", 0)];
+    Some(store.peek_at(now, &mut demands).ok()?.remaining())
+}

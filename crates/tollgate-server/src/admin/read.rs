@@ -1,0 +1,309 @@
+//! What only reads.
+
+use super::{
+    Alarm, Audit,
+    key::{look, unusable},
+    policies::limit,
+    query::Query,
+    reply::{Problem, Reply, ago, json_reply, millis_up, until},
+};
+use crate::{
+    engine::{Code, KeyText, Part},
+    net::Listener,
+    plan::{Plan, Rule},
+    server::Shared,
+};
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+use tollgate::{Tick, TopKey};
+
+/// Keys in an answer, unless the caller says otherwise, and at most.
+const USUAL_TOP: u64 = 10;
+const MOST_TOP: u64 = 10_000;
+
+/// Blocks and overrides in an answer at most.
+const MOST_SPECIALS: usize = 10_000;
+
+/// `GET /health`
+pub(super) fn health(query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    Ok(json!({ "status": "alive" }))
+}
+
+/// Tells why no more requests should come here, if so.
+fn unready(shared: &Shared) -> Option<String> {
+    if *shared.drain().borrow() {
+        return Some("the server is shutting down".into());
+    }
+    let is_failing = shared.admin.sampler().is_store_failing();
+    is_failing.then(|| {
+        let last = shared.engine.health().last().unwrap_or_default();
+        format!("a store has failed in each of the last three seconds: {last}")
+    })
+}
+
+/// `GET /ready`
+pub(super) fn ready(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    match unready(shared) {
+        None => Ok(json_reply(StatusCode::OK, &json!({ "status": "ready" }))),
+        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)),
+    }
+}
+
+/// `GET /version`
+pub(super) fn version(query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    Ok(json!({ "name": "tollgate", "version": env!("CARGO_PKG_VERSION") }))
+}
+
+/// `GET /health/detail`: 200 if all is well, 503 with what is wrong.
+pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
+    query.only(&["percent", "least"]).map_err(Problem::bad)?;
+    let usual = Alarm::default();
+    let percent = query.number("percent", u64::from(usual.percent), 100).map_err(Problem::bad)?;
+    let least = query.number("least", usual.least, u64::MAX).map_err(Problem::bad)?;
+    // OVERFLOW: a percentage is at most 100.
+    let alarm = Alarm { percent: percent as u8, least };
+    let plan = shared.engine.plan_arc();
+    let mut wrong: Vec<Value> = Vec::new();
+    if let Some(why) = unready(shared) {
+        wrong.push(json!({ "what": "ready", "text": why }));
+    }
+    for (index, rates) in shared.admin.sampler().alarms(&plan, alarm) {
+        let label = plan.rule(index).label();
+        let all = rates.allowed.saturating_add(rates.denied);
+        let share = u128::from(rates.denied) * 100 / u128::from(all.max(1));
+        let text =
+            format!("policy \"{label}\" has denied {share} % of its {all} decisions for a minute");
+        wrong.push(json!({
+            "what": "policy", "policy": label, "denied": rates.denied, "allowed": rates.allowed,
+            "text": text,
+        }));
+    }
+    if let Some(status) = shared.admin.control().map(|control| control.status()) {
+        if let Some(error) = status.last_load.and_then(|load| load.error) {
+            let text = format!("the configuration was not loaded, the old one stays: {error}");
+            wrong.push(json!({ "what": "config", "text": text }));
+        }
+        for snapshot in status.snapshots {
+            if let Some(error) = snapshot.error {
+                let text = format!("the snapshot {} was not written: {error}", snapshot.path);
+                wrong.push(json!({ "what": "snapshot", "text": text }));
+            }
+        }
+    }
+    let (status, word) = match wrong.is_empty() {
+        true => (StatusCode::OK, "well"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unwell"),
+    };
+    Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
+}
+
+/// `GET /top`
+pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&["policy", "n"]).map_err(Problem::bad)?;
+    let n = query.number("n", USUAL_TOP, MOST_TOP).map_err(Problem::bad)? as usize;
+    let plan = shared.engine.plan_arc();
+    let wanted = query.text("policy").map_err(Problem::bad)?;
+    let wanted = wanted.ok_or_else(|| Problem::bad("say which policy: /top?policy=..."))?;
+    let index = plan.named(wanted).map_err(|error| unusable(&error.into()))?;
+    let rule = plan.rule(index);
+    let list = |keys: Vec<TopKey>| -> Vec<Value> {
+        let told = |key: TopKey| json!({ "key": key.name, "cost": key.count, "error": key.error });
+        keys.into_iter().map(told).collect()
+    };
+    let Some(top) = rule.live().top().filter(|_| !rule.free_keys().is_empty()) else {
+        let why = match rule.free_keys() {
+            [] => "the policy has no key",
+            _ => "keys are not watched; set `top_keys` above 0 in the `server` section",
+        };
+        return Ok(json!({ "policy": rule.label(), "watched": false, "why": why }));
+    };
+    Ok(json!({
+        "policy": rule.label(),
+        "watched": true,
+        "keys": rule.free_keys(),
+        "distinct": top.distinct(),
+        "allowed": list(top.top_allowed(n)),
+        "denied": list(top.top_denied(n)),
+    }))
+}
+
+/// `GET /key`
+pub(super) async fn key(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&["policy", "key"]).map_err(Problem::bad)?;
+    let policy = query.text("policy").map_err(Problem::bad)?;
+    let policy = policy.ok_or_else(|| Problem::bad("say which policy: /key?policy=...&key=..."))?;
+    let values: Vec<&[u8]> = query.all("key").collect();
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let found = look(shared, (&plan, now), policy, &values).await?;
+    let rule = plan.rule(found.rule);
+    let clock = shared.engine.clock();
+    let special = shared.engine.overlay().look(rule, &found.key, now);
+    let overridden = special.as_ref().and_then(|special| special.limit.as_ref());
+    let banned = rule.live().bans().and_then(|bans| bans.blocked_until(&found.key, now));
+    let parts = found.answer.parts();
+    let told = |part: &Part| part_of(&plan, &found.answer.summary_of(&plan, part, now), part);
+    let end = |end: Tick| until(clock, now, end);
+    Ok(json!({
+        "policy": rule.label(),
+        "key": key_text(rule, &found.key),
+        "would_pass": found.answer.is_allowed(),
+        "decision": parts.first().map(told),
+        "parents": parts[1..].iter().map(told).collect::<Vec<_>>(),
+        "blocked_until": special.as_ref().and_then(|special| special.blocked_until).map(end),
+        "banned_until": banned.map(end),
+        "override": overridden.map(|(kind, until)| json!({ "limit": limit(kind), "until": end(*until) })),
+    }))
+}
+
+fn part_of(plan: &Plan, summary: &Option<crate::engine::Summary<'_>>, part: &Part) -> Value {
+    let code = match part.code {
+        Code::Allowed => "allowed",
+        Code::Denied => "denied",
+        Code::Shadowed => "shadowed",
+        Code::QuotaSpent => "quota-spent",
+        Code::Blocked => "blocked",
+        Code::Bypassed => "bypassed",
+        Code::Unlimited => "unlimited",
+        Code::FailedOpen => "failed-open",
+        Code::FailedClosed => "failed-closed",
+    };
+    let label = part.rule.map(|rule| plan.rule(rule).label());
+    let mut told = json!({ "policy": label, "result": code });
+    if let (Some(summary), Some(_)) = (summary, part.decision) {
+        told["limit"] = json!(summary.limit);
+        told["remaining"] = json!(summary.remaining);
+        told["reset_after_ms"] = json!(millis_up(summary.reset_after));
+    }
+    if let Some(retry) = summary.as_ref().and_then(|summary| summary.retry_after) {
+        told["retry_after_ms"] = json!(millis_up(retry));
+    }
+    told
+}
+
+/// Returns a key as people read it.
+pub(super) fn key_text(rule: &Rule, key: &[u8]) -> String {
+    KeyText { key, values: rule.free_keys().len() }.to_string()
+}
+
+/// `GET /specials`
+pub(super) fn specials(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let clock = shared.engine.clock();
+    let (mut blocked, mut overridden) = (Vec::new(), Vec::new());
+    for special in shared.engine.overlay().list(now, MOST_SPECIALS) {
+        let rule = plan.named(&special.rule).ok().map(|index| plan.rule(index));
+        let key = rule.map_or_else(
+            || String::from_utf8_lossy(&special.key).into_owned(),
+            |rule| key_text(rule, &special.key),
+        );
+        let policy = rule.map_or(&*special.rule, Rule::label);
+        if let Some(end) = special.blocked_until {
+            blocked.push(json!({ "policy": policy, "key": key, "until": until(clock, now, end) }));
+        }
+        if let Some((kind, end)) = &special.limit {
+            overridden.push(json!({
+                "policy": policy, "key": key, "limit": limit(kind),
+                "until": until(clock, now, *end),
+            }));
+        }
+    }
+    let bypassed = plan.rules().iter().filter_map(|rule| {
+        let end = rule.live().bypassed_until(now)?;
+        Some(json!({ "policy": rule.label(), "until": until(clock, now, end) }))
+    });
+    Ok(json!({
+        "bypassed": bypassed.collect::<Vec<_>>(), "blocked": blocked, "overridden": overridden,
+    }))
+}
+
+/// `GET /config`
+pub(super) fn config(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let clock = shared.engine.clock();
+    let status = shared.admin.control().map(|control| control.status());
+    let last = status.as_ref().and_then(|status| status.last_load.as_ref());
+    let domains = plan.config().domains.iter().map(|domain| &domain.name);
+    Ok(json!({
+        "version": plan.version(),
+        "policies": plan.rules().len(),
+        "domains": domains.collect::<Vec<_>>(),
+        "files": status.as_ref().map(|status| &status.files),
+        "loads": status.as_ref().map(|status| status.loads),
+        "failed_loads": status.as_ref().map(|status| status.failed_loads),
+        "last_load": last.map(|load| json!({
+            "ok": load.error.is_none(),
+            "when": ago(clock, now, load.at),
+            "error": load.error,
+            "warnings": load.warnings,
+        })),
+    }))
+}
+
+/// `GET /store`: the stores, and the connections that use them.
+pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&[]).map_err(Problem::bad)?;
+    let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let clock = shared.engine.clock();
+    let status = shared.admin.control().map(|control| control.status()).unwrap_or_default();
+    let stores = shared.engine.stores().iter().enumerate().map(|(number, store)| {
+        let snapshot = status.snapshots.iter().find(|snapshot| snapshot.store == number);
+        let memory = store.memory();
+        json!({
+            "name": store_name(&plan, number),
+            "kind": store.kind(),
+            "keys": memory.map(|memory| memory.len()),
+            "bytes": memory.map(|memory| memory.bytes()),
+            "snapshot": snapshot.map(|snapshot| json!({
+                "path": snapshot.path,
+                "written": snapshot.written.map(|at| ago(clock, now, at)),
+                "error": snapshot.error,
+            })),
+        })
+    });
+    let listeners: Map<String, Value> = Listener::ALL
+        .into_iter()
+        .map(|listener| {
+            let counts = shared.traffic(listener).counts();
+            let told = json!({
+                "open": counts.open, "accepted": counts.accepted,
+                "turned_away": counts.turned_away, "requests": counts.requests,
+                "bad_requests": counts.bad_requests, "most": shared.settings.max_connections,
+            });
+            (listener.name().to_owned(), told)
+        })
+        .collect();
+    let health = shared.engine.health();
+    Ok(json!({
+        "stores": stores.collect::<Vec<_>>(),
+        "errors": health.errors(),
+        "last_error": health.last(),
+        "is_failing": shared.admin.sampler().is_store_failing(),
+        "listeners": listeners,
+    }))
+}
+
+/// Returns what a store is called.
+pub(crate) fn store_name(plan: &Plan, number: usize) -> &str {
+    let declared = number.checked_sub(1).and_then(|index| plan.config().stores.get(index));
+    declared.map_or("default", |store| &store.name)
+}
+
+/// `GET /audit`
+pub(super) fn audit(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+    query.only(&["n"]).map_err(Problem::bad)?;
+    let most = Audit::MOST as u64;
+    let n = query.number("n", most, most).map_err(Problem::bad)? as usize;
+    let (clock, now) = (shared.engine.clock(), shared.engine.now());
+    let changes = shared.admin.audit().last(n).into_iter().map(|entry| {
+        json!({
+            "when": ago(clock, now, entry.at), "who": entry.who, "action": entry.action,
+            "what": entry.what, "error": entry.error,
+        })
+    });
+    Ok(json!({ "changes": changes.collect::<Vec<_>>() }))
+}

@@ -1,0 +1,185 @@
+//! Answers: JSON, text, metrics, and problems.
+
+use crate::metrics::Exposition;
+use bytes::Bytes;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tollgate::{Clock, Tick};
+
+pub(super) type Reply = Response<ReplyBody>;
+
+/// The bytes of an answer.
+#[derive(Debug)]
+pub(super) enum ReplyBody {
+    /// All at once.
+    Full(Full<Bytes>),
+    /// Metrics, piece by piece.
+    Metrics(Box<Exposition>),
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match self.get_mut() {
+            Self::Full(full) => Pin::new(full).poll_frame(cx),
+            Self::Metrics(metrics) => {
+                Poll::Ready(metrics.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Full(full) => full.is_end_stream(),
+            Self::Metrics(_) => false,
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Full(full) => full.size_hint(),
+            Self::Metrics(_) => SizeHint::default(),
+        }
+    }
+}
+
+fn reply(status: StatusCode, kind: &'static str, text: String) -> Reply {
+    let mut reply = Response::new(ReplyBody::Full(Full::new(Bytes::from(text))));
+    *reply.status_mut() = status;
+    let headers = reply.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    // What is told here is old a second later.
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}
+
+/// Answers with JSON, and a line end for those who read it in a terminal.
+pub(super) fn json_reply(status: StatusCode, value: &Value) -> Reply {
+    reply(status, "application/json", format!("{value}\n"))
+}
+
+pub(super) fn text_reply(text: String) -> Reply {
+    reply(StatusCode::OK, "text/plain; charset=utf-8", text)
+}
+
+pub(super) fn metrics_reply(metrics: Exposition) -> Reply {
+    let kind = metrics.content_type();
+    let mut reply = Response::new(ReplyBody::Metrics(Box::new(metrics)));
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    reply
+}
+
+/// Why there is no better answer: RFC 9457.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) status: StatusCode,
+    pub(super) detail: String,
+    /// A header that belongs to the status.
+    pub(super) header: Option<(header::HeaderName, HeaderValue)>,
+    /// The endpoints that there are.
+    pub(super) endpoints: Vec<String>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into(), header: None, endpoints: Vec::new() }
+    }
+
+    pub(super) fn bad(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn into_reply(self) -> Reply {
+        let mut value = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("Problem"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        if !self.endpoints.is_empty() {
+            value["endpoints"] = json!(self.endpoints);
+        }
+        let mut reply = reply(self.status, "application/problem+json", format!("{value}\n"));
+        if let Some((name, value)) = self.header {
+            reply.headers_mut().insert(name, value);
+        }
+        reply
+    }
+}
+
+/// Returns a tick as a time of day in UTC, for example `2026-03-01T12:00:00.250Z`.
+pub(super) fn time(clock: &Clock, tick: Tick) -> String {
+    let wall = clock.to_wall(tick);
+    let (days, second) = (wall.as_secs() / 86_400, wall.as_secs() % 86_400);
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let milli = wall.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+/// Returns year, month and day of a day since 1970. Years start in March here, so that the day that
+/// some years lack is the last.
+const fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468; // since 0000-03-01
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + 400 * era + if month <= 2 { 1 } else { 0 };
+    (year, month, day)
+}
+
+/// Returns whole milliseconds, rounded up.
+pub(super) fn millis_up(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Returns when something ends, and how long that is from now.
+pub(super) fn until(clock: &Clock, now: Tick, end: Tick) -> Value {
+    json!({ "at": time(clock, end), "left_ms": millis_up(end.since(now)) })
+}
+
+/// Returns when something was, and how long ago that is.
+pub(super) fn ago(clock: &Clock, now: Tick, then: Tick) -> Value {
+    json!({ "at": time(clock, then), "ago_ms": millis_up(now.since(then)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (days, date_of) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (19_723, (2024, 1, 1)),
+            (20_088, (2024, 12, 31)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(date(days), date_of, "day {days}");
+        }
+        let (clock, _) = Clock::manual();
+        assert_eq!(time(&clock, Tick::from_millis(86_399_250)), "1970-01-01T23:59:59.250Z");
+        assert_eq!(millis_up(Duration::from_nanos(1)), 1);
+    }
+}

@@ -1,0 +1,223 @@
+//! Which request is answered by whom, and who may ask.
+
+use super::{
+    change,
+    policies::{policies, policy},
+    query::{Query, decoded},
+    read,
+    reply::{Problem, Reply, json_reply, metrics_reply, text_reply},
+};
+use crate::{
+    metrics::{Exposition, Format},
+    net::{Connection, Listener, Stream},
+    server::Shared,
+};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use serde_json::Value;
+use std::{convert::Infallible, fmt::Write, sync::Arc};
+
+/// Who asks.
+#[derive(Debug)]
+pub(super) struct Caller {
+    /// Where the connection came from.
+    pub(super) who: String,
+    is_unix: bool,
+}
+
+impl Caller {
+    pub(super) fn new(stream: &Stream, connection: &Connection) -> Self {
+        let is_unix = !matches!(stream, Stream::Tcp(_));
+        #[cfg(feature = "tls")]
+        let is_unix = is_unix && !matches!(stream, Stream::TlsTcp(_));
+        let who = connection.peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+        Self { who, is_unix }
+    }
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Everybody.
+    Open,
+    /// Who has the token, if there is one.
+    Read,
+    /// Who has the token; without one, who can reach the Unix socket.
+    Change,
+}
+
+/// What there is: method, path, who may, and what it does.
+const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
+    ("GET", "/", Access::Open, "this list"),
+    ("GET", "/health", Access::Open, "the process is alive"),
+    ("GET", "/ready", Access::Open, "200 while it serves, 503 while it drains or a store fails"),
+    ("GET", "/version", Access::Open, "version of the program"),
+    ("GET", "/metrics", Access::Open, "metrics for Prometheus"),
+    ("GET", "/health/detail", Access::Read, "what is wrong: ?percent=95&least=20"),
+    ("GET", "/policies", Access::Read, "?domain= &filter= &sort= &limit= &offset= &history="),
+    ("GET", "/policies/{name}", Access::Read, "one policy, by name, domain/name or id"),
+    ("GET", "/top", Access::Read, "keys that ask and are refused most: ?policy= &n="),
+    ("GET", "/key", Access::Read, "one key: ?policy= &key= (once for each value)"),
+    ("GET", "/specials", Access::Read, "what is blocked, overridden, bypassed, and until when"),
+    ("GET", "/config", Access::Read, "files, version, how the last load went"),
+    ("GET", "/store", Access::Read, "kind, keys, bytes, errors, snapshots"),
+    ("GET", "/audit", Access::Read, "the last changes: ?n="),
+    ("POST", "/reset", Access::Change, "{policy, key | keys}: forget what a key has used"),
+    ("POST", "/block", Access::Change, "{policy, key | keys, for_ms}: refuse a key"),
+    ("POST", "/unblock", Access::Change, "{policy, key | keys}: end a block or ban"),
+    ("POST", "/override", Access::Change, "{policy, key | keys, limit, for_ms}: another quota"),
+    ("POST", "/override/clear", Access::Change, "{policy, key | keys}; also DELETE /override"),
+    ("POST", "/bypass", Access::Change, "{policy, for_ms}: let all pass; for_ms 0 ends it"),
+    ("POST", "/reload", Access::Change, "load the configuration again"),
+];
+
+/// The beginning of the path of one policy.
+const POLICY: &str = "/policies/";
+
+/// Answers a request.
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    request: Request<Incoming>,
+) -> Result<Reply, Infallible> {
+    let mut reply = match respond(shared, caller, request).await {
+        Ok(reply) => reply,
+        Err(problem) => {
+            if problem.status.is_client_error() {
+                shared.traffic(Listener::Admin).bad_request();
+            }
+            problem.into_reply()
+        }
+    };
+    if *shared.drain().borrow() {
+        reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(reply)
+}
+
+async fn respond(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    request: Request<Incoming>,
+) -> Result<Reply, Problem> {
+    let (head, body) = request.into_parts();
+    let path = head.uri.path();
+    let (action, access) = endpoint(&head.method, path)?;
+    let given = head.headers.get(header::AUTHORIZATION);
+    authorize(shared, caller, access, given)?;
+    let query = Query::parse(head.uri.query().unwrap_or("")).map_err(Problem::bad)?;
+    if access == Access::Change {
+        query.only(&[]).map_err(Problem::bad)?;
+        let body = read_body(shared, body).await?;
+        return change::change(shared, caller, action, &body).await;
+    }
+    let value = match action {
+        "/" => return Ok(text_reply(index())),
+        "/metrics" => {
+            let accepts = head.headers.get(header::ACCEPT);
+            let accepts = accepts.and_then(|accepts| accepts.to_str().ok()).unwrap_or("");
+            return Ok(metrics_reply(Exposition::new(shared, Format::accepted(accepts))));
+        }
+        "/health" => read::health(&query),
+        "/ready" => return read::ready(shared, &query),
+        "/version" => read::version(&query),
+        "/health/detail" => return read::detail(shared, &query),
+        "/policies" => policies(shared, &query),
+        "/policies/{name}" => {
+            let name = decoded(&path[POLICY.len()..], false).map_err(Problem::bad)?;
+            policy(shared, &String::from_utf8_lossy(&name), &query)
+        }
+        "/top" => read::top(shared, &query),
+        "/key" => read::key(shared, &query).await,
+        "/specials" => read::specials(shared, &query),
+        "/config" => read::config(shared, &query),
+        "/store" => read::store(shared, &query),
+        _ => read::audit(shared, &query),
+    };
+    value.map(|value: Value| json_reply(StatusCode::OK, &value))
+}
+
+/// Finds the endpoint of a request: its path as it is listed, and who may ask.
+fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Problem> {
+    let is_one_policy = path.len() > POLICY.len() && path.starts_with(POLICY);
+    let path = if is_one_policy { "/policies/{name}" } else { path };
+    let Some((wanted, known, access, _)) = ENDPOINTS.iter().find(|(_, known, ..)| *known == path)
+    else {
+        let path: String = path.chars().take(80).collect();
+        let text = format!("there is nothing at \"{path}\"; `endpoints` lists what there is");
+        let endpoints = ENDPOINTS.iter().map(|(method, path, ..)| format!("{method} {path}"));
+        let endpoints = endpoints.collect();
+        return Err(Problem { endpoints, ..Problem::new(StatusCode::NOT_FOUND, text) });
+    };
+    let is_head = *wanted == "GET" && method == Method::HEAD;
+    match (*known, method) {
+        ("/override", &Method::DELETE) => Ok(("/override/clear", Access::Change)),
+        _ if is_head || method.as_str() == *wanted => Ok((known, *access)),
+        _ => {
+            let text = format!("{known} takes {wanted}, not {method}");
+            let header = Some((header::ALLOW, HeaderValue::from_static(wanted)));
+            Err(Problem { header, ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, text) })
+        }
+    }
+}
+
+fn authorize(
+    shared: &Shared,
+    caller: &Caller,
+    access: Access,
+    given: Option<&HeaderValue>,
+) -> Result<(), Problem> {
+    let Some(token) = &shared.settings.admin_token else {
+        return match access {
+            Access::Change if !caller.is_unix => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "changes need a token, and none is set: start the server with `admin_token_file`, \
+                 or use a Unix socket as `admin` endpoint",
+            )),
+            _ => Ok(()),
+        };
+    };
+    let bearer = given.and_then(|given| bearer(given.as_bytes()));
+    if access == Access::Open || bearer.is_some_and(|bearer| token.matches(bearer)) {
+        return Ok(());
+    }
+    let text = "send the token of this server as `Authorization: Bearer ...`";
+    let value = HeaderValue::from_static("Bearer realm=\"tollgate\"");
+    let header = Some((header::WWW_AUTHENTICATE, value));
+    Err(Problem { header, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
+}
+
+/// Returns the token of a header's value. The scheme is in any case.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+async fn read_body(shared: &Shared, body: Incoming) -> Result<Bytes, Problem> {
+    let (most, time) = (shared.settings.max_request, shared.settings.request_timeout);
+    match tokio::time::timeout(time, Limited::new(body, most).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is longer than {most} bytes"),
+        )),
+        Ok(Err(error)) => Err(Problem::bad(format!("the body could not be read: {error}"))),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body was not there after {} ms", time.as_millis()),
+        )),
+    }
+}
+
+fn index() -> String {
+    let mut text = format!("tollgate {}, administrators' interface\n\n", env!("CARGO_PKG_VERSION"));
+    for (method, path, access, does) in &ENDPOINTS {
+        let mark = if *access == Access::Change { "*" } else { " " };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{method:<4} {path:<18}{mark} {does}");
+    }
+    text.push_str("\n* changes something: needs the token, or a Unix socket if no token is set\n");
+    text
+}

@@ -1,0 +1,257 @@
+//! How fast the counts grow: one sample a second of each rule, for a minute.
+//!
+//! A slot of a ring has what was added since the sample before. Slots are as long as the time between
+//! two calls of [`Sampler::tick`], so a late call makes a longer slot and no wrong rate. Memory: 496
+//! bytes for each rule. A rule that a reload keeps keeps its slots.
+
+use crate::{
+    engine::Engine,
+    plan::{Live, Plan, RuleIndex},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tollgate::Tick;
+
+/// Slots of a ring: a minute of seconds.
+const SLOTS: usize = 60;
+
+/// A store that failed in so many samples in a row is failing.
+const FAILING: u32 = 3;
+
+/// Samples the counts of all rules. Somebody must call [`tick`](Self::tick) every second.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    version: u64,
+    tracks: Vec<Track>,
+    /// Tracks by the address of their counts.
+    index: HashMap<usize, usize>,
+    /// When the slots ended; the first is when the oldest began.
+    ends: VecDeque<Tick>,
+    /// The slot to write next.
+    next: usize,
+    errors: u64,
+    failing: u32,
+}
+
+#[derive(Debug)]
+struct Track {
+    live: Arc<Live>,
+    /// Allowed and denied so far.
+    last: [u64; 2],
+    slots: Box<[[u32; 2]; SLOTS]>,
+}
+
+impl Track {
+    fn new(live: &Arc<Live>) -> Self {
+        let live = Arc::clone(live);
+        Self { last: counts(&live), live, slots: Box::new([[0; 2]; SLOTS]) }
+    }
+}
+
+fn counts(live: &Live) -> [u64; 2] {
+    let counts = live.counts();
+    [counts.allowed(), counts.denied()]
+}
+
+fn address(live: &Arc<Live>) -> usize {
+    Arc::as_ptr(live) as usize
+}
+
+/// How far back to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Window {
+    /// Ten samples.
+    Short,
+    /// Sixty samples.
+    Long,
+}
+
+impl Window {
+    const fn slots(self) -> usize {
+        match self {
+            Self::Short => 10,
+            Self::Long => SLOTS,
+        }
+    }
+}
+
+/// What was decided in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Decisions that let pass.
+    pub allowed: u64,
+    /// Decisions that refused.
+    pub denied: u64,
+    /// How long the window was; less than it is called after if the samples do not go back so far.
+    pub span: Duration,
+}
+
+impl Rates {
+    /// Returns the decisions per second that let pass.
+    #[must_use]
+    pub fn allowed_per_second(&self) -> f64 {
+        per_second(self.allowed, self.span)
+    }
+
+    /// Returns the refusals per second.
+    #[must_use]
+    pub fn denied_per_second(&self) -> f64 {
+        per_second(self.denied, self.span)
+    }
+
+    /// Tells whether refusals are at least `percent` of all decisions.
+    #[must_use]
+    pub fn is_denied_by(&self, percent: u8) -> bool {
+        let all = u128::from(self.allowed) + u128::from(self.denied);
+        u128::from(self.denied) * 100 >= all * u128::from(percent)
+    }
+}
+
+fn per_second(count: u64, span: Duration) -> f64 {
+    if span.is_zero() { 0.0 } else { count as f64 / span.as_secs_f64() }
+}
+
+/// When a rule refuses so much that somebody should look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alarm {
+    /// Refusals were at least this percentage of the decisions of a whole minute,
+    pub percent: u8,
+    /// and there were at least so many decisions.
+    pub least: u64,
+}
+
+impl Default for Alarm {
+    /// 95 %, of at least 20 decisions: fewer say little.
+    fn default() -> Self {
+        Self { percent: 95, least: 20 }
+    }
+}
+
+impl Sampler {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a sample. Call it every second. The first call only notes where the counts are.
+    pub fn tick(&self, engine: &Engine) {
+        let (plan, now) = (engine.plan_arc(), engine.now());
+        let mut state = self.lock();
+        if state.version != plan.version() || state.tracks.len() != plan.rules().len() {
+            state.adopt(&plan);
+        }
+        let is_first = state.ends.is_empty();
+        if state.ends.back().is_some_and(|last| *last >= now) {
+            return; // No time has passed: there is no rate.
+        }
+        let State { tracks, ends, next, errors, failing, .. } = &mut *state;
+        for track in tracks {
+            let found = counts(&track.live);
+            let added = [0, 1].map(|at| found[at].saturating_sub(track.last[at]));
+            track.last = found;
+            if !is_first {
+                // OVERFLOW: no process decides four billion times in a second. If a sample comes so
+                // late, its slot is too low.
+                track.slots[*next] = added.map(|added| u32::try_from(added).unwrap_or(u32::MAX));
+            }
+        }
+        let found = engine.health().errors();
+        *failing = if found > *errors && !is_first { *failing + 1 } else { 0 };
+        *errors = found;
+        if !is_first {
+            *next = (*next + 1) % SLOTS;
+        }
+        ends.push_back(now);
+        if ends.len() > SLOTS + 1 {
+            ends.pop_front();
+        }
+    }
+
+    /// Returns what a rule decided in a window up to the last sample.
+    #[must_use]
+    pub fn rates(&self, live: &Arc<Live>, window: Window) -> Rates {
+        self.lock().rates(live, window)
+    }
+
+    /// Returns allowed and denied of the last `most` samples, the oldest first.
+    #[must_use]
+    pub fn history(&self, live: &Arc<Live>, most: usize) -> Vec<[u32; 2]> {
+        let state = self.lock();
+        let Some(track) = state.track(live) else { return Vec::new() };
+        state.recent(most).map(|slot| track.slots[slot]).collect()
+    }
+
+    /// Returns the rules that refuse too much, if the samples go back a minute.
+    #[must_use]
+    pub fn alarms(&self, plan: &Plan, alarm: Alarm) -> Vec<(RuleIndex, Rates)> {
+        let state = self.lock();
+        if state.ends.len() <= SLOTS {
+            return Vec::new();
+        }
+        let rules = plan.rules().iter().enumerate();
+        let rated = rules.map(|(index, rule)| {
+            // OVERFLOW: rules are numbered so.
+            (index as RuleIndex, state.rates(rule.live(), Window::Long))
+        });
+        let is_alarming = |(_, rates): &(RuleIndex, Rates)| {
+            rates.allowed + rates.denied >= alarm.least.max(1) && rates.is_denied_by(alarm.percent)
+        };
+        rated.filter(is_alarming).collect()
+    }
+
+    /// Tells whether a store could not answer in each of the last three samples.
+    #[must_use]
+    pub fn is_store_failing(&self) -> bool {
+        self.lock().failing >= FAILING
+    }
+}
+
+impl State {
+    /// Takes over the rules of a plan.
+    fn adopt(&mut self, plan: &Plan) {
+        let mut old: HashMap<usize, Track> =
+            self.tracks.drain(..).map(|track| (address(&track.live), track)).collect();
+        let taken = plan.rules().iter().map(|rule| {
+            let known = old.remove(&address(rule.live()));
+            known.unwrap_or_else(|| Track::new(rule.live()))
+        });
+        self.tracks = taken.collect();
+        let numbered = self.tracks.iter().enumerate();
+        self.index = numbered.map(|(index, track)| (address(&track.live), index)).collect();
+        self.version = plan.version();
+    }
+
+    fn track(&self, live: &Arc<Live>) -> Option<&Track> {
+        self.tracks.get(*self.index.get(&address(live))?)
+    }
+
+    /// Returns the slots of the last `most` samples, the oldest first.
+    fn recent(&self, most: usize) -> impl Iterator<Item = usize> + use<> {
+        let (count, next) = (self.ends.len().saturating_sub(1).min(most), self.next);
+        (0..count).map(move |at| (next + SLOTS - count + at) % SLOTS)
+    }
+
+    fn rates(&self, live: &Arc<Live>, window: Window) -> Rates {
+        let Some(track) = self.track(live) else { return Rates::default() };
+        let mut rates = Rates::default();
+        let mut count = 0;
+        for slot in self.recent(window.slots()) {
+            let [allowed, denied] = track.slots[slot];
+            rates.allowed += u64::from(allowed);
+            rates.denied += u64::from(denied);
+            count += 1;
+        }
+        let begun = self.ends.len().checked_sub(count + 1).and_then(|at| self.ends.get(at));
+        if let (Some(begun), Some(end)) = (begun, self.ends.back()) {
+            rates.span = end.since(*begun);
+        }
+        rates
+    }
+}

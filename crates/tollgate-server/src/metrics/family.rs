@@ -1,0 +1,360 @@
+//! The families of metrics, in the order in which they are written.
+
+use super::{
+    Exposition,
+    process::resident_bytes,
+    text::{Kind, Writer},
+};
+use crate::{
+    admin::{level, store_name},
+    engine::BOUNDS_NS,
+    net::{Listener, TrafficCounts},
+    plan::{Counted, LiveCounts, Rule},
+};
+use std::time::Duration;
+
+/// One metric with all its series.
+#[derive(Debug)]
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    samples: Samples,
+}
+
+/// What to go on with.
+pub(super) enum Next {
+    /// This rule of the same family.
+    Rule(usize),
+    /// The next family.
+    Family,
+}
+
+/// Where samples come from.
+#[derive(Debug)]
+enum Samples {
+    /// Each rule.
+    Rules(fn(&Exposition, &Rule, &mut RuleWriter<'_>)),
+    /// Each listener.
+    Listeners(fn(&Exposition, TrafficCounts) -> u64),
+    /// Each store that knows it.
+    Stores(fn(&Exposition, usize) -> Option<f64>),
+    /// One sample, if it is known.
+    One(fn(&Exposition) -> Option<f64>),
+    /// Anything else.
+    Other(fn(&Exposition, &mut Writer)),
+}
+
+/// Writes samples of one rule.
+struct RuleWriter<'a> {
+    writer: &'a mut Writer,
+    name: &'static str,
+    policy: &'a str,
+    domain: &'a str,
+}
+
+impl RuleWriter<'_> {
+    fn sample(&mut self, value: impl std::fmt::Display) {
+        let labels = [("policy", self.policy), ("domain", self.domain)];
+        self.writer.sample(self.name, &labels, value);
+    }
+
+    fn counts(&mut self, counts: &LiveCounts, values: &[u64]) {
+        for (kind, value) in Counted::ALL.into_iter().zip(values) {
+            let is_usual = matches!(kind, Counted::Allowed | Counted::Denied);
+            if !is_usual && counts.of(kind) == 0 {
+                continue;
+            }
+            let (result, reason) = kind.labels();
+            let labels = [
+                ("policy", self.policy),
+                ("domain", self.domain),
+                ("result", result),
+                ("reason", reason),
+            ];
+            self.writer.sample(self.name, &labels, value);
+        }
+    }
+}
+
+impl Family {
+    /// Writes samples; if there are many, not all of them.
+    pub(super) fn write(&self, from: &Exposition, writer: &mut Writer) -> Next {
+        match &self.samples {
+            Samples::Rules(write) => {
+                for (index, rule) in from.plan.rules().iter().enumerate().skip(from.at) {
+                    if writer.len() > super::PIECE {
+                        return Next::Rule(index);
+                    }
+                    let (name, policy, domain) = (self.name, from.label(index), rule.domain());
+                    write(from, rule, &mut RuleWriter { writer, name, policy, domain });
+                }
+            }
+            Samples::Listeners(count) => {
+                for listener in Listener::ALL {
+                    let counts = from.shared.traffic(listener).counts();
+                    let labels = [("listener", listener.name())];
+                    writer.sample(self.name, &labels, count(from, counts));
+                }
+            }
+            Samples::Stores(read) => {
+                for number in 0..from.shared.engine.stores().len() {
+                    if let Some(value) = read(from, number) {
+                        let labels = [("store", store_name(&from.plan, number))];
+                        writer.sample(self.name, &labels, value);
+                    }
+                }
+            }
+            Samples::One(read) => {
+                if let Some(value) = read(from) {
+                    writer.sample(self.name, &[], value);
+                }
+            }
+            Samples::Other(write) => write(from, writer),
+        }
+        Next::Family
+    }
+}
+
+const fn family(name: &'static str, kind: Kind, samples: Samples, help: &'static str) -> Family {
+    Family { name, kind, help, samples }
+}
+
+use Kind::{Counter, Gauge, Histogram};
+use Samples::{Listeners, One, Other, Rules, Stores};
+
+impl Family {
+    /// All families.
+    pub(super) const ALL: &[Self] = &[
+        family(
+            "tollgate_decisions_total",
+            Counter,
+            Rules(|_, rule, out| {
+                let counts = rule.live().counts();
+                out.counts(&counts, &counts.decisions);
+            }),
+            "Decisions of each policy, by result and by what it rests on.",
+        ),
+        family(
+            "tollgate_permits_total",
+            Counter,
+            Rules(|_, rule, out| {
+                let counts = rule.live().counts();
+                out.counts(&counts, &counts.permits);
+            }),
+            "Permits that these decisions asked for.",
+        ),
+        family(
+            "tollgate_limit",
+            Gauge,
+            Rules(|_, rule, out| {
+                if let Some(count) = rule.kind().count() {
+                    out.sample(count);
+                }
+            }),
+            "Permits that a policy lets pass in tollgate_limit_seconds.",
+        ),
+        family(
+            "tollgate_limit_seconds",
+            Gauge,
+            Rules(|_, rule, out| {
+                if let Some(per) = rule.kind().per() {
+                    out.sample(per.as_secs_f64());
+                }
+            }),
+            "Time in which a policy lets its limit pass.",
+        ),
+        family(
+            "tollgate_level",
+            Gauge,
+            Rules(|from, rule, out| {
+                if let Some(level) = level(&from.shared, rule, from.now) {
+                    out.sample(level);
+                }
+            }),
+            "Permits that are left now, of policies without a key.",
+        ),
+        family(
+            "tollgate_bypassed",
+            Gauge,
+            Rules(|from, rule, out| {
+                if rule.live().bypassed_until(from.now).is_some() {
+                    out.sample(1);
+                }
+            }),
+            "1 for each policy that an administrator has put out of force.",
+        ),
+        family(
+            "tollgate_blocked_keys",
+            Gauge,
+            One(|from| Some(specials(from).0)),
+            "Keys that an administrator has blocked.",
+        ),
+        family(
+            "tollgate_overridden_keys",
+            Gauge,
+            One(|from| Some(specials(from).1)),
+            "Keys to which an administrator has given another quota.",
+        ),
+        family(
+            "tollgate_decision_seconds",
+            Histogram,
+            Other(decision_seconds),
+            "How long decisions take: a sample of them.",
+        ),
+        family(
+            "tollgate_keys",
+            Gauge,
+            Stores(|from, number| Some(from.shared.engine.stores()[number].memory()?.len() as f64)),
+            "Keys that a store in this process has a slot for.",
+        ),
+        family(
+            "tollgate_table_bytes",
+            Gauge,
+            Stores(|from, number| {
+                Some(from.shared.engine.stores()[number].memory()?.bytes() as f64)
+            }),
+            "Memory of these slots.",
+        ),
+        family(
+            "tollgate_store_errors_total",
+            Counter,
+            One(|from| Some(from.shared.engine.health().errors() as f64)),
+            "Calls that a store could not answer.",
+        ),
+        family(
+            "tollgate_store_failing",
+            Gauge,
+            One(|from| Some(f64::from(u8::from(from.shared.admin.sampler().is_store_failing())))),
+            "1 while a store has failed in each of the last three seconds.",
+        ),
+        family(
+            "tollgate_snapshot_timestamp_seconds",
+            Gauge,
+            Stores(|from, number| {
+                let snapshots = &from.control.as_ref()?.snapshots;
+                let written = snapshots.iter().find(|one| one.store == number)?.written?;
+                Some(from.shared.engine.clock().to_wall(written).as_secs_f64())
+            }),
+            "When the last snapshot of a store was written.",
+        ),
+        family(
+            "tollgate_connections",
+            Gauge,
+            Listeners(|_, counts| counts.open),
+            "Connections that are open.",
+        ),
+        family(
+            "tollgate_connections_limit",
+            Gauge,
+            Listeners(|from, _| from.shared.settings.max_connections as u64),
+            "Connections that may be open at once.",
+        ),
+        family(
+            "tollgate_connections_accepted_total",
+            Counter,
+            Listeners(|_, counts| counts.accepted),
+            "Connections so far.",
+        ),
+        family(
+            "tollgate_connections_turned_away_total",
+            Counter,
+            Listeners(|_, counts| counts.turned_away),
+            "Connections that were closed at once: too many, or no TLS.",
+        ),
+        family(
+            "tollgate_requests_total",
+            Counter,
+            Listeners(|_, counts| counts.requests),
+            "Requests so far.",
+        ),
+        family(
+            "tollgate_bad_requests_total",
+            Counter,
+            Listeners(|_, counts| counts.bad_requests),
+            "Requests that made no sense.",
+        ),
+        family(
+            "tollgate_config_version",
+            Gauge,
+            One(|from| Some(from.plan.version() as f64)),
+            "Version of the configuration in force, from 1.",
+        ),
+        family(
+            "tollgate_config_load_total",
+            Counter,
+            Other(config_loads),
+            "Loads of the configuration, by result.",
+        ),
+        family(
+            "tollgate_config_last_load_success",
+            Gauge,
+            One(|from| {
+                let last = from.control.as_ref()?.last_load.as_ref()?;
+                Some(f64::from(u8::from(last.error.is_none())))
+            }),
+            "1 if the last load of the configuration succeeded.",
+        ),
+        family(
+            "tollgate_draining",
+            Gauge,
+            One(|from| Some(f64::from(u8::from(*from.shared.drain().borrow())))),
+            "1 while the server shuts down.",
+        ),
+        family(
+            "tollgate_build_info",
+            Gauge,
+            Other(|_, writer| {
+                let labels = [("version", env!("CARGO_PKG_VERSION"))];
+                writer.sample("tollgate_build_info", &labels, 1);
+            }),
+            "Version of the program.",
+        ),
+        family(
+            "process_start_time_seconds",
+            Gauge,
+            One(|from| {
+                let clock = from.shared.engine.clock();
+                Some(clock.to_wall(from.shared.admin.started()).as_secs_f64())
+            }),
+            "When the process was started.",
+        ),
+        family(
+            "process_resident_memory_bytes",
+            Gauge,
+            One(|_| Some(resident_bytes()? as f64)),
+            "Resident memory of the process.",
+        ),
+    ];
+}
+
+/// Counts blocked and overridden keys.
+fn specials(from: &Exposition) -> (f64, f64) {
+    let (mut blocked, mut overridden) = (0.0, 0.0);
+    for special in from.shared.engine.overlay().list(from.now, usize::MAX) {
+        blocked += f64::from(u8::from(special.blocked_until.is_some()));
+        overridden += f64::from(u8::from(special.limit.is_some()));
+    }
+    (blocked, overridden)
+}
+
+fn decision_seconds(from: &Exposition, writer: &mut Writer) {
+    let (counts, sum) = from.shared.engine.timing().read();
+    let mut total = 0_u64;
+    for (index, count) in counts.iter().enumerate() {
+        total += count;
+        let bound = BOUNDS_NS.get(index).map(|ns| Duration::from_nanos(*ns).as_secs_f64());
+        let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
+        writer.sample("tollgate_decision_seconds_bucket", &[("le", &bound)], total);
+    }
+    writer.sample("tollgate_decision_seconds_sum", &[], sum.as_secs_f64());
+    writer.sample("tollgate_decision_seconds_count", &[], total);
+}
+
+fn config_loads(from: &Exposition, writer: &mut Writer) {
+    if let Some(control) = &from.control {
+        for (result, count) in [("ok", control.loads), ("error", control.failed_loads)] {
+            writer.sample("tollgate_config_load_total", &[("result", result)], count);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! A server with a manual clock, and a small client.
+
+use serde_json::Value;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::{TcpListener, TcpStream, UnixStream},
+};
+use tollgate::{Clock, ManualClock, store::MemoryStore};
+use tollgate_server::{
+    admin,
+    config::Config,
+    engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
+    net::{Connection, Listener, Secret, Stream},
+    plan::Plan,
+    server::{Settings, Shared},
+};
+
+pub(crate) const CONFIG: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { name: per-user, unit: minute, requests_per_unit: 3 }
+  - key: tenant
+    descriptors:
+      - key: path
+        rate_limit: { name: tenant-path, unit: hour, requests_per_unit: 2 }
+  - key: site
+    value: all
+    rate_limit: { name: whole-site, unit: second, requests_per_unit: 100 }
+  - key: free
+    value: all
+    rate_limit: { unlimited: true }
+";
+
+/// A server that nothing listens for yet.
+pub(crate) struct Harness {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) hand: ManualClock,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Told {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+impl Harness {
+    pub(crate) fn new(config: &str, settings: Settings) -> Self {
+        let (clock, hand) = Clock::manual();
+        // 2026-01-01T00:00:00Z
+        clock.set_wall_offset(Duration::from_secs(1_767_225_600));
+        let config = Config::from_text("shop.yaml", config).unwrap();
+        let plan = Plan::compile(config, None).unwrap();
+        let store = MemoryStore::builder().clock(clock).build().unwrap();
+        let engine = Engine::new(plan, vec![Backend::Memory(store)]);
+        Self { shared: Shared::new(engine, settings), hand }
+    }
+
+    pub(crate) fn with_token() -> Self {
+        let token = Some(Secret::new("open sesame"));
+        Self::new(CONFIG, Settings { admin_token: token, ..Settings::default() })
+    }
+
+    /// Serves on a port of its own.
+    pub(crate) async fn listen(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            loop {
+                let (stream, peer) = listener.accept().await.unwrap();
+                let connection = Connection::new(Arc::clone(&shared), Listener::Admin, Some(peer));
+                tokio::spawn(admin::serve(Stream::Tcp(stream), connection));
+            }
+        });
+        address
+    }
+
+    /// Opens a connection by a Unix socket.
+    pub(crate) fn open_unix(&self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let connection = Connection::new(Arc::clone(&self.shared), Listener::Admin, None);
+        tokio::spawn(admin::serve(Stream::Unix(theirs), connection));
+        ours
+    }
+
+    /// Asks over a Unix socket.
+    pub(crate) async fn ask_unix(&self, method: &str, path: &str, body: &str) -> Told {
+        exchange(self.open_unix(), &request(method, path, "", body)).await
+    }
+
+    /// Decides, so often.
+    pub(crate) async fn decide(&self, policy: &str, keys: &[&[u8]], times: u64) -> u64 {
+        let engine = &self.shared.engine;
+        let (plan, now, mut answer) = (engine.plan_arc(), engine.now(), Answer::new());
+        let mut passed = 0;
+        for _ in 0..times {
+            let subject = Subject::Named { policy, keys };
+            let asks = [Ask { subject, hits: Hits::Take(1), limit: None }];
+            let request = Request { domain: "", asks: &asks, verb: Verb::Check };
+            engine.decide(&plan, now, &request, &mut answer).await.unwrap();
+            passed += u64::from(answer.is_allowed());
+        }
+        passed
+    }
+
+    pub(crate) fn tick(&self) {
+        self.hand.advance(Duration::from_secs(1));
+        self.shared.admin.sampler().tick(&self.shared.engine);
+    }
+}
+
+pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    )
+}
+
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Told {
+    let token = "Authorization: Bearer open sesame\r\n";
+    let stream = TcpStream::connect(address).await.unwrap();
+    exchange(stream, &request(method, path, token, body)).await
+}
+
+pub(crate) async fn ask_with(address: SocketAddr, text: &str) -> Told {
+    exchange(TcpStream::connect(address).await.unwrap(), text).await
+}
+
+pub(crate) async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &str) -> Told {
+    stream.write_all(text.as_bytes()).await.unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    let head = head.to_ascii_lowercase();
+    let is_chunked = head.contains("transfer-encoding: chunked");
+    let body = if is_chunked { joined(body) } else { body.to_owned() };
+    Told { status, head, body }
+}
+
+/// Joins the chunks of a body.
+fn joined(mut rest: &str) -> String {
+    let mut all = String::new();
+    while let Some((length, after)) = rest.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap();
+        all.push_str(&after[..length]);
+        rest = after[length..].strip_prefix("\r\n").unwrap();
+    }
+    all
+}
