@@ -6,6 +6,7 @@
 
 mod args;
 mod arrivals;
+mod check;
 mod load;
 mod plan;
 mod replay;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     let job = args.command.or_else(|| Args::parse_from(["tollgate", "serve"]).command);
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
+        Some(Job::Check(args)) => check::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
         Some(Job::Show(command)) => show(&command),
         None => return ExitCode::from(BAD_INPUT),
