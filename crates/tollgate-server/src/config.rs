@@ -11,7 +11,7 @@ mod judge;
 mod keys;
 mod limit;
 mod read;
-mod suggest;
+pub(crate) mod suggest;
 mod tree;
 mod yaml;
 
