@@ -2,7 +2,7 @@
 
 use super::json::{Bad, Json, once, unknown};
 use crate::{
-    engine::{Ask, Hits, MAX_ASKS, MAX_LIFE, Request, Subject, Ticket, Verb},
+    engine::{Ask, Hits, MAX_ASKS, MAX_LIFE, Subject, Ticket},
     plan::{Entry, MAX_ENTRIES},
 };
 use std::{borrow::Cow, time::Duration};
@@ -153,33 +153,71 @@ impl<'a> Body<'a> {
         self.life_ms.map(Duration::from_millis)
     }
 
-    /// Makes the request of it, and hands it on.
-    pub(super) async fn ask<T>(&self, verb: Verb, then: impl AsyncFnOnce(&Request<'_>) -> T) -> T {
-        let domain = self.domain.as_deref().unwrap_or_default();
-        if let (None, None, None) = (&self.limits, &self.descriptors, &self.one.keys) {
-            // The usual one asks for no memory.
-            let key = self.one.key.as_deref().map(|key| [key.as_bytes()]);
-            let keys = key.as_ref().map_or(&[][..], |key| &key[..]);
-            let asks = [self.one.ask(keys)];
-            return then(&Request { domain, asks: &asks, verb }).await;
-        }
+    /// Returns the values that its asks are made of.
+    pub(super) fn values(&self) -> Values<'_> {
         if let Some(descriptors) = &self.descriptors {
             let all = descriptors.iter().flat_map(|descriptor| &descriptor.entries);
-            let entries: Vec<_> = all.map(|(key, value)| Entry { key, value }).collect();
-            let (mut rest, mut asks) = (&entries[..], Vec::with_capacity(descriptors.len()));
-            for descriptor in descriptors {
-                let (its, after) = rest.split_at(descriptor.entries.len());
-                let hits = descriptor.hits.or(self.hits).unwrap_or(1);
-                let subject = Subject::Entries(its);
-                asks.push(Ask { subject, hits: Hits::Take(hits), limit: None });
-                rest = after;
-            }
-            return then(&Request { domain, asks: &asks, verb }).await;
+            return Values::Entries(all.map(|(key, value)| Entry { key, value }).collect());
         }
-        let named = self.limits.as_deref().unwrap_or(std::slice::from_ref(&self.one));
-        let keys: Vec<Vec<&[u8]>> = named.iter().map(Named::values).collect();
-        let asks: Vec<_> = named.iter().zip(&keys).map(|(named, keys)| named.ask(keys)).collect();
-        then(&Request { domain, asks: &asks, verb }).await
+        match (&self.limits, &self.one.keys, &self.one.key) {
+            (None, None, None) => Values::None,
+            (None, None, Some(key)) => Values::One([key.as_bytes()]),
+            (None, ..) => Values::Keys(vec![self.one.values()]),
+            (Some(limits), ..) => Values::Keys(limits.iter().map(Named::values).collect()),
+        }
+    }
+
+    /// Returns what is asked, made of its [`values`](Self::values).
+    pub(super) fn asks<'s>(&'s self, values: &'s Values<'s>) -> Asks<'s> {
+        match values {
+            Values::None => Asks::One([self.one.ask(&[])]),
+            Values::One(key) => Asks::One([self.one.ask(key)]),
+            Values::Keys(keys) => {
+                let one = std::slice::from_ref(&self.one);
+                let named = self.limits.as_deref().unwrap_or(one);
+                Asks::Many(named.iter().zip(keys).map(|(named, keys)| named.ask(keys)).collect())
+            }
+            Values::Entries(entries) => {
+                let mut rest = &entries[..];
+                let asks = self.descriptors.iter().flatten().map(|descriptor| {
+                    let (its, after) = rest.split_at(descriptor.entries.len());
+                    rest = after;
+                    let hits = Hits::Take(descriptor.hits.or(self.hits).unwrap_or(1));
+                    Ask { subject: Subject::Entries(its), hits, limit: None }
+                });
+                Asks::Many(asks.collect())
+            }
+        }
+    }
+
+    /// Returns the domain of its descriptors.
+    pub(super) fn domain(&self) -> &str {
+        self.domain.as_deref().unwrap_or_default()
+    }
+}
+
+/// The keys or entries of a body. The usual one asks for no memory.
+#[derive(Debug)]
+pub(super) enum Values<'a> {
+    None,
+    One([&'a [u8]; 1]),
+    Keys(Vec<Vec<&'a [u8]>>),
+    Entries(Vec<Entry<'a>>),
+}
+
+/// What a body asks. The usual one asks for no memory.
+#[derive(Debug)]
+pub(super) enum Asks<'a> {
+    One([Ask<'a>; 1]),
+    Many(Vec<Ask<'a>>),
+}
+
+impl<'a> Asks<'a> {
+    pub(super) fn as_slice(&self) -> &[Ask<'a>] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
     }
 }
 

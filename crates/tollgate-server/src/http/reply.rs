@@ -8,6 +8,8 @@ pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
     pub(super) body: Vec<u8>,
+    /// Whether the request made no sense.
+    pub(super) is_bad: bool,
     /// Whether the connection must end after it.
     pub(super) closes: bool,
     /// Names, and where their values end in `values`.
@@ -21,7 +23,8 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 impl Reply {
     pub(super) fn clear(&mut self) {
-        (self.status, self.content_type, self.closes) = (200, JSON, false);
+        (self.status, self.content_type) = (200, JSON);
+        (self.is_bad, self.closes) = (false, false);
         self.body.clear();
         self.names.clear();
         self.values.clear();
@@ -71,6 +74,7 @@ impl Reply {
         out.extend_from_slice(b",\"detail\":");
         push_text(out, detail);
         out.push(b'}');
+        self.is_bad = status < 500;
         self.closes |= matches!(kind, Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow);
         if *kind == Kind::Unauthorized {
             self.header_text("WWW-Authenticate", "Bearer");
