@@ -62,7 +62,11 @@ impl<'a> Body<'a> {
                 json.list((field, MAX_ASKS), |json| {
                     let mut limit = Named::default();
                     json.object("limits", |json, field| {
-                        if limit.field(json, field)? { Ok(()) } else { Err(unknown(field, &FIELDS[..4])) }
+                        if limit.field(json, field)? {
+                            Ok(())
+                        } else {
+                            Err(unknown(field, &FIELDS[..4]))
+                        }
                     })?;
                     limit.judged()?;
                     limits.push(limit);
@@ -124,7 +128,9 @@ impl<'a> Body<'a> {
             (false, Some(_), false) => {}
             (false, None, true) => match (domain, descriptors) {
                 (Some(_), Some(list)) if !list.is_empty() => {}
-                (None, _) => return Err(Bad::new("\"domain\" is missing; \"descriptors\" needs it")),
+                (None, _) => {
+                    return Err(Bad::new("\"domain\" is missing; \"descriptors\" needs it"));
+                }
                 _ => return Err(Bad::new("\"descriptors\" is missing or empty; name one in it")),
             },
             (false, None, false) => return Err(Bad(format!("nothing is asked about; {SHAPES}"))),
@@ -378,7 +384,9 @@ pub(super) fn decoded(value: &str) -> Result<Cow<'_, str>, Bad> {
                 match digit().zip(digit()) {
                     // OVERFLOW: two digits are at most 255.
                     Some((high, low)) => (high << 4 | low) as u8,
-                    None => return Err(Bad::new("the query has a '%' without two digits; write %25")),
+                    None => {
+                        return Err(Bad::new("the query has a '%' without two digits; write %25"));
+                    }
                 }
             }
             plain => plain,

@@ -53,8 +53,7 @@ impl<'a> Fields<'a> {
 
     /// Returns the values of a header, whatever case its name has.
     pub(super) fn values(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let is_named =
-            move |(its, _): &(&[u8], &[u8])| its.eq_ignore_ascii_case(name.as_bytes());
+        let is_named = move |(its, _): &(&[u8], &[u8])| its.eq_ignore_ascii_case(name.as_bytes());
         self.all().filter(is_named).map(|(_, value)| value)
     }
 

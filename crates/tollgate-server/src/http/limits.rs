@@ -237,9 +237,11 @@ pub(super) fn list(plan: &Plan, reply: &mut Reply) {
         if index > 0 {
             out.push(b',');
         }
-        for (field, text) in
-            [("{\"policy\":", rule.label()), (",\"id\":", rule.id()), (",\"domain\":", rule.domain())]
-        {
+        for (field, text) in [
+            ("{\"policy\":", rule.label()),
+            (",\"id\":", rule.id()),
+            (",\"domain\":", rule.domain()),
+        ] {
             out.extend_from_slice(field.as_bytes());
             push_text(out, text);
         }

@@ -75,7 +75,8 @@ impl Reply {
         push_text(out, detail);
         out.push(b'}');
         self.is_bad = status < 500;
-        self.closes |= matches!(kind, Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow);
+        self.closes |=
+            matches!(kind, Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow);
         if *kind == Kind::Unauthorized {
             self.header_text("WWW-Authenticate", "Bearer");
         }

@@ -183,12 +183,7 @@ impl Desk {
         })
     }
 
-    async fn query(
-        &mut self,
-        moment: &Moment,
-        call: &Call<'_>,
-        verb: Verb,
-    ) -> Result<(), Problem> {
+    async fn query(&mut self, moment: &Moment, call: &Call<'_>, verb: Verb) -> Result<(), Problem> {
         self.authorize(call)?;
         let (body, status) = Body::query(call.query)?;
         self.decided(moment, &body, verb).await?;
