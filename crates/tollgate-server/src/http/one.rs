@@ -109,6 +109,8 @@ struct Pending {
     /// How many bytes behind the head have been read as chunks.
     used: usize,
     body: Vec<u8>,
+    /// How long the whole request is, when the last chunk has come.
+    whole: Option<usize>,
     is_told: bool,
 }
 
@@ -135,6 +137,7 @@ impl Pending {
                 let whole = head.length + length;
                 Ok((input.len() >= whole).then_some(whole))
             }
+            Framing::Chunks if self.whole.is_some() => Ok(self.whole),
             Framing::Chunks => {
                 let chunks = self.chunks.get_or_insert_with(|| Chunks::new(most));
                 let from = head.length + self.used;
@@ -144,13 +147,15 @@ impl Pending {
                 if self.used > most.saturating_mul(2).saturating_add(MOST_OUT) {
                     return Err(too_large(most));
                 }
-                Ok(is_done.then_some(head.length + self.used))
+                self.whole = is_done.then_some(head.length + self.used);
+                Ok(self.whole)
             }
         }
     }
 
     fn clear(&mut self) {
-        (self.scanned, self.head, self.used, self.is_told) = (0, None, 0, false);
+        (self.scanned, self.head, self.is_told) = (0, None, false);
+        (self.used, self.whole) = (0, None);
         if self.chunks.take().is_some() {
             self.body.clear();
             self.body.shrink_to(KEPT);
