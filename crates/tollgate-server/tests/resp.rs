@@ -58,7 +58,10 @@ fn a_policy_is_checked_by_name() {
         ("TG.REFUND per-tenant acme 9", ":3\r\n"),
         ("TG.CHECK per-user alice 0", "*6\r\n:1\r\n:3\r\n:0\r\n:0\r\n:60000\r\n$-1\r\n"),
         ("TG.RESET per-user alice", "+OK\r\n"),
-        ("TG.PEEK per-user alice 3", "*6\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n$-1\r\n"),
+        ("TG.PEEK per-user alice", "*6\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n$-1\r\n"),
+        // What a check would answer.
+        ("TG.PEEK per-user alice 3", "*6\r\n:1\r\n:3\r\n:0\r\n:0\r\n:60000\r\n$-1\r\n"),
+        ("TG.PEEK per-user alice 4", "*6\r\n:0\r\n:3\r\n:3\r\n:-1\r\n:0\r\n$8\r\nper-user\r\n"),
     ] {
         client.ask(line, expected);
     }
@@ -203,7 +206,7 @@ fn what_clients_say_when_they_connect_is_understood() {
         client.ask(line, expected);
     }
     let mut client = server.connect();
-    server.clock.clock().set_wall_offset(Duration::from_secs(1_700_000_000));
+    server.shared.engine.clock().set_wall_offset(Duration::from_secs(1_700_000_000));
     client.ask("TIME", "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n");
     client.ask("CL.THROTTLE a 1 1 60", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n");
     client.ask("DBSIZE", ":1\r\n");
@@ -303,6 +306,12 @@ fn pair(settings: Settings) -> (UnixStream, std::sync::Arc<tollgate_server::serv
     (ours, shared)
 }
 
+/// Lets time pass, and everybody see to what came meanwhile.
+async fn pass(seconds: u64) {
+    let never = std::future::pending::<()>();
+    let _ = tokio::time::timeout(Duration::from_secs(seconds), never).await;
+}
+
 async fn rest(stream: &mut UnixStream) -> String {
     let mut bytes = Vec::new();
     let _ = stream.read_to_end(&mut bytes).await;
@@ -321,7 +330,7 @@ fn settings(idle_s: u64, request_s: u64) -> Settings {
 async fn silence_ends_a_connection_after_the_idle_timeout() {
     let (mut client, shared) = pair(settings(100, 10));
     for _ in 0..3 {
-        tokio::time::advance(Duration::from_secs(90)).await;
+        pass(90).await;
         client.write_all(b"PING\r\n").await.unwrap();
         let mut pong = [0; 7];
         client.read_exact(&mut pong).await.unwrap();
@@ -339,9 +348,8 @@ async fn a_command_that_does_not_end_has_the_request_timeout_however_it_drips() 
     let (mut client, _shared) = pair(settings(1000, 10));
     client.write_all(b"*1\r\n$20\r\n").await.unwrap();
     for _ in 0..9 {
-        tokio::time::advance(Duration::from_secs(1)).await;
+        pass(1).await;
         client.write_all(b"x").await.unwrap();
-        tokio::task::yield_now().await;
     }
     let closed = tokio::time::timeout(Duration::from_secs(2), rest(&mut client)).await;
     assert_eq!(closed.unwrap(), "");
@@ -350,18 +358,14 @@ async fn a_command_that_does_not_end_has_the_request_timeout_however_it_drips() 
 #[tokio::test(start_paused = true)]
 async fn draining_closes_what_is_silent_and_finishes_what_has_begun() {
     let (mut silent, shared) = pair(settings(1000, 10));
-    tokio::task::yield_now().await;
+    pass(1).await;
     shared.start_draining();
     assert_eq!(rest(&mut silent).await, "");
     let (mut begun, shared) = pair(settings(1000, 10));
     begun.write_all(b"*1\r\n$4\r\nPI").await.unwrap();
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
+    pass(1).await;
     shared.start_draining();
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
+    pass(1).await;
     begun.write_all(b"NG\r\n").await.unwrap();
     assert_eq!(rest(&mut begun).await, "+PONG\r\n");
 }

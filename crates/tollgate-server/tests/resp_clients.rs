@@ -52,8 +52,10 @@ fn redis_cli_talks_to_it() {
     assert_eq!(cli(&["PING"]), "PONG\n");
     assert_eq!(cli(&["CL.THROTTLE", "cli", "15", "30", "60"]), "0\n16\n15\n-1\n2\n");
     assert_eq!(cli(&["-3", "CL.THROTTLE", "cli", "15", "30", "60"]), "0\n16\n14\n-1\n4\n");
-    let checked = cli(&["-3", "TG.CHECK", "per-user", "cli"]);
-    assert!(checked.starts_with("allowed\ntrue\nlimit\n3\nremaining\n2\n"), "{checked}");
+    let checked = cli(&["--json", "TG.CHECK", "per-user", "cli"]);
+    let json = "{\"allowed\":true,\"limit\":3,\"remaining\":2,\"retry_after_ms\":0,\
+                \"reset_after_ms\":20000,\"refused_by\":null}";
+    assert_eq!(checked.trim(), json);
     assert!(cli(&["INFO"]).contains("tollgate_version:"));
     assert_eq!(
         cli(&["GET", "a"]).trim(),
@@ -79,11 +81,14 @@ fn redis_py_talks_to_it() {
 #[test]
 fn ioredis_talks_to_it() {
     let server = server();
-    let modules = folder("TOLLGATE_NPM", "target/npm").join("node_modules");
-    let mut command = Command::new("node");
-    command.env("NODE_PATH", modules).arg(script("client.js")).arg(server.port());
-    let install = "apt-get install nodejs npm && npm install --prefix target/npm ioredis";
-    assert_eq!(run(&mut command, install), "ok\n");
+    for protocol in ["2", "3"] {
+        let modules = folder("TOLLGATE_NPM", "target/npm").join("node_modules");
+        let mut command = Command::new("node");
+        command.env("NODE_PATH", modules).arg(script("client.js"));
+        command.args([&server.port(), protocol]);
+        let install = "apt-get install nodejs npm && npm install --prefix target/npm ioredis@6";
+        assert_eq!(run(&mut command, install), "ok\n");
+    }
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use tollgate_server::{
 };
 
 /// The rules of all tests.
-pub const RULES: &str = "
+pub(crate) const RULES: &str = "
 domain: shop
 defaults: {algorithm: gcra}
 descriptors:
@@ -34,16 +34,16 @@ descriptors:
 ";
 
 /// A server in a thread of its own, until it is dropped.
-pub struct Server {
-    pub address: SocketAddr,
-    pub clock: ManualClock,
-    pub shared: Arc<Shared>,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) clock: ManualClock,
+    pub(crate) shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 /// Returns what connections share, with a clock that stands still.
-pub fn shared(settings: Settings) -> (Arc<Shared>, ManualClock) {
+pub(crate) fn shared(settings: Settings) -> (Arc<Shared>, ManualClock) {
     let (clock, manual) = Clock::manual();
     let config = Config::from_text("rules.yaml", RULES).unwrap();
     let store = MemoryStore::builder().clock(clock).build().unwrap();
@@ -52,11 +52,11 @@ pub fn shared(settings: Settings) -> (Arc<Shared>, ManualClock) {
 }
 
 impl Server {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with(Settings::default())
     }
 
-    pub fn with(settings: Settings) -> Self {
+    pub(crate) fn with(settings: Settings) -> Self {
         let (shared, clock) = shared(settings);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -83,11 +83,11 @@ impl Server {
         Self { address, clock, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub fn port(&self) -> String {
+    pub(crate) fn port(&self) -> String {
         self.address.port().to_string()
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -103,16 +103,16 @@ impl Drop for Server {
 }
 
 /// A client that knows only bytes.
-pub struct Client(pub TcpStream);
+pub(crate) struct Client(pub(crate) TcpStream);
 
 impl Client {
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
     }
 
     /// Reads exactly what is expected.
     #[track_caller]
-    pub fn expect(&mut self, expected: &str, why: &str) {
+    pub(crate) fn expect(&mut self, expected: &str, why: &str) {
         let mut got = vec![0; expected.len()];
         let mut filled = 0;
         while filled < got.len() {
@@ -131,14 +131,14 @@ impl Client {
 
     /// Sends a line, and reads exactly what is expected.
     #[track_caller]
-    pub fn ask(&mut self, line: &str, expected: &str) {
+    pub(crate) fn ask(&mut self, line: &str, expected: &str) {
         self.send(format!("{line}\r\n"));
         self.expect(expected, line);
     }
 
     /// Sends a line, and reads one reply of integers.
     #[track_caller]
-    pub fn integers(&mut self, line: &str, expected: &[i64]) {
+    pub(crate) fn integers(&mut self, line: &str, expected: &[i64]) {
         let mut text = format!("*{}\r\n", expected.len());
         for number in expected {
             text += &format!(":{number}\r\n");
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// Reads until the other side closes.
-    pub fn rest(&mut self) -> String {
+    pub(crate) fn rest(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = self.0.read_to_end(&mut bytes);
         String::from_utf8_lossy(&bytes).into_owned()
