@@ -6,12 +6,16 @@
 
 mod args;
 mod arrivals;
+#[cfg(feature = "top")]
+mod client;
 mod load;
 mod plan;
 mod replay;
 mod report;
 mod serve;
 mod span;
+#[cfg(feature = "top")]
+mod top;
 
 use args::{Args, Command, Job};
 use clap::Parser;
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
+        #[cfg(feature = "top")]
+        Some(Job::Top(args)) => top::run(&args),
         Some(Job::Show(command)) => show(&command),
         None => return ExitCode::from(BAD_INPUT),
     };
