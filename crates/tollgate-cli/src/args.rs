@@ -55,7 +55,8 @@ Examples:
   tollgate table 100/min burst 10            what one quota answers, event by event
   tollgate compare 10/s                      the same events through every algorithm
   tollgate explain 60/min                    what a quota means
-  tollgate load resp 127.0.0.1:6379          how fast a server decides";
+  tollgate load resp 127.0.0.1:6379          how fast a server decides
+  tollgate top                               what a server does, live";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Job {
@@ -67,6 +68,9 @@ pub(crate) enum Job {
     Show(Command),
     /// Send requests to a server and measure what comes back
     Load(Box<LoadArgs>),
+    /// Watch a server: which policies are busy, and whom they refuse
+    #[cfg(feature = "top")]
+    Top(crate::top::TopArgs),
 }
 
 /// What needs no server.

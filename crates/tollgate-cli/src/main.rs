@@ -7,12 +7,16 @@
 mod args;
 mod arrivals;
 mod check;
+#[cfg(feature = "top")]
+mod client;
 mod load;
 mod plan;
 mod replay;
 mod report;
 mod serve;
 mod span;
+#[cfg(feature = "top")]
+mod top;
 
 use args::{Args, Command, Job};
 use clap::Parser;
@@ -33,6 +37,8 @@ fn main() -> ExitCode {
         Some(Job::Load(args)) => load::run(&args),
         Some(Job::Check(args)) => check::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
+        #[cfg(feature = "top")]
+        Some(Job::Top(args)) => top::run(&args),
         Some(Job::Show(command)) => show(&command),
         None => return ExitCode::from(BAD_INPUT),
     };

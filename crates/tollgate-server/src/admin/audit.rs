@@ -68,7 +68,8 @@ impl Audit {
 /// Cuts a text that came from outside, and says so.
 fn shorten(text: &mut String) {
     if text.len() > Audit::LONGEST {
-        text.truncate(text.floor_char_boundary(Audit::LONGEST));
+        let end = (0..=Audit::LONGEST).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
 }

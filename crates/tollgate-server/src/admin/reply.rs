@@ -87,15 +87,23 @@ pub(super) fn metrics_reply(metrics: Exposition) -> Reply {
 pub(super) struct Problem {
     pub(super) status: StatusCode,
     pub(super) detail: String,
-    /// A header that belongs to the status.
-    pub(super) header: Option<(header::HeaderName, HeaderValue)>,
-    /// The endpoints that there are.
-    pub(super) endpoints: Vec<String>,
+    pub(super) extra: Option<Extra>,
+}
+
+/// What belongs to some statuses.
+#[derive(Debug)]
+pub(super) enum Extra {
+    /// 405: the method that would do.
+    Allow(&'static str),
+    /// 401: how to say who one is.
+    Authenticate,
+    /// 404: the endpoints that there are.
+    Endpoints(Vec<String>),
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), header: None, endpoints: Vec::new() }
+        Self { status, detail: detail.into(), extra: None }
     }
 
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -109,13 +117,16 @@ impl Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        if !self.endpoints.is_empty() {
-            value["endpoints"] = json!(self.endpoints);
+        if let Some(Extra::Endpoints(endpoints)) = &self.extra {
+            value["endpoints"] = json!(endpoints);
         }
         let mut reply = reply(self.status, "application/problem+json", format!("{value}\n"));
-        if let Some((name, value)) = self.header {
-            reply.headers_mut().insert(name, value);
-        }
+        let (name, value) = match self.extra {
+            Some(Extra::Allow(method)) => (header::ALLOW, method),
+            Some(Extra::Authenticate) => (header::WWW_AUTHENTICATE, "Bearer realm=\"tollgate\""),
+            _ => return reply,
+        };
+        reply.headers_mut().insert(name, HeaderValue::from_static(value));
         reply
     }
 }

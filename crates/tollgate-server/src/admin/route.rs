@@ -5,7 +5,7 @@ use super::{
     policies::{policies, policy},
     query::{Query, decoded},
     read,
-    reply::{Problem, Reply, json_reply, metrics_reply, text_reply},
+    reply::{Extra, Problem, Reply, json_reply, metrics_reply, text_reply},
 };
 use crate::{
     metrics::{Exposition, Format},
@@ -148,8 +148,8 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
         let path: String = path.chars().take(80).collect();
         let text = format!("there is nothing at \"{path}\"; `endpoints` lists what there is");
         let endpoints = ENDPOINTS.iter().map(|(method, path, ..)| format!("{method} {path}"));
-        let endpoints = endpoints.collect();
-        return Err(Problem { endpoints, ..Problem::new(StatusCode::NOT_FOUND, text) });
+        let extra = Some(Extra::Endpoints(endpoints.collect()));
+        return Err(Problem { extra, ..Problem::new(StatusCode::NOT_FOUND, text) });
     };
     let is_head = *wanted == "GET" && method == Method::HEAD;
     match (*known, method) {
@@ -157,8 +157,8 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
         _ if is_head || method.as_str() == *wanted => Ok((known, *access)),
         _ => {
             let text = format!("{known} takes {wanted}, not {method}");
-            let header = Some((header::ALLOW, HeaderValue::from_static(wanted)));
-            Err(Problem { header, ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, text) })
+            let extra = Some(Extra::Allow(wanted));
+            Err(Problem { extra, ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, text) })
         }
     }
 }
@@ -184,9 +184,8 @@ fn authorize(
         return Ok(());
     }
     let text = "send the token of this server as `Authorization: Bearer ...`";
-    let value = HeaderValue::from_static("Bearer realm=\"tollgate\"");
-    let header = Some((header::WWW_AUTHENTICATE, value));
-    Err(Problem { header, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
+    let extra = Some(Extra::Authenticate);
+    Err(Problem { extra, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
 }
 
 /// Returns the token of a header's value. The scheme is in any case.

@@ -1,0 +1,269 @@
+//! What a server told, and what the user wants to see of it.
+
+use crate::client::ClientError;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// All that one round of questions brings.
+#[derive(Debug, Default)]
+pub(super) struct Picture {
+    pub(super) policies: Policies,
+    pub(super) top: Top,
+    pub(super) store: Store,
+    pub(super) config: Config,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Policies {
+    pub(super) total: usize,
+    pub(super) policies: Vec<Policy>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Policy {
+    pub(super) id: String,
+    pub(super) label: String,
+    pub(super) limit: Option<Limit>,
+    pub(super) mode: String,
+    pub(super) level: Option<u64>,
+    pub(super) rates: Rates,
+    #[serde(default)]
+    pub(super) history: Vec<[u32; 2]>,
+    pub(super) bypassed_until: Option<Until>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Limit {
+    pub(super) text: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Rates {
+    #[serde(rename = "10s")]
+    pub(super) short: Rate,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Rate {
+    pub(super) allowed_per_second: f64,
+    pub(super) denied_per_second: f64,
+}
+
+impl Rate {
+    /// Returns the percentage of refusals; none if there was nothing to decide.
+    pub(super) fn denied_percent(&self) -> Option<f64> {
+        let all = self.allowed_per_second + self.denied_per_second;
+        (all > 0.0).then(|| self.denied_per_second * 100.0 / all)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Until {
+    pub(super) left_ms: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Top {
+    #[serde(default)]
+    pub(super) policy: String,
+    pub(super) why: Option<String>,
+    #[serde(default)]
+    pub(super) denied: Vec<TopKey>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TopKey {
+    pub(super) key: String,
+    pub(super) cost: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Store {
+    pub(super) stores: Vec<OneStore>,
+    pub(super) errors: u64,
+    pub(super) is_failing: bool,
+    pub(super) last_error: Option<String>,
+    pub(super) listeners: BTreeMap<String, Listener>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OneStore {
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) keys: Option<u64>,
+    pub(super) bytes: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Listener {
+    pub(super) open: u64,
+    pub(super) most: u64,
+    pub(super) requests: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Config {
+    pub(super) version: u64,
+    pub(super) last_load: Option<Load>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Load {
+    pub(super) error: Option<String>,
+}
+
+/// In which order policies are shown. The server sorts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    #[default]
+    Denied,
+    Allowed,
+    Name,
+    File,
+}
+
+impl Sort {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Allowed => "allowed",
+            Self::Name => "name",
+            Self::File => "file",
+        }
+    }
+
+    const fn next(self) -> Self {
+        match self {
+            Self::Denied => Self::Allowed,
+            Self::Allowed => Self::Name,
+            Self::Name => Self::File,
+            Self::File => Self::Denied,
+        }
+    }
+}
+
+/// What to do after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    Draw,
+    /// Ask the server again, at once.
+    Ask,
+    Quit,
+}
+
+/// What is shown.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) server: String,
+    pub(super) picture: Picture,
+    /// Why the picture is old.
+    pub(super) error: Option<String>,
+    sort: Sort,
+    filter: String,
+    /// Whether nobody is there to press keys.
+    pub(super) is_plain: bool,
+    /// Whether keys go to the filter.
+    pub(super) is_typing: bool,
+    /// The chosen policy: policies move when they are sorted, so it is known by its id.
+    chosen: Option<String>,
+}
+
+/// The longest filter.
+const LONGEST: usize = 80;
+
+impl State {
+    pub(super) fn new(server: String, filter: String) -> Self {
+        Self {
+            server,
+            picture: Picture::default(),
+            error: None,
+            sort: Sort::default(),
+            filter,
+            is_plain: false,
+            is_typing: false,
+            chosen: None,
+        }
+    }
+
+    pub(super) const fn sort(&self) -> Sort {
+        self.sort
+    }
+
+    pub(super) fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    /// Shows what was told. After an error the old picture stays.
+    pub(super) fn show(&mut self, told: Result<Picture, ClientError>) {
+        match told {
+            Ok(picture) => (self.picture, self.error) = (picture, None),
+            Err(error) => self.error = Some(error.to_string()),
+        }
+    }
+
+    /// Returns the place of the chosen policy; that of the first if it is gone.
+    pub(super) fn position(&self) -> Option<usize> {
+        let policies = &self.picture.policies.policies;
+        let chosen = self.chosen.as_ref();
+        let found = chosen.and_then(|id| policies.iter().position(|policy| policy.id == *id));
+        found.or((!policies.is_empty()).then_some(0))
+    }
+
+    /// Returns the chosen policy among those that were told; the first if it is not there.
+    pub(super) fn choice<'a>(&self, told: &'a Policies) -> Option<&'a Policy> {
+        let chosen = self.chosen.as_ref();
+        let found = chosen.and_then(|id| told.policies.iter().find(|policy| policy.id == *id));
+        found.or(told.policies.first())
+    }
+
+    /// Does what a key says.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Then {
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return Then::Quit;
+        }
+        if self.is_typing {
+            return self.type_filter(key.code);
+        }
+        match key.code {
+            KeyCode::Char('q') => return Then::Quit,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('/') => {
+                self.is_typing = true;
+                return Then::Draw;
+            }
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Up | KeyCode::Char('k') => self.step(usize::checked_sub),
+            KeyCode::Down | KeyCode::Char('j') => self.step(usize::checked_add),
+            _ => return Then::Draw,
+        }
+        Then::Ask
+    }
+
+    fn type_filter(&mut self, code: KeyCode) -> Then {
+        match code {
+            KeyCode::Enter => {
+                self.is_typing = false;
+                return Then::Draw;
+            }
+            KeyCode::Esc => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(typed) if self.filter.len() < LONGEST => self.filter.push(typed),
+            _ => return Then::Draw,
+        }
+        Then::Ask
+    }
+
+    fn step(&mut self, step: fn(usize, usize) -> Option<usize>) {
+        let next = self.position().and_then(|at| step(at, 1));
+        let policies = &self.picture.policies.policies;
+        if let Some(policy) = next.and_then(|at| policies.get(at)) {
+            self.chosen = Some(policy.id.clone());
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Pictures from canned answers, and one from a real server.
+
+use super::{
+    once,
+    state::{Picture, Sort, State, Then},
+    text, view,
+};
+use crate::client::Client;
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+};
+use serde_json::json;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tollgate::{Clock, store::MemoryStore};
+use tollgate_server::{
+    admin,
+    config::{Config, Endpoint},
+    engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
+    net::{Connection, Listener, Secret, Stream},
+    plan::Plan,
+    server::{Settings, Shared},
+};
+
+fn picture() -> Picture {
+    let rate = |allowed: f64, denied: f64| {
+        let rate = json!({ "allowed_per_second": allowed, "denied_per_second": denied });
+        json!({ "10s": rate })
+    };
+    let policies = json!({ "version": 3, "total": 4, "policies": [
+        { "id": "shop:user", "label": "per-user", "limit": { "text": "100/min" },
+          "mode": "enforced", "level": null, "rates": rate(2.0, 98.0),
+          "history": [[0, 0], [1, 0], [0, 4], [4, 4]], "bypassed_until": null },
+        { "id": "shop:site", "label": "whole-site", "limit": { "text": "5000/s burst 100" },
+          "mode": "shadow", "level": 4321, "rates": rate(123.45, 0.0), "bypassed_until": null },
+        { "id": "shop:free", "label": "free", "limit": null,
+          "mode": "enforced", "level": null, "rates": rate(0.0, 0.0),
+          "bypassed_until": { "at": "x", "left_ms": 1001 } },
+    ] });
+    let top = json!({ "policy": "per-user", "watched": true, "denied": [
+        { "key": "ann", "cost": 900, "error": 0 }, { "key": "b\u{1b}[31mob", "cost": 7, "error": 1 },
+    ] });
+    let store = json!({
+        "stores": [{ "name": "default", "kind": "memory", "keys": 1234, "bytes": 3_500_000 }],
+        "errors": 2, "last_error": "connection refused", "is_failing": false,
+        "listeners": { "http": { "open": 3, "most": 16384, "requests": 77 } },
+    });
+    let config = json!({ "version": 3, "last_load": { "ok": true, "error": null } });
+    Picture {
+        policies: serde_json::from_value(policies).unwrap(),
+        top: serde_json::from_value(top).unwrap(),
+        store: serde_json::from_value(store).unwrap(),
+        config: serde_json::from_value(config).unwrap(),
+    }
+}
+
+fn drawn(state: &State) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(100, view::height(state))).unwrap();
+    text(terminal.draw(|frame| view::draw(frame, state)).unwrap().buffer)
+}
+
+fn key(code: KeyCode) -> KeyEvent {
+    KeyEvent::new(code, KeyModifiers::NONE)
+}
+
+#[test]
+fn draws_what_it_was_told() {
+    let mut state = State::new("127.0.0.1:6070".into(), String::new());
+    state.show(Ok(picture()));
+    let wanted = "\
+tollgate 127.0.0.1:6070  configuration 3
+store default (memory) 1234 keys 3.3 MiB  errors: 2 so far, last: connection refused
+connections http 3/16384 77 req
+ 3 of 4 policies by denied ─────────────────────────────────────────────────────────────────────────
+  policy                   limit            allowed/s  denied/s denied     left last 20 s
+> per-user                 100/min                2.0      98.0   98 %        -  ▁▄█
+  whole-site (shadow)      5000/s burst 100     123.5       0.0    0 %     4321
+  free (bypassed, 2 s)     unlimited              0.0       0.0      -        -
+ most refused keys of per-user ─────────────────────────────────────────────────────────────────────
+         900  ann
+           7  b[31mob
+q quit  up/down choose  s sort  / filter
+";
+    assert_eq!(drawn(&state), wanted, "\n{}", drawn(&state));
+}
+
+#[test]
+fn the_chosen_policy_stays_chosen_and_the_old_picture_stays_after_an_error() {
+    let mut state = State::new("a".into(), String::new());
+    assert_eq!(state.press(key(KeyCode::Down)), Then::Ask, "nothing to choose from");
+    state.show(Ok(picture()));
+    assert_eq!(state.position(), Some(0));
+    for (code, position) in [
+        (KeyCode::Up, 0),
+        (KeyCode::Down, 1),
+        (KeyCode::Down, 2),
+        (KeyCode::Down, 2),
+        (KeyCode::Char('k'), 1),
+    ] {
+        state.press(key(code));
+        assert_eq!(state.position(), Some(position), "{code:?}");
+    }
+    let mut moved = picture();
+    moved.policies.policies.swap(1, 2);
+    assert_eq!(state.choice(&moved.policies).unwrap().label, "whole-site");
+    state.show(Ok(moved));
+    assert_eq!(state.position(), Some(2));
+    let gone = Client::new(Endpoint::Off, None).unwrap();
+    state.show(super::ask(&gone, &state));
+    assert!(drawn(&state).contains("off does not answer"), "{}", drawn(&state));
+    assert!(drawn(&state).contains("per-user"));
+}
+
+#[test]
+fn keys_sort_filter_and_quit() {
+    let mut state = State::new("a".into(), String::new());
+    for sort in [Sort::Allowed, Sort::Name, Sort::File, Sort::Denied] {
+        assert_eq!(state.press(key(KeyCode::Char('s'))), Then::Ask);
+        assert_eq!(state.sort(), sort);
+    }
+    assert_eq!(state.press(key(KeyCode::Char('/'))), Then::Draw);
+    for typed in "qsx".chars() {
+        assert_eq!(state.press(key(KeyCode::Char(typed))), Then::Ask);
+    }
+    state.press(key(KeyCode::Backspace));
+    assert_eq!((state.filter(), state.is_typing), ("qs", true));
+    assert!(drawn(&state).ends_with("/qs_\n"));
+    state.press(key(KeyCode::Enter));
+    assert_eq!((state.filter(), state.is_typing), ("qs", false));
+    state.press(key(KeyCode::Esc));
+    assert_eq!(state.filter(), "");
+    assert_eq!(state.press(key(KeyCode::Char('q'))), Then::Quit);
+    let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(state.press(interrupt), Then::Quit);
+}
+
+const CONFIG: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { name: per-user, unit: minute, requests_per_unit: 3 }
+  - key: site
+    value: all
+    rate_limit: { name: whole-site, unit: second, requests_per_unit: 100 }
+";
+
+/// Serves administrators from a thread of its own, which ends with the test.
+fn server() -> SocketAddr {
+    let (told, address) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (clock, hand) = Clock::manual();
+            let plan = Plan::compile(Config::from_text("a.yaml", CONFIG).unwrap(), None).unwrap();
+            let store = MemoryStore::builder().clock(clock).build().unwrap();
+            let engine = Engine::new(plan, vec![Backend::Memory(store)]);
+            let token = Some(Secret::new("sesame"));
+            let shared =
+                Shared::new(engine, Settings { admin_token: token, ..Settings::default() });
+            let (engine, sampler) = (&shared.engine, shared.admin.sampler());
+            sampler.tick(engine);
+            let plan = engine.plan_arc();
+            let mut answer = Answer::new();
+            for _ in 0..8 {
+                let subject = Subject::Named { policy: "per-user", keys: &[b"ann"] };
+                let asks = [Ask { subject, hits: Hits::Take(1), limit: None }];
+                let request = Request { domain: "", asks: &asks, verb: Verb::Check };
+                engine.decide(&plan, engine.now(), &request, &mut answer).await.unwrap();
+            }
+            hand.advance(Duration::from_secs(1));
+            sampler.tick(engine);
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            told.send(listener.local_addr().unwrap()).unwrap();
+            loop {
+                let (stream, peer) = listener.accept().await.unwrap();
+                let connection = Connection::new(Arc::clone(&shared), Listener::Admin, Some(peer));
+                tokio::spawn(admin::serve(Stream::Tcp(stream), connection));
+            }
+        });
+    });
+    address.recv().unwrap()
+}
+
+#[test]
+fn one_picture_of_a_real_server() {
+    let address = server();
+    let client = Client::new(Endpoint::Tcp(address), Some("sesame".into())).unwrap();
+    let mut state = State::new("there".into(), String::new());
+    let Ok(text) = once(&client, &mut state) else { panic!("no picture") };
+    for part in [
+        "tollgate there  configuration 1\n",
+        "store default (memory) 1 keys",
+        "admin 1/16384 3 req",
+        "2 policies by denied",
+        "> per-user",
+        "3/min",
+        "3.0       5.0   62 %        - █\n",
+        "most refused keys of per-user",
+        "           5  ann\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let stranger = Client::new(Endpoint::Tcp(address), None).unwrap();
+    let Err(super::Failure::Server(error)) = once(&stranger, &mut state) else {
+        panic!("a picture")
+    };
+    assert!(error.to_string().contains("--token-file"), "{error}");
+}
