@@ -24,8 +24,8 @@ impl Meaning {
     /// Goes by the name of the command.
     pub(crate) fn of_command(name: &str) -> Self {
         match name.to_ascii_uppercase().as_str() {
-            "CL.THROTTLE" | "TG.CHECK" => Self::ZeroPasses,
-            "THROTTLE" => Self::OnePasses,
+            "CL.THROTTLE" => Self::ZeroPasses,
+            "THROTTLE" | "TG.CHECK" | "TG.PEEK" | "TG.DESCRIPTOR" => Self::OnePasses,
             _ => Self::AllPass,
         }
     }

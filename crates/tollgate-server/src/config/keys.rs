@@ -244,7 +244,7 @@ pub(super) static LIMIT: Section = Section {
             "inherit",
             OneOf(&INHERITS),
             Ours,
-            "What keys keep of their use when a reload changes the rate: proportional if not said.",
+            "What keys keep of their use when a reload changes the rate: additive if not said.",
         ),
     ],
 };

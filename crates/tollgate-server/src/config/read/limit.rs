@@ -33,7 +33,7 @@ fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Limit {
     });
     let rate = rate(reader, fields).unwrap_or(BROKEN);
     let at = reader.place(fields.spot);
-    Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or_default() }
+    Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or(Inherit::Additive) }
 }
 
 fn replaces(reader: &mut Reader<'_>, fields: &Fields<'_>, own: Option<&str>) -> Vec<String> {
