@@ -3,8 +3,21 @@
 //! A configuration is one or more YAML files. Each has at most one domain; its `descriptors` are a
 //! superset of envoyproxy/ratelimit's, whose files load unchanged.
 
+mod duration;
+mod endpoint;
+mod error;
+mod fields;
+mod judge;
+mod keys;
 mod limit;
+mod read;
+mod suggest;
+mod tree;
+mod yaml;
 
+pub use duration::{NoDuration, parse_duration};
+pub use endpoint::NoEndpoint;
+pub use error::{ConfigError, ConfigErrors};
 pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};

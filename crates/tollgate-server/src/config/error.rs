@@ -1,0 +1,174 @@
+//! What is wrong with a configuration: all of it at once, with places.
+
+use super::{Place, tree::Spot};
+use std::{fmt, sync::Arc};
+
+/// The most errors that are told.
+pub(super) const ERRORS_MAX: usize = 50;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    place: Place,
+    text: String,
+    source_line: Option<String>,
+}
+
+impl ConfigError {
+    /// Returns where it stands.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// Returns what is wrong, without the place.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Writes `file:line:column: text` and the line of the file, with a mark below the place.
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)?;
+        match &self.source_line {
+            Some(source) => write_snippet(f, source, &self.place),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is wrong, in the order of the files and lines; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigErrors {
+    errors: Vec<ConfigError>,
+    left_out: usize,
+}
+
+impl ConfigErrors {
+    /// Returns the errors; at most 50.
+    #[must_use]
+    pub fn errors(&self) -> &[ConfigError] {
+        &self.errors
+    }
+
+    /// Returns how many errors there are beside those.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, error) in self.errors.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{error}")?;
+        }
+        match self.left_out {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more errors"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigErrors {}
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) name: Arc<str>,
+    pub(super) text: String,
+}
+
+/// Where errors are collected.
+#[derive(Debug, Default)]
+pub(super) struct Errors {
+    pub(super) sources: Vec<Source>,
+    /// How many regular expressions have been read.
+    pub(super) expressions: usize,
+    errors: Vec<ConfigError>,
+    left_out: usize,
+}
+
+impl Errors {
+    /// Notes an error.
+    pub(super) fn add(&mut self, place: Place, text: impl Into<String>) {
+        if self.errors.len() >= ERRORS_MAX {
+            self.left_out += 1;
+            return;
+        }
+        let source = self.sources.iter().find(|source| source.name == place.file);
+        let source_line = source.and_then(|source| line_of(&source.text, place.line));
+        self.errors.push(ConfigError { place, text: text.into(), source_line });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.errors.len() + self.left_out
+    }
+
+    /// Returns the result if nothing is wrong.
+    pub(super) fn finish<T>(self, result: T) -> Result<T, ConfigErrors> {
+        let Self { sources, mut errors, left_out, .. } = self;
+        if errors.is_empty() {
+            return Ok(result);
+        }
+        let order = |place: &Place| {
+            let file = sources.iter().position(|source| source.name == place.file);
+            (file.unwrap_or(usize::MAX), place.line, place.column)
+        };
+        errors.sort_by_key(|error| order(&error.place));
+        Err(ConfigErrors { errors, left_out })
+    }
+}
+
+impl Place {
+    pub(super) fn of(file: &Arc<str>, spot: Spot) -> Self {
+        Self { file: file.clone(), line: spot.line, column: spot.column }
+    }
+}
+
+fn line_of(text: &str, line: u32) -> Option<String> {
+    let index = usize::try_from(line.checked_sub(1)?).ok()?;
+    // More than this is cut when it is shown.
+    text.lines().nth(index).map(|line| line.chars().take(4096).collect())
+}
+
+fn write_snippet(f: &mut fmt::Formatter<'_>, source: &str, place: &Place) -> fmt::Result {
+    /// Characters of the line that are shown, and how many of them before the place.
+    const SHOWN: usize = 100;
+    const BEFORE: usize = 60;
+    let start = (place.column as usize).saturating_sub(1);
+    let cut = if start > BEFORE { start - BEFORE } else { 0 };
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let shown: String = source.chars().skip(cut).take(SHOWN).map(plain).collect();
+    let (number, space) = (place.line.to_string(), " ");
+    let width = number.len();
+    write!(f, "\n{space:width$} |\n{number} | {}", shown.trim_end())?;
+    let before = start - cut;
+    if before >= shown.chars().count() {
+        return Ok(());
+    }
+    let marks = "^".repeat(word_length(shown.chars().skip(before)));
+    write!(
+        f,
+        "\n{space:width$} | {space:before$}{marks}",
+        space = if before == 0 { "" } else { space }
+    )
+}
+
+/// Returns how long the word is that stands here: a quoted text, or up to a space or a sign.
+fn word_length(mut chars: impl Iterator<Item = char>) -> usize {
+    let Some(first) = chars.next() else { return 1 };
+    let length = match first {
+        '"' | '\'' => chars.position(|c| c == first).map(|index| index + 1),
+        '[' | '{' | '-' => Some(0),
+        _ => Some(chars.take_while(|c| !c.is_whitespace() && !":,]}".contains(*c)).count()),
+    };
+    length.unwrap_or(0) + 1
+}

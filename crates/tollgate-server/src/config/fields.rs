@@ -1,0 +1,292 @@
+//! Typed access to the values of a tree. What does not fit is noted as an error, with its place, and
+//! reading goes on.
+
+use super::{
+    Place,
+    duration::parse_duration,
+    error::Errors,
+    keys::{SECTIONS, Section, Shape},
+    suggest::nearest,
+    tree::{Entry, Kind, Node, NotWhole, Spot, shown, whole_number},
+};
+use std::{fmt, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+
+/// Reads one file.
+#[derive(Debug)]
+pub(super) struct Reader<'a> {
+    pub(super) file: Arc<str>,
+    pub(super) errors: &'a mut Errors,
+}
+
+/// The keys and values of a section. All its keys are known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields<'n> {
+    pub(super) section: &'static Section,
+    pub(super) spot: Spot,
+    entries: &'n [Entry],
+}
+
+impl<'n> Fields<'n> {
+    /// Returns a key with its value, unless the value is nothing.
+    pub(super) fn entry(&self, name: &str) -> Option<&'n Entry> {
+        debug_assert!(self.section.find(name).is_some(), "{name} is not in the table");
+        self.entries.iter().find(|entry| &*entry.key == name && !entry.value.is_null())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&'n Node> {
+        self.entry(name).map(|entry| &entry.value)
+    }
+
+    /// Returns where a key stands, or else the section.
+    pub(super) fn spot_of(&self, name: &str) -> Spot {
+        self.entry(name).map_or(self.spot, |entry| entry.spot)
+    }
+}
+
+impl Reader<'_> {
+    pub(super) fn place(&self, spot: Spot) -> Place {
+        Place::of(&self.file, spot)
+    }
+
+    pub(super) fn error(&mut self, spot: Spot, text: impl Into<String>) {
+        let place = self.place(spot);
+        self.errors.add(place, text);
+    }
+
+    /// Opens a section: complains about keys that it does not have.
+    pub(super) fn section<'n>(
+        &mut self,
+        node: &'n Node,
+        section: &'static Section,
+    ) -> Option<Fields<'n>> {
+        let Kind::Map(entries) = &node.kind else {
+            let found = node.described();
+            self.error(node.spot, format!("{} is a map of keys, not {found}", section.name));
+            return None;
+        };
+        for entry in entries {
+            if !entry.has_text_key {
+                let key = shown(&entry.key);
+                let text = format!("config error, key is not of type string: {key}");
+                self.error(entry.spot, text);
+            } else if section.find(&entry.key).is_none() {
+                self.error(entry.spot, unknown_key(&entry.key, section));
+            }
+        }
+        Some(Fields { section, spot: node.spot, entries })
+    }
+
+    /// Opens a section within a section.
+    pub(super) fn inner<'n>(&mut self, fields: &Fields<'n>, name: &str) -> Option<Fields<'n>> {
+        let entry = fields.entry(name)?;
+        match fields.section.find(name)?.shape {
+            Shape::Map(section) => {
+                let inner = self.section(&entry.value, section)?;
+                Some(Fields { spot: entry.spot, ..inner })
+            }
+            _ => None,
+        }
+    }
+
+    /// Opens the sections of a list.
+    pub(super) fn inner_list<'n>(&mut self, fields: &Fields<'n>, name: &str) -> Vec<Fields<'n>> {
+        let section = fields.section.find(name).map(|key| key.shape);
+        let (Some(node), Some(Shape::List(section))) = (fields.get(name), section) else {
+            return Vec::new();
+        };
+        let Kind::List(items) = &node.kind else {
+            self.error(node.spot, format!("'{name}' is a list, not {}", node.described()));
+            return Vec::new();
+        };
+        items.iter().filter_map(|item| self.list_item(item, section)).collect()
+    }
+
+    pub(super) fn list_item<'n>(
+        &mut self,
+        item: &'n Node,
+        section: &'static Section,
+    ) -> Option<Fields<'n>> {
+        if !matches!(item.kind, Kind::Map(_)) {
+            let found = item.described();
+            let text =
+                format!("config error, yaml file contains list of type other than map: {found}");
+            self.error(item.spot, text);
+            return None;
+        }
+        self.section(item, section)
+    }
+
+    /// Reads a text. A number or a boolean counts as what is written.
+    pub(super) fn text(&mut self, fields: &Fields<'_>, name: &str) -> Option<String> {
+        let node = fields.get(name)?;
+        self.text_of(node, name)
+    }
+
+    pub(super) fn text_of(&mut self, node: &Node, name: &str) -> Option<String> {
+        let text = node.text().map(str::to_owned);
+        if text.is_none() {
+            self.error(node.spot, format!("'{name}' is a text, not {}", node.described()));
+        }
+        text
+    }
+
+    /// Reads a text or a list of texts, with their places.
+    pub(super) fn texts(&mut self, fields: &Fields<'_>, name: &str) -> Vec<(String, Spot)> {
+        let Some(node) = fields.get(name) else { return Vec::new() };
+        match &node.kind {
+            Kind::List(items) => items
+                .iter()
+                .filter_map(|item| Some((self.text_of(item, name)?, item.spot)))
+                .collect(),
+            _ => self.text_of(node, name).map(|text| (text, node.spot)).into_iter().collect(),
+        }
+    }
+
+    pub(super) fn path(&mut self, fields: &Fields<'_>, name: &str) -> Option<PathBuf> {
+        let text = self.text(fields, name)?;
+        if text.is_empty() {
+            self.error(fields.spot_of(name), format!("'{name}' is the path of a file"));
+            return None;
+        }
+        Some(PathBuf::from(text))
+    }
+
+    pub(super) fn flag(&mut self, fields: &Fields<'_>, name: &str) -> Option<bool> {
+        let node = fields.get(name)?;
+        match node.kind {
+            Kind::Bool(flag, _) => Some(flag),
+            _ => {
+                let found = node.described();
+                self.error(node.spot, format!("'{name}' is true or false, not {found}"));
+                None
+            }
+        }
+    }
+
+    /// Reads a whole number.
+    pub(super) fn count(&mut self, fields: &Fields<'_>, name: &str) -> Option<u64> {
+        let node = fields.get(name)?;
+        let number = match &node.kind {
+            Kind::Number(text) => whole_number(text),
+            _ => Err(NotWhole::NoNumber),
+        };
+        let why = match number {
+            Ok(number) => return Some(number),
+            Err(NotWhole::NoNumber) => "",
+            Err(NotWhole::Negative) => ": it is below zero",
+            Err(NotWhole::Fraction) => ": it has a fraction",
+            Err(NotWhole::TooLarge) => ": it is too large",
+            Err(NotWhole::LeadingZero) => {
+                ": a leading zero makes it octal for some readers; remove the zero"
+            }
+        };
+        let found = node.described();
+        self.error(node.spot, format!("'{name}' is a whole number, not {found}{why}"));
+        None
+    }
+
+    /// Reads a whole number that a smaller type can hold.
+    pub(super) fn small<T: TryFrom<u64>>(&mut self, fields: &Fields<'_>, name: &str) -> Option<T> {
+        let number = self.count(fields, name)?;
+        let small = T::try_from(number).ok();
+        if small.is_none() {
+            let spot = fields.get(name).map_or(fields.spot, |node| node.spot);
+            self.error(spot, format!("'{name}' of {number} is too large"));
+        }
+        small
+    }
+
+    /// Reads a duration above zero.
+    pub(super) fn period(&mut self, fields: &Fields<'_>, name: &str) -> Option<Duration> {
+        let period = self.period_or_zero(fields, name)?;
+        if period.is_zero() {
+            let spot = fields.get(name).map_or(fields.spot, |node| node.spot);
+            self.error(spot, format!("'{name}' must be above zero"));
+            return None;
+        }
+        Some(period)
+    }
+
+    pub(super) fn period_or_zero(&mut self, fields: &Fields<'_>, name: &str) -> Option<Duration> {
+        let node = fields.get(name)?;
+        let text = self.text_of(node, name)?;
+        self.judged(node.spot, name, parse_duration(&text))
+    }
+
+    /// Returns true if the value is one of the words for off.
+    pub(super) fn is_off(fields: &Fields<'_>, name: &str) -> bool {
+        let word = |text: &str| text.eq_ignore_ascii_case("off");
+        fields.get(name).and_then(Node::text).is_some_and(word)
+    }
+
+    /// Reads one of the words of the table, and what it stands for.
+    pub(super) fn word<T>(
+        &mut self,
+        fields: &Fields<'_>,
+        name: &str,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) -> Option<T> {
+        let node = fields.get(name)?;
+        let text = self.text_of(node, name)?;
+        let found = meaning(&text);
+        if found.is_none() {
+            let known: &[&str] = match fields.section.find(name).map(|key| key.shape) {
+                Some(Shape::OneOf(known)) => known,
+                _ => &[],
+            };
+            let hint = match nearest(&text, known.iter().copied()) {
+                Some(near) => format!("did you mean '{near}'?"),
+                None => format!("use one of {}", known.join(", ")),
+            };
+            self.error(node.spot, format!("'{}' is no {name}; {hint}", shown(&text)));
+        }
+        found
+    }
+
+    /// Reads what a type reads of its text.
+    pub(super) fn parsed<T>(&mut self, fields: &Fields<'_>, name: &str) -> Option<T>
+    where
+        T: FromStr<Err: fmt::Display>,
+    {
+        let node = fields.get(name)?;
+        let text = self.text_of(node, name)?;
+        self.judged(node.spot, name, text.parse())
+    }
+
+    fn judged<T, E: fmt::Display>(
+        &mut self,
+        spot: Spot,
+        name: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.error(spot, format!("'{name}': {error}"));
+                None
+            }
+        }
+    }
+
+    /// Complains about a key without which the section means nothing.
+    pub(super) fn missing(&mut self, fields: &Fields<'_>, name: &str, example: &str) {
+        if fields.get(name).is_none() {
+            let text = format!("{} needs '{name}', for example {example}", fields.section.name);
+            self.error(fields.spot, text);
+        }
+    }
+}
+
+fn unknown_key(key: &str, section: &Section) -> String {
+    let names = section.keys.iter().map(|key| key.name);
+    let elsewhere = SECTIONS.iter().find(|other| other.find(key).is_some());
+    let hint = match (nearest(key, names.clone()), elsewhere) {
+        (_, Some(other)) => format!("it belongs in {}, and this is {}", other.name, section.name),
+        (Some(near), None) => format!("did you mean '{near}'?"),
+        (None, None) => {
+            let known: Vec<&str> = names.collect();
+            format!("{} has {}", section.name, known.join(", "))
+        }
+    };
+    format!("config error, unknown key '{}'; {hint}", shown(key))
+}

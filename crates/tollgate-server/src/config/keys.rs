@@ -1,0 +1,407 @@
+//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are made
+//! from these tables, so they cannot tell different stories.
+
+use Origin::{Ours, Reference};
+use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
+
+/// A map in a file.
+#[derive(Debug)]
+pub(super) struct Section {
+    /// Its name in messages, with an article, and in the schema.
+    pub(super) name: &'static str,
+    pub(super) keys: &'static [Key],
+}
+
+/// A key of a section.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) shape: Shape,
+    pub(super) origin: Origin,
+    pub(super) about: &'static str,
+}
+
+/// Who has made a key up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// envoyproxy/ratelimit.
+    Reference,
+    /// Tollgate.
+    Ours,
+}
+
+/// What the value of a key looks like.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    /// A text; a number or a boolean counts as what is written.
+    Text,
+    /// A text or a list of texts.
+    Texts,
+    /// True or false.
+    Flag,
+    /// A whole number.
+    Count,
+    /// A whole number, or the word `off`.
+    CountOrOff,
+    /// A percentage.
+    Percent,
+    /// A duration, such as `30s`.
+    Period,
+    /// A duration, or the word `off`.
+    PeriodOrOff,
+    /// The path of a file.
+    Path,
+    /// Where to listen.
+    Endpoint,
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// A section.
+    Map(&'static Section),
+    /// Sections by name.
+    Named(&'static Section),
+    /// A list of sections.
+    List(&'static Section),
+    /// A list of lists of sections; a section alone counts as a list of one.
+    Lists(&'static Section),
+    /// Whatever JSON can say.
+    Json,
+}
+
+const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static str) -> Key {
+    Key { name, shape, origin, about }
+}
+
+/// All sections, the outermost first.
+pub(super) static SECTIONS: [&Section; 15] = [
+    &FILE,
+    &DEFAULTS,
+    &DESCRIPTOR,
+    &LIMIT,
+    &REPLACED,
+    &OVERRIDE,
+    &BAN,
+    &FORWARD_AUTH,
+    &AUTH_ENTRY,
+    &SERVER,
+    &TLS,
+    &SNAPSHOT,
+    &MEMORY,
+    &STORE,
+    &TLS_OF,
+];
+
+pub(super) static FAILURES: [&str; 2] = ["allow", "deny"];
+pub(super) static ALGORITHMS: [&str; 7] = [
+    "fixed-window",
+    "gcra",
+    "token-bucket",
+    "leaky-bucket",
+    "anchored-window",
+    "sliding-counter",
+    "sliding-log",
+];
+pub(super) static UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
+pub(super) static INHERITS: [&str; 4] = ["as-is", "reset", "proportional", "additive"];
+pub(super) static SOURCES: [&str; 4] = ["client-address", "path", "method", "host"];
+
+pub(super) static FILE: Section = Section {
+    name: "a file",
+    keys: &[
+        key("domain", Text, Reference, "The name that requests ask for. One per file."),
+        key(
+            "descriptors",
+            List(&DESCRIPTOR),
+            Reference,
+            "The rules: a tree, matched entry by entry.",
+        ),
+        key("merge", Flag, Ours, "Other files may have the same domain, if they say so too."),
+        key("defaults", Map(&DEFAULTS), Ours, "What the rules of the domain have in common."),
+        key(
+            "forward_auth",
+            List(&FORWARD_AUTH),
+            Ours,
+            "How requests of proxies become descriptors.",
+        ),
+        key("server", Map(&SERVER), Ours, "Settings of the process. Flags override them."),
+        key("stores", Named(&STORE), Ours, "Stores beside the default one, by name."),
+    ],
+};
+
+pub(super) static DEFAULTS: Section = Section {
+    name: "defaults",
+    keys: &[
+        key(
+            "algorithm",
+            OneOf(&ALGORITHMS),
+            Ours,
+            "The algorithm of limits that name none: fixed-window if not said.",
+        ),
+        key("count_refused", Flag, Ours, "Charge refused hits too, as the reference does."),
+        key(
+            "failure",
+            OneOf(&FAILURES),
+            Ours,
+            "What happens when a store cannot answer: allow if not said.",
+        ),
+        key("shadow_mode", Flag, Ours, "Let everything pass, and only report."),
+    ],
+};
+
+pub(super) static DESCRIPTOR: Section = Section {
+    name: "a descriptor",
+    keys: &[
+        key("key", Text, Reference, "The key that an entry must have."),
+        key(
+            "value",
+            Text,
+            Reference,
+            "The value that it must have; '*' stands for any characters. Without, any value, each with a count of its own.",
+        ),
+        key(
+            "regex",
+            Text,
+            Ours,
+            "Instead of value: a regular expression that the value must match.",
+        ),
+        key(
+            "cidr",
+            Texts,
+            Ours,
+            "Instead of value: networks, one of which the address must be in.",
+        ),
+        key("rate_limit", Map(&LIMIT), Reference, "The limit of requests that end here."),
+        key(
+            "rate_limits",
+            List(&LIMIT),
+            Ours,
+            "Several limits, one decision: all or none is charged.",
+        ),
+        key("descriptors", List(&DESCRIPTOR), Reference, "The next level."),
+        key("overrides", List(&OVERRIDE), Ours, "Limits of single values."),
+        key("shadow_mode", Flag, Reference, "Report refusals, and let pass."),
+        key(
+            "quota_mode",
+            Flag,
+            Reference,
+            "Refuse only if all limits in this mode of a request refuse.",
+        ),
+        key(
+            "share_threshold",
+            Flag,
+            Reference,
+            "All values that match the pattern share one count.",
+        ),
+        key(
+            "value_to_metric",
+            Flag,
+            Reference,
+            "Accepted, and without effect: a value never becomes a label.",
+        ),
+        key(
+            "detailed_metric",
+            Flag,
+            Reference,
+            "Accepted, and without effect: a value never becomes a label.",
+        ),
+        key("metadata", Shape::Json, Reference, "Told to the proxy when the rule passes."),
+        key(
+            "enforce",
+            Shape::Percent,
+            Ours,
+            "The share of keys for which a refusal counts, such as 25%; the others are in shadow mode.",
+        ),
+        key("failure", OneOf(&FAILURES), Ours, "What happens when the store cannot answer."),
+        key("ban", Map(&BAN), Ours, "Blocks keys that are refused again and again."),
+        key("parents", Texts, Ours, "Names of limits of this domain that are charged too."),
+        key("store", Text, Ours, "The store that holds the state, by name."),
+    ],
+};
+
+pub(super) static LIMIT: Section = Section {
+    name: "a rate limit",
+    keys: &[
+        key(
+            "unit",
+            OneOf(&UNITS),
+            Reference,
+            "The time that requests_per_unit is for, in any case.",
+        ),
+        key("requests_per_unit", Count, Reference, "How many; 0 refuses everything."),
+        key("unlimited", Flag, Reference, "Lets everything pass. Excludes the others."),
+        key("name", Text, Reference, "What replaces and parents call it."),
+        key(
+            "replaces",
+            List(&REPLACED),
+            Reference,
+            "Limits that do not apply to a request to which this one does.",
+        ),
+        key("per", Period, Ours, "Instead of unit: any time, such as 30s."),
+        key("burst", Count, Ours, "How many at once, if not requests_per_unit. Only for gcra."),
+        key("quota", Text, Ours, "Instead of all these, one text: \"100/min burst 20\"."),
+        key("algorithm", OneOf(&ALGORITHMS), Ours, "How to count."),
+        key(
+            "inherit",
+            OneOf(&INHERITS),
+            Ours,
+            "What keys keep of their use when a reload changes the rate: proportional if not said.",
+        ),
+    ],
+};
+
+pub(super) static REPLACED: Section = Section {
+    name: "an entry of replaces",
+    keys: &[key("name", Text, Reference, "The name of the limit that does not apply.")],
+};
+
+pub(super) static OVERRIDE: Section = Section {
+    name: "an override",
+    keys: &[
+        key("value", Text, Ours, "The value that it is for."),
+        key("values", Texts, Ours, "Several values, each with a count of its own."),
+        key("requests_per_unit", Count, Ours, "How many, in the time of the descriptor's limit."),
+        key("burst", Count, Ours, "How many at once. Only for gcra."),
+        key("unlimited", Flag, Ours, "Lets these values pass."),
+    ],
+};
+
+pub(super) static BAN: Section = Section {
+    name: "a ban",
+    keys: &[
+        key("after", Count, Ours, "So many refusals"),
+        key("within", Period, Ours, "in this time block a key,"),
+        key("for", Period, Ours, "at first for so long, each further time for twice as long,"),
+        key("most", Period, Ours, "up to this: 64 times the first if not said."),
+    ],
+};
+
+pub(super) static FORWARD_AUTH: Section = Section {
+    name: "a forward_auth",
+    keys: &[
+        key("path", Text, Ours, "The path that the proxy asks, such as /auth."),
+        key("domain", Text, Ours, "The domain to ask."),
+        key(
+            "descriptors",
+            Shape::Lists(&AUTH_ENTRY),
+            Ours,
+            "The descriptors, each a list of entries. One with an entry that the request does not have is left out.",
+        ),
+        key(
+            "trusted_hops",
+            Count,
+            Ours,
+            "How many proxies in front of the asking one may be believed about X-Forwarded-For.",
+        ),
+    ],
+};
+
+pub(super) static AUTH_ENTRY: Section = Section {
+    name: "an entry of forward_auth",
+    keys: &[
+        key("key", Text, Ours, "The entry's key."),
+        key("header", Text, Ours, "Its value is that of this header of the request,"),
+        key("value", Text, Ours, "or always this,"),
+        key("from", OneOf(&SOURCES), Ours, "or this part of the request."),
+        key("default", Text, Ours, "The value if the request has none."),
+    ],
+};
+
+pub(super) static SERVER: Section = Section {
+    name: "server",
+    keys: &[
+        key("http", Endpoint, Ours, "Where to answer HTTP: 127.0.0.1:8080, unix:/path or off."),
+        key("grpc", Endpoint, Ours, "Where to answer gRPC."),
+        key("resp", Endpoint, Ours, "Where to answer the Redis protocol."),
+        key("admin", Endpoint, Ours, "Where to answer administrators."),
+        key("tls", Map(&TLS), Ours, "TLS for all listeners but those that have their own."),
+        key("tls_of", Map(&TLS_OF), Ours, "TLS of single listeners."),
+        key("admin_token_file", Path, Ours, "The file that has the administrators' token."),
+        key(
+            "resp_password_file",
+            Path,
+            Ours,
+            "The file that has the password of the Redis protocol.",
+        ),
+        key("http_token_file", Path, Ours, "The file that has the token of HTTP's /v1."),
+        key("workers", Count, Ours, "Worker threads."),
+        key("max_connections", Count, Ours, "Connections per listener."),
+        key("idle_timeout", Period, Ours, "How long a connection may be silent."),
+        key(
+            "watch_interval",
+            Shape::PeriodOrOff,
+            Ours,
+            "How often to look whether the files have changed.",
+        ),
+        key(
+            "snapshot",
+            Map(&SNAPSHOT),
+            Ours,
+            "Where the default store keeps its state over restarts.",
+        ),
+        key("memory", Map(&MEMORY), Ours, "The default store's bounds."),
+        key("response_headers", Flag, Ours, "Send RateLimit headers with answers to Envoy."),
+        key("dynamic_metadata", Flag, Ours, "Send dynamic metadata with answers to Envoy."),
+        key("denial_log", Shape::CountOrOff, Ours, "One denial in so many is logged."),
+        key("log_keys", Flag, Ours, "Show keys in logs."),
+        key(
+            "top_keys",
+            Count,
+            Ours,
+            "Keys of each policy whose names are remembered for the list of top keys.",
+        ),
+    ],
+};
+
+pub(super) static TLS_OF: Section = Section {
+    name: "tls_of",
+    keys: &[
+        key("http", Map(&TLS), Ours, "TLS of HTTP."),
+        key("grpc", Map(&TLS), Ours, "TLS of gRPC."),
+        key("resp", Map(&TLS), Ours, "TLS of the Redis protocol."),
+        key("admin", Map(&TLS), Ours, "TLS of the administrators' listener."),
+    ],
+};
+
+pub(super) static TLS: Section = Section {
+    name: "tls",
+    keys: &[
+        key("certificate", Path, Ours, "PEM file of the certificate chain."),
+        key("key", Path, Ours, "PEM file of the private key."),
+        key(
+            "client_ca",
+            Path,
+            Ours,
+            "PEM file of the authorities that clients' certificates must come from.",
+        ),
+    ],
+};
+
+pub(super) static SNAPSHOT: Section = Section {
+    name: "a snapshot",
+    keys: &[
+        key("path", Path, Ours, "The file."),
+        key("every", Period, Ours, "How often it is written."),
+    ],
+};
+
+pub(super) static MEMORY: Section = Section {
+    name: "memory",
+    keys: &[
+        key("bounded", Count, Ours, "Fixed memory for so many live keys."),
+        key("max_keys", Count, Ours, "The most keys of a table that grows."),
+    ],
+};
+
+pub(super) static STORE: Section = Section {
+    name: "a store",
+    keys: &[
+        key("memory", Map(&MEMORY), Ours, "Its bounds."),
+        key("snapshot", Map(&SNAPSHOT), Ours, "Where it keeps its state over restarts."),
+    ],
+};
+
+impl Section {
+    /// Returns the key of this name.
+    pub(super) fn find(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}

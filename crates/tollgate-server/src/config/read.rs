@@ -1,0 +1,291 @@
+//! From files to a [`Config`].
+
+mod domain;
+mod forward_auth;
+mod limit;
+mod server;
+
+use super::{
+    Config, Defaults, Domain, ForwardAuth, Place, ServerSettings, StoreSettings,
+    error::{ConfigErrors, Errors, Source},
+    fields::Reader,
+    judge,
+    keys::FILE,
+    tree::{Node, Spot},
+    yaml,
+};
+use std::{
+    fs, io,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The largest file, in bytes.
+const FILE_MAX: usize = 16 << 20;
+/// All files together, in bytes.
+const TOTAL_MAX: usize = 64 << 20;
+/// The most files.
+const FILES_MAX: usize = 4096;
+/// What a folder must have less of, of any name.
+const ENTRIES_MAX: usize = 65_536;
+
+impl Config {
+    /// Reads files, and folders: of a folder every `.yaml` and `.yml` file in the order of the names,
+    /// without those that start with a dot and without folders in it. Links are followed.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, with its place.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, ConfigErrors> {
+        let mut errors = Errors::default();
+        if paths.is_empty() {
+            errors.add(Place::default(), "no file is named; name a file or a folder");
+        }
+        let mut total = 0;
+        for path in paths {
+            for file in files_of(path, &mut errors) {
+                read_file(&file, &mut total, &mut errors);
+            }
+        }
+        Self::from_sources(errors)
+    }
+
+    /// Reads one text. The name is for messages.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, with its place.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_server::config::Config;
+    ///
+    /// let text = "
+    /// domain: shop
+    /// descriptors:
+    ///   - key: user
+    ///     rate_limit: {unit: minute, requests_per_unit: 20}
+    /// ";
+    /// let config = Config::from_text("shop.yaml", text)?;
+    /// assert_eq!(config.domains[0].name, "shop");
+    ///
+    /// let errors = Config::from_text("shop.yaml", "domian: shop").unwrap_err();
+    /// assert!(errors.to_string().contains("did you mean 'domain'?"));
+    /// # Ok::<(), tollgate_server::config::ConfigErrors>(())
+    /// ```
+    pub fn from_text(name: &str, text: &str) -> Result<Self, ConfigErrors> {
+        Self::from_texts(&[(name, text)])
+    }
+
+    /// Reads several texts, as if each were a file.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong, with its place.
+    pub fn from_texts(texts: &[(&str, &str)]) -> Result<Self, ConfigErrors> {
+        let mut errors = Errors::default();
+        for (name, text) in texts {
+            let name: Arc<str> = (*name).into();
+            if text.len() > FILE_MAX {
+                errors.add(whole(&name), too_large());
+                continue;
+            }
+            errors.sources.push(Source { name, text: (*text).to_owned() });
+        }
+        Self::from_sources(errors)
+    }
+
+    /// Reads the sources that have been collected.
+    fn from_sources(mut errors: Errors) -> Result<Self, ConfigErrors> {
+        // The texts are lent to the parser while errors are collected, which show lines of them.
+        let mut parts = Vec::new();
+        for index in 0..errors.sources.len() {
+            let source = &errors.sources[index];
+            let (name, mut faults) = (source.name.clone(), Vec::new());
+            let text = source.text.strip_prefix('\u{feff}').unwrap_or(&source.text);
+            let result = yaml::read(text, &mut faults);
+            let mut reader = Reader { file: name, errors: &mut errors };
+            for (spot, text) in faults {
+                reader.error(spot, text);
+            }
+            match result {
+                Err((spot, text)) => {
+                    reader.error(spot, format!("error loading config file: {text}"))
+                }
+                Ok(root) => parts.extend(file(&mut reader, root.as_ref())),
+            }
+        }
+        let config = assemble(parts, &mut errors);
+        judge::judge(&config, &mut errors);
+        errors.finish(config)
+    }
+}
+
+fn whole(name: &Arc<str>) -> Place {
+    Place::of(name, Spot::default())
+}
+
+fn too_large() -> String {
+    format!("the file is larger than {} MiB; split it", FILE_MAX >> 20)
+}
+
+/// Returns the files of a folder, or the path itself.
+fn files_of(path: &Path, errors: &mut Errors) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let name: Arc<str> = path.display().to_string().into();
+    let listed = fs::read_dir(path).and_then(|entries| {
+        entries.map(|entry| Ok(entry?.path())).take(ENTRIES_MAX).collect::<io::Result<Vec<_>>>()
+    });
+    let mut files = match listed {
+        Ok(files) if files.len() < ENTRIES_MAX => files,
+        Ok(_) => {
+            errors.add(whole(&name), format!("the folder has {ENTRIES_MAX} files or more"));
+            return Vec::new();
+        }
+        Err(error) => {
+            errors.add(whole(&name), format!("cannot list the folder: {error}"));
+            return Vec::new();
+        }
+    };
+    // A folder named `x.yaml` is none of ours; a link that leads nowhere is left in, to be told.
+    files.retain(|path| is_config_name(path) && !path.is_dir());
+    files.sort();
+    if files.is_empty() {
+        errors.add(whole(&name), "the folder has no .yaml or .yml file; name another, or add one");
+    }
+    files
+}
+
+fn is_config_name(path: &Path) -> bool {
+    let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
+    !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
+}
+
+fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
+    let name: Arc<str> = path.display().to_string().into();
+    if errors.sources.len() >= FILES_MAX {
+        errors.add(whole(&name), format!("more than {FILES_MAX} files; join some"));
+        return;
+    }
+    let mut bytes = Vec::new();
+    let most = FILE_MAX as u64 + 1;
+    let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    if let Err(error) = read {
+        errors.add(whole(&name), format!("cannot read the file: {error}"));
+        return;
+    }
+    *total += bytes.len();
+    if bytes.len() > FILE_MAX {
+        errors.add(whole(&name), too_large());
+        return;
+    }
+    if *total > TOTAL_MAX {
+        errors.add(whole(&name), format!("all files are larger than {} MiB", TOTAL_MAX >> 20));
+        return;
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => errors.sources.push(Source { name, text }),
+        Err(error) => {
+            let index = error.utf8_error().valid_up_to();
+            errors.add(whole(&name), format!("the file is not UTF-8: see byte {index}"));
+        }
+    }
+}
+
+/// What one file says.
+struct Parts {
+    file: Arc<str>,
+    domain: Option<(Domain, Sharing)>,
+    forward_auth: Vec<ForwardAuth>,
+    server: Option<(ServerSettings, Spot)>,
+    stores: Vec<StoreSettings>,
+}
+
+/// How a domain is shared with other files.
+struct Sharing {
+    merge: bool,
+    defaults: Option<Spot>,
+}
+
+fn file(reader: &mut Reader<'_>, root: Option<&Node>) -> Option<Parts> {
+    let root = match root {
+        Some(root) if !root.is_null() => root,
+        _ => {
+            reader
+                .error(Spot::default(), "config file cannot have empty domain; the file is empty");
+            return None;
+        }
+    };
+    let fields = reader.section(root, &FILE)?;
+    let forward_auth = forward_auth::forward_auth(reader, &fields);
+    let server = reader
+        .inner(&fields, "server")
+        .map(|inner| (server::server(reader, &inner), fields.spot_of("server")));
+    let stores = server::stores(reader, &fields);
+    let domain = domain::domain(reader, &fields).map(|domain| {
+        let merge = reader.flag(&fields, "merge").unwrap_or(false);
+        let defaults = fields.entry("defaults").map(|entry| entry.spot);
+        (domain, Sharing { merge, defaults })
+    });
+    Some(Parts { file: reader.file.clone(), domain, forward_auth, server, stores })
+}
+
+/// Puts the files together.
+fn assemble(parts: Vec<Parts>, errors: &mut Errors) -> Config {
+    let mut config = Config::default();
+    let mut sharing: Vec<Sharing> = Vec::new();
+    let mut server_in: Option<Place> = None;
+    for part in parts {
+        if let Some((settings, spot)) = part.server {
+            let place = Place::of(&part.file, spot);
+            match &server_in {
+                None => (config.server, server_in) = (settings, Some(place)),
+                Some(first) => errors.add(place, format!("'server' is in {first} already")),
+            }
+        }
+        config.forward_auth.extend(part.forward_auth);
+        config.stores.extend(part.stores);
+        let Some((domain, shared)) = part.domain else { continue };
+        match config.domains.iter().position(|known| known.name == domain.name) {
+            None => {
+                config.domains.push(domain);
+                sharing.push(shared);
+            }
+            Some(index) => {
+                let known = (&mut config.domains[index], &mut sharing[index]);
+                join(known, (domain, shared), errors);
+            }
+        }
+    }
+    config
+}
+
+/// Adds a domain to one of the same name, if both want that.
+fn join(known: (&mut Domain, &mut Sharing), more: (Domain, Sharing), errors: &mut Errors) {
+    let ((known, sharing), (more, shared)) = (known, more);
+    if !(sharing.merge && shared.merge) {
+        let (name, first) = (&more.name, &known.at);
+        let text = format!(
+            "duplicate domain '{name}' in config file; it is in {first} already: use another name, \
+             or write 'merge: true' in both"
+        );
+        errors.add(more.at, text);
+        return;
+    }
+    match (sharing.defaults, shared.defaults) {
+        (Some(_), Some(spot)) => {
+            let text = "only one of the files of a merged domain may have 'defaults'";
+            errors.add(Place::of(&more.at.file, spot), text);
+        }
+        (None, Some(_)) => {
+            known.defaults = more.defaults;
+            sharing.defaults = shared.defaults;
+        }
+        (_, None) => debug_assert_eq!(more.defaults, Defaults::default()),
+    }
+    known.descriptors.extend(more.descriptors);
+}

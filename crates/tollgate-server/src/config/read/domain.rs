@@ -1,0 +1,209 @@
+//! Reads a domain and its descriptors.
+
+use super::{
+    super::{
+        Defaults, Descriptor, Domain, ValueMatch,
+        fields::{Fields, Reader},
+        regex_text::RegexText,
+        tree::{Kind, Node, Spot, shown, whole_number},
+    },
+    limit,
+};
+use crate::config::Failure;
+use regex::RegexBuilder;
+
+/// The memory that one compiled expression may take, in bytes.
+const REGEX_MAX: usize = 256 << 10;
+
+/// Reads the domain of a file, if it has one.
+pub(super) fn domain(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Domain> {
+    let name = reader.text(fields, "domain").unwrap_or_default();
+    let parts = ["descriptors", "defaults", "merge"];
+    let part = parts.into_iter().find(|part| fields.entry(part).is_some());
+    let alone = ["server", "stores", "forward_auth"];
+    if name.is_empty() {
+        let written = fields.entry("domain").is_some();
+        if written || part.is_some() || alone.iter().all(|part| fields.entry(part).is_none()) {
+            let spot = fields
+                .entry("domain")
+                .map_or(fields.spot_of(part.unwrap_or("domain")), |e| e.value.spot);
+            reader.error(spot, "config file cannot have empty domain; add 'domain: NAME'");
+        }
+    }
+    let defaults = reader.inner(fields, "defaults").map(|inner| defaults(reader, &inner));
+    let descriptors = descriptors(reader, fields);
+    let at = reader.place(fields.get("domain").map_or(fields.spot, |node| node.spot));
+    let defaults = defaults.unwrap_or_default();
+    (!name.is_empty()).then_some(Domain { at, name, defaults, descriptors })
+}
+
+fn defaults(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Defaults {
+    let usual = Defaults::default();
+    Defaults {
+        algorithm: reader
+            .word(fields, "algorithm", |name| name.parse().ok())
+            .unwrap_or(usual.algorithm),
+        count_refused: reader.flag(fields, "count_refused").unwrap_or(usual.count_refused),
+        failure: failure(reader, fields).unwrap_or(usual.failure),
+        shadow_mode: reader.flag(fields, "shadow_mode").unwrap_or(usual.shadow_mode),
+    }
+}
+
+fn failure(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Failure> {
+    reader.word(fields, "failure", |word| match word {
+        "allow" => Some(Failure::Allow),
+        "deny" => Some(Failure::Deny),
+        _ => None,
+    })
+}
+
+fn descriptors(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Descriptor> {
+    let items = reader.inner_list(fields, "descriptors");
+    items.iter().map(|item| descriptor(reader, item)).collect()
+}
+
+fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
+    let key = reader.text(fields, "key").unwrap_or_default();
+    if key.is_empty() {
+        reader.error(fields.spot, "descriptor has empty key; add 'key: NAME'");
+    }
+    let limits = limit::limits(reader, fields);
+    let overrides = limit::overrides(reader, fields, &limits);
+    let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
+    let store = reader.text(fields, "store").filter(|name| name != "default");
+    Descriptor {
+        at: reader.place(fields.get("key").map_or(fields.spot, |node| node.spot)),
+        value: value(reader, fields),
+        shadow_mode: flag(reader, "shadow_mode"),
+        quota_mode: flag(reader, "quota_mode"),
+        share_threshold: flag(reader, "share_threshold"),
+        value_to_metric: flag(reader, "value_to_metric"),
+        detailed_metric: flag(reader, "detailed_metric"),
+        metadata: fields.get("metadata").map(json),
+        enforce: enforce(reader, fields),
+        failure: failure(reader, fields),
+        ban: limit::ban(reader, fields),
+        parents: reader.texts(fields, "parents").into_iter().map(|(name, _)| name).collect(),
+        store,
+        descriptors: descriptors(reader, fields),
+        key,
+        limits,
+        overrides,
+    }
+}
+
+fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
+    let written: Vec<&str> = ["value", "regex", "cidr"]
+        .into_iter()
+        .filter(|name| fields.entry(name).is_some())
+        .collect();
+    if let [_, second, ..] = written[..] {
+        let text = format!("'{}' and '{second}' exclude each other; keep one", written[0]);
+        reader.error(fields.spot_of(second), text);
+    }
+    if let Some(node) = fields.get("regex") {
+        return reader
+            .text_of(node, "regex")
+            .and_then(|text| regex(reader, node.spot, &text))
+            .unwrap_or(ValueMatch::Any);
+    }
+    if fields.entry("cidr").is_some() {
+        return cidr(reader, fields);
+    }
+    // The reference takes an empty value for none.
+    match reader.text(fields, "value") {
+        Some(value) if value.contains('*') => ValueMatch::Wildcard(value),
+        Some(value) if !value.is_empty() => ValueMatch::Exact(value),
+        _ => ValueMatch::Any,
+    }
+}
+
+fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
+    /// A bound on the time that reading takes.
+    const EXPRESSIONS_MAX: usize = 2000;
+    reader.errors.expressions += 1;
+    if reader.errors.expressions > EXPRESSIONS_MAX {
+        reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
+        return None;
+    }
+    match RegexBuilder::new(text).size_limit(REGEX_MAX).build() {
+        Ok(regex) => Some(ValueMatch::Regex(RegexText(regex))),
+        Err(error) => {
+            let error = error.to_string();
+            let why = error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+            let text =
+                format!("'{}' is no regular expression: {}", shown(text), why.to_lowercase());
+            reader.error(spot, text);
+            None
+        }
+    }
+}
+
+fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
+    let mut networks: Vec<ipnet::IpNet> = Vec::new();
+    for (text, spot) in reader.texts(fields, "cidr") {
+        let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
+        match text.parse().or_else(|_| address(&text)) {
+            // The reference of a network is its first address: 10.1.2.3/8 is a slip of the pen.
+            Ok(network) if network.trunc() != network => {
+                let right = network.trunc();
+                reader.error(
+                    spot,
+                    format!("'{text}' has address bits beyond its length; write {right}"),
+                );
+            }
+            Ok(network) => networks.push(network),
+            Err(_) => {
+                let text = shown(&text);
+                reader.error(spot, format!("'{text}' is no network; write for example 10.0.0.0/8"));
+            }
+        }
+    }
+    if networks.is_empty() {
+        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
+    }
+    ValueMatch::Cidr(networks)
+}
+
+/// Reads `25%` or `25`.
+fn enforce(reader: &mut Reader<'_>, fields: &Fields<'_>) -> u8 {
+    const ALL: u8 = 100;
+    let Some(node) = fields.get("enforce") else { return ALL };
+    let Some(text) = reader.text_of(node, "enforce") else { return ALL };
+    let number = text.strip_suffix('%').unwrap_or(&text).trim();
+    match whole_number(number).ok().and_then(|number| u8::try_from(number).ok()) {
+        Some(percent) if percent <= ALL => percent,
+        _ => {
+            let text =
+                format!("'enforce' is a whole percentage from 0% to 100%, not '{}'", shown(&text));
+            reader.error(node.spot, text);
+            ALL
+        }
+    }
+}
+
+/// Turns a value into JSON, for metadata.
+fn json(node: &Node) -> serde_json::Value {
+    match &node.kind {
+        Kind::Null => serde_json::Value::Null,
+        Kind::Bool(flag, _) => (*flag).into(),
+        Kind::String(text) => (**text).into(),
+        Kind::Number(text) => number(text),
+        Kind::List(items) => items.iter().map(json).collect(),
+        Kind::Map(entries) => entries
+            .iter()
+            .map(|entry| (entry.key.to_string(), json(&entry.value)))
+            .collect::<serde_json::Map<_, _>>()
+            .into(),
+    }
+}
+
+fn number(text: &str) -> serde_json::Value {
+    let bare = text.replace('_', "");
+    let bare = bare.strip_prefix('+').unwrap_or(&bare);
+    let whole = bare.parse::<i64>().map(serde_json::Value::from).ok();
+    whole
+        .or_else(|| whole_number(text).ok().map(serde_json::Value::from))
+        .or_else(|| bare.parse::<f64>().ok().and_then(serde_json::Number::from_f64).map(Into::into))
+        .unwrap_or_else(|| text.into())
+}

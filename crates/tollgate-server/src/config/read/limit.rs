@@ -1,0 +1,206 @@
+//! Reads limits, overrides and bans.
+
+use super::super::{
+    Ban, Limit, Override, Rate, Unit,
+    fields::{Fields, Reader},
+    keys::UNITS,
+    suggest::nearest,
+};
+use std::time::Duration;
+use tollgate::{Inherit, Initial, Quota};
+
+/// Reads the limits of a descriptor: `rate_limit` and `rate_limits`.
+pub(super) fn limits(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Limit> {
+    let mut all: Vec<Fields<'_>> = reader.inner(fields, "rate_limit").into_iter().collect();
+    all.extend(reader.inner_list(fields, "rate_limits"));
+    all.iter().filter_map(|limit_fields| limit(reader, limit_fields)).collect()
+}
+
+fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Limit> {
+    let name = reader.text(fields, "name").filter(|name| !name.is_empty());
+    let replaces = replaces(reader, fields, name.as_deref());
+    let algorithm = reader.word(fields, "algorithm", |name| name.parse().ok());
+    let inherit = reader.word(fields, "inherit", |word| match word {
+        "as-is" => Some(Inherit::AsIs),
+        "reset" => Some(Inherit::Reset),
+        "proportional" => Some(Inherit::Proportional),
+        "additive" => Some(Inherit::Additive),
+        _ => None,
+    });
+    let rate = rate(reader, fields)?;
+    let at = reader.place(fields.spot);
+    Some(Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or_default() })
+}
+
+fn replaces(reader: &mut Reader<'_>, fields: &Fields<'_>, own: Option<&str>) -> Vec<String> {
+    let mut names = Vec::new();
+    for item in reader.inner_list(fields, "replaces") {
+        let name = reader.text(&item, "name").unwrap_or_default();
+        if name.is_empty() {
+            reader.error(item.spot, "should not have an empty replaces entry; add 'name: NAME'");
+        } else if own == Some(&name) {
+            let text = "replaces should not contain name of same descriptor";
+            reader.error(item.spot_of("name"), text);
+        } else {
+            names.push(name);
+        }
+    }
+    names
+}
+
+fn rate(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Rate> {
+    if fields.entry("quota").is_some() {
+        return quota(reader, fields);
+    }
+    let unlimited = reader.flag(fields, "unlimited").unwrap_or(false);
+    if unlimited {
+        return alone(reader, fields, "unlimited").then_some(Rate::Unlimited);
+    }
+    let (unit, per) = (unit(reader, fields), reader.period(fields, "per"));
+    let count = reader.count(fields, "requests_per_unit");
+    let burst = reader.count(fields, "burst");
+    if fields.get("requests_per_unit").is_none() {
+        let text = "a rate limit needs 'requests_per_unit'; 0 refuses everything, and 'unlimited: \
+                    true' nothing";
+        reader.error(fields.spot, text);
+    }
+    let (per, unit) = match (unit, per) {
+        (Some(_), Some(_)) => {
+            let text = "'unit' and 'per' exclude each other; keep one";
+            reader.error(fields.spot_of("per"), text);
+            return None;
+        }
+        (Some(unit), None) => (unit.length(), Some(unit)),
+        (None, Some(per)) => (per, Unit::of(per)),
+        (None, None) => {
+            if fields.get("unit").is_none() && fields.get("per").is_none() {
+                let text = format!("invalid rate limit unit ''; use one of {}", UNITS.join(", "));
+                reader.error(fields.spot, text);
+            }
+            return None;
+        }
+    };
+    Some(Rate::Counted { count: count?, per, unit, burst })
+}
+
+fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Unit> {
+    let node = fields.get("unit")?;
+    let text = reader.text_of(node, "unit")?;
+    match text.parse::<Unit>() {
+        Ok(unit) => Some(unit),
+        Err(error) => {
+            let text = match nearest(&text, UNITS) {
+                Some(near) => format!("invalid rate limit unit '{text}'; did you mean '{near}'?"),
+                None => error.to_string(),
+            };
+            reader.error(node.spot, text);
+            None
+        }
+    }
+}
+
+/// Complains about what says how much beside `name`, which says it all.
+fn alone(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> bool {
+    let mut alone = true;
+    for other in ["unit", "requests_per_unit", "per", "burst", "unlimited", "quota"] {
+        if other == name || fields.section.find(other).is_none() || fields.entry(other).is_none() {
+            continue;
+        }
+        let text = match (name, other) {
+            ("unlimited", "unit") => {
+                "should not specify rate limit unit when unlimited; remove one of them".to_owned()
+            }
+            _ => format!("'{other}' and '{name}' exclude each other; remove one of them"),
+        };
+        reader.error(fields.spot_of(other), text);
+        alone = false;
+    }
+    alone
+}
+
+fn quota(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Rate> {
+    let alone = alone(reader, fields, "quota");
+    let quota: Quota = reader.parsed(fields, "quota")?;
+    if quota.initial_fill() != Initial::Full {
+        let text = "'quota': a key that is not known starts full; remove 'initial'";
+        reader.error(fields.spot_of("quota"), text);
+        return None;
+    }
+    if quota.is_unlimited() {
+        if quota.explicit_burst().is_some() {
+            let text = "'quota': unlimited has no burst; remove it, or give a rate";
+            reader.error(fields.spot_of("quota"), text);
+        }
+        return alone.then_some(Rate::Unlimited);
+    }
+    let (count, per) = (quota.count(), quota.period());
+    let rate = Rate::Counted { count, per, unit: Unit::of(per), burst: quota.explicit_burst() };
+    alone.then_some(rate)
+}
+
+/// Reads the overrides of a descriptor with these limits.
+pub(super) fn overrides(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    limits: &[Limit],
+) -> Vec<Override> {
+    let items = reader.inner_list(fields, "overrides");
+    if items.is_empty() {
+        return Vec::new();
+    }
+    let own = match limits {
+        [Limit { rate: Rate::Counted { per, unit, .. }, .. }] => Some((*per, *unit)),
+        _ => None,
+    };
+    // If the one limit is wrong, that has been said already.
+    let said = fields.entry("rate_limit").is_some() && limits.is_empty();
+    if own.is_none() && !said {
+        let text = "'overrides' need one limit beside them that is not unlimited: it says in which \
+                    time their numbers are";
+        reader.error(fields.spot_of("overrides"), text);
+    }
+    items.iter().filter_map(|item| override_of(reader, item, own?)).collect()
+}
+
+fn override_of(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    (per, unit): (Duration, Option<Unit>),
+) -> Option<Override> {
+    let mut values: Vec<String> = reader.text(fields, "value").into_iter().collect();
+    values.extend(reader.texts(fields, "values").into_iter().map(|(value, _)| value));
+    if values.is_empty() {
+        reader.error(fields.spot, "an override needs 'value' or 'values'");
+    }
+    let rate = if reader.flag(fields, "unlimited").unwrap_or(false) {
+        alone(reader, fields, "unlimited").then_some(Rate::Unlimited)?
+    } else {
+        reader.missing(fields, "requests_per_unit", "requests_per_unit: 100");
+        let count = reader.count(fields, "requests_per_unit");
+        let burst = reader.count(fields, "burst");
+        Rate::Counted { count: count?, per, unit, burst }
+    };
+    Some(Override { at: reader.place(fields.spot), values, rate })
+}
+
+/// Reads the ban of a descriptor.
+pub(super) fn ban(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Ban> {
+    let fields = reader.inner(fields, "ban")?;
+    for (name, example) in [("after", "after: 5"), ("within", "within: 1m"), ("for", "for: 30s")] {
+        reader.missing(&fields, name, example);
+    }
+    let after = reader.small(&fields, "after");
+    let within = reader.period(&fields, "within");
+    let first = reader.period(&fields, "for");
+    let most = reader.period(&fields, "most");
+    if after == Some(0) {
+        reader.error(fields.spot_of("after"), "'after' must be at least 1 refusal");
+    }
+    let (after, within, first) = (after?, within?, first?);
+    // As the library does if nothing is said.
+    let most = most.unwrap_or(first.saturating_mul(64));
+    if most < first {
+        reader.error(fields.spot_of("most"), "'most' must not be below 'for', the first ban");
+    }
+    Some(Ban { after, within, first, most })
+}

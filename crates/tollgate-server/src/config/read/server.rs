@@ -1,0 +1,132 @@
+//! Reads the `server` and `stores` sections.
+
+use super::super::{
+    Endpoint, MemorySettings, ServerSettings, SnapshotSettings, StoreSettings, TlsSettings,
+    fields::{Fields, Reader},
+    keys::STORE,
+    tree::Kind,
+};
+use std::time::Duration;
+
+pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSettings {
+    ServerSettings {
+        http: endpoint(reader, fields, "http"),
+        grpc: endpoint(reader, fields, "grpc"),
+        resp: endpoint(reader, fields, "resp"),
+        admin: endpoint(reader, fields, "admin"),
+        tls: reader.inner(fields, "tls").and_then(|inner| tls(reader, &inner)),
+        tls_of: tls_of(reader, fields),
+        admin_token_file: reader.path(fields, "admin_token_file"),
+        resp_password_file: reader.path(fields, "resp_password_file"),
+        http_token_file: reader.path(fields, "http_token_file"),
+        workers: at_least_one(reader, fields, "workers"),
+        max_connections: at_least_one(reader, fields, "max_connections"),
+        idle_timeout: reader.period(fields, "idle_timeout"),
+        watch_interval: match Reader::is_off(fields, "watch_interval") {
+            true => Some(Duration::ZERO),
+            false => reader.period_or_zero(fields, "watch_interval"),
+        },
+        snapshot: snapshot(reader, fields),
+        memory: memory(reader, fields),
+        response_headers: reader.flag(fields, "response_headers"),
+        dynamic_metadata: reader.flag(fields, "dynamic_metadata"),
+        denial_log: match Reader::is_off(fields, "denial_log") {
+            true => Some(0),
+            false => reader.count(fields, "denial_log"),
+        },
+        log_keys: reader.flag(fields, "log_keys"),
+        top_keys: reader.small(fields, "top_keys"),
+    }
+}
+
+fn endpoint(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<Endpoint> {
+    // YAML 1.1 takes `no` and `false` for the same as `off`.
+    match fields.get(name)?.kind {
+        Kind::Bool(false, _) => Some(Endpoint::Off),
+        _ => reader.parsed(fields, name),
+    }
+}
+
+fn at_least_one(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<usize> {
+    let number = reader.small(fields, name)?;
+    if number == 0 {
+        reader.error(fields.spot_of(name), format!("'{name}' must be at least 1"));
+        return None;
+    }
+    Some(number)
+}
+
+fn tls(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<TlsSettings> {
+    reader.missing(fields, "certificate", "certificate: cert.pem");
+    reader.missing(fields, "key", "key: key.pem");
+    let (certificate, key) = (reader.path(fields, "certificate"), reader.path(fields, "key"));
+    let client_ca = reader.path(fields, "client_ca");
+    Some(TlsSettings { certificate: certificate?, key: key?, client_ca })
+}
+
+fn tls_of(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(String, TlsSettings)> {
+    let Some(fields) = reader.inner(fields, "tls_of") else { return Vec::new() };
+    let mut all = Vec::new();
+    for key in fields.section.keys {
+        let inner = reader.inner(&fields, key.name);
+        let settings = inner.and_then(|inner| tls(reader, &inner));
+        all.extend(settings.map(|settings| (key.name.to_owned(), settings)));
+    }
+    all
+}
+
+fn snapshot(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SnapshotSettings> {
+    let fields = reader.inner(fields, "snapshot")?;
+    reader.missing(&fields, "path", "path: tollgate.snapshot");
+    reader.missing(&fields, "every", "every: 30s");
+    let (path, every) = (reader.path(&fields, "path"), reader.period(&fields, "every"));
+    Some(SnapshotSettings { path: path?, every: every? })
+}
+
+fn memory(reader: &mut Reader<'_>, fields: &Fields<'_>) -> MemorySettings {
+    let Some(fields) = reader.inner(fields, "memory") else { return MemorySettings::default() };
+    let (bounded, max_keys) = (reader.count(&fields, "bounded"), reader.count(&fields, "max_keys"));
+    for (name, keys) in [("bounded", bounded), ("max_keys", max_keys)] {
+        if keys == Some(0) {
+            reader.error(fields.spot_of(name), format!("'{name}' must be at least 1"));
+        }
+    }
+    if bounded.is_some() && max_keys.is_some() {
+        let text = "bounded and max_keys exclude each other: a bounded table has a fixed size; \
+                    remove one of them";
+        reader.error(fields.spot_of("max_keys"), text);
+    }
+    MemorySettings { bounded, max_keys }
+}
+
+/// Reads the stores of a file, by name.
+pub(super) fn stores(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StoreSettings> {
+    let Some(node) = fields.get("stores") else { return Vec::new() };
+    let Kind::Map(entries) = &node.kind else {
+        let found = node.described();
+        reader.error(node.spot, format!("'stores' is a map of names to stores, not {found}"));
+        return Vec::new();
+    };
+    let mut stores = Vec::new();
+    for entry in entries {
+        let (at, name) = (reader.place(entry.spot), entry.key.to_string());
+        if name == "default" || name.is_empty() {
+            let text = "the store 'default' is set by 'server'; give this one another name";
+            reader.error(entry.spot, text);
+        }
+        let (mut memory_settings, mut snapshot_settings) = (MemorySettings::default(), None);
+        if !entry.value.is_null()
+            && let Some(inner) = reader.section(&entry.value, &STORE)
+        {
+            memory_settings = memory(reader, &inner);
+            snapshot_settings = snapshot(reader, &inner);
+        }
+        stores.push(StoreSettings {
+            at,
+            name,
+            memory: memory_settings,
+            snapshot: snapshot_settings,
+        });
+    }
+    stores
+}
