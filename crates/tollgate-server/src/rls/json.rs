@@ -128,7 +128,11 @@ struct JsonDescriptor<'a> {
     limit: Option<JsonLimit>,
     #[serde(rename = "hitsAddend", alias = "hits_addend")]
     hits_addend: Option<LongNumber>,
-    #[serde(rename = "isNegativeHits", alias = "is_negative_hits", deserialize_with = "or_default")]
+    #[serde(
+        rename = "isNegativeHits",
+        alias = "is_negative_hits",
+        deserialize_with = "or_default"
+    )]
     is_negative_hits: bool,
 }
 
@@ -215,7 +219,10 @@ impl<'de> Deserialize<'de> for Number {
         let LongNumber(long) = LongNumber::deserialize(deserializer)?;
         let number = u32::try_from(long);
         number.map(Self).map_err(|_| {
-            de::Error::custom(format_args!("{long} is above {}, the most this field holds", u32::MAX))
+            de::Error::custom(format_args!(
+                "{long} is above {}, the most this field holds",
+                u32::MAX
+            ))
         })
     }
 }

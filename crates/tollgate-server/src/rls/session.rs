@@ -258,7 +258,8 @@ impl Session {
             return true;
         }
         if is_idle {
-            self.idle = Idle { is_closing: true, quiet: 0, look: interval(self.idle.look.period()) };
+            self.idle =
+                Idle { is_closing: true, quiet: 0, look: interval(self.idle.look.period()) };
             self.http.graceful_shutdown();
         }
         false
@@ -320,12 +321,7 @@ impl Partial {
 }
 
 /// Waits for a body, and then for a store.
-async fn serve_late(
-    shared: &Shared,
-    listener: Listener,
-    body: Body,
-    respond: SendResponse<Bytes>,
-) {
+async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: SendResponse<Bytes>) {
     let whole = match body {
         Body::Whole(whole) => whole,
         Body::Partial(mut partial) => {

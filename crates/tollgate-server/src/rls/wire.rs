@@ -40,7 +40,9 @@ impl fmt::Display for WireError {
                 f,
                 "field {field} has the wire type {wire_type}, which it cannot have; is this the right message?"
             ),
-            Self::Utf8 { field, error } => write!(f, "the text of field {field} is no UTF-8: {error}"),
+            Self::Utf8 { field, error } => {
+                write!(f, "the text of field {field} is no UTF-8: {error}")
+            }
         }
     }
 }
