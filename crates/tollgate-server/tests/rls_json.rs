@@ -37,12 +37,17 @@ async fn answers_are_those_of_the_reference() {
         ),
         (
             r#"{"domain": "shop", "hitsAddend": null, "descriptors": [{"entries": [{"key": "free", "value": "a"}], "limit": null},
-                {"entries": [{"key": "x"}], "limit": {"requestsPerUnit": 7, "unit": "HOUR"}, "hitsAddend": "3", "isNegativeHits": false},
+                {"entries": [{"key": "x"}], "limit": {"requestsPerUnit": 7, "unit": "HOUR"}, "hitsAddend": "3", "isNegativeHits": false}]}"#,
+            200,
+            json!({"overallCode": "OK", "statuses": [
+                {"code": "OK", "limitRemaining": u32::MAX},
+                {"code": "OK", "currentLimit": {"requestsPerUnit": 7, "unit": "HOUR"}, "limitRemaining": 4, "durationUntilReset": "1181s"}]}),
+        ),
+        (
+            r#"{"domain": "shop", "descriptors": [
                 {"entries": [{"key": "y"}], "limit": {"requests_per_unit": 0, "unit": 4}, "hits_addend": 0.0}]}"#,
             429,
             json!({"overallCode": "OVER_LIMIT", "statuses": [
-                {"code": "OK", "limitRemaining": u32::MAX},
-                {"code": "OK", "currentLimit": {"requestsPerUnit": 7, "unit": "HOUR"}, "limitRemaining": 7, "durationUntilReset": "1s"},
                 {"code": "OVER_LIMIT", "currentLimit": {"unit": "DAY"}, "durationUntilReset": "86400s"}]}),
         ),
     ];
@@ -62,6 +67,7 @@ async fn nonsense_is_told_why() {
     for (body, text) in [
         ("", "EOF"),
         ("[]", "no RateLimitRequest"),
+        (r#"{"domain": "shop", "descriptors": [[]]}"#, "no RateLimitRequest"),
         (r#"{"domian": "shop"}"#, "unknown field `domian`"),
         (r#"{"descriptors": [{}]}"#, "rate limit domain must not be empty"),
         (r#"{"domain": "shop"}"#, "rate limit descriptor list must not be empty"),

@@ -12,7 +12,7 @@ use super::{
 use crate::{engine::Answer, plan::Entry, server::Shared};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 /// An answer for the HTTP listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl JsonReply {
 /// Decides what the body of a `POST /json` asks.
 pub async fn json(shared: &Shared, body: &[u8], answer: &mut Answer) -> JsonReply {
     let request: Request<'_> = match serde_json::from_slice(body) {
-        Ok(request) => request,
+        Ok(Object(request)) => request,
         Err(error) => return JsonReply::wrong(400, &format!("no RateLimitRequest: {error}")),
     };
     let request = request.as_request();
@@ -109,13 +109,36 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// A message, which is an object: serde alone would take a list of its fields, too.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Only<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> de::Visitor<'de> for Only<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(de::value::MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Only(PhantomData))
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Request<'a> {
     #[serde(borrow, deserialize_with = "or_default")]
     domain: Cow<'a, str>,
     #[serde(borrow, deserialize_with = "or_default")]
-    descriptors: Vec<JsonDescriptor<'a>>,
+    descriptors: Vec<Object<JsonDescriptor<'a>>>,
     #[serde(rename = "hitsAddend", alias = "hits_addend", deserialize_with = "or_default")]
     hits_addend: Number,
 }
@@ -124,8 +147,8 @@ struct Request<'a> {
 #[serde(deny_unknown_fields, default)]
 struct JsonDescriptor<'a> {
     #[serde(borrow, deserialize_with = "or_default")]
-    entries: Vec<JsonEntry<'a>>,
-    limit: Option<JsonLimit>,
+    entries: Vec<Object<JsonEntry<'a>>>,
+    limit: Option<Object<JsonLimit>>,
     #[serde(rename = "hitsAddend", alias = "hits_addend")]
     hits_addend: Option<LongNumber>,
     #[serde(
@@ -160,10 +183,11 @@ struct JsonLimit {
 
 impl Request<'_> {
     fn as_request(&self) -> RateLimitRequest<'_> {
-        let list = self.descriptors.iter().map(|descriptor| {
+        let list = self.descriptors.iter().map(|Object(descriptor)| {
             let entries = descriptor.entries.iter();
-            let entries = entries.map(|entry| Entry::new(&entry.key, &entry.value)).collect();
-            let limit = descriptor.limit.as_ref().map(|limit| LimitOverride {
+            let entries =
+                entries.map(|Object(entry)| Entry::new(&entry.key, &entry.value)).collect();
+            let limit = descriptor.limit.as_ref().map(|Object(limit)| LimitOverride {
                 requests_per_unit: limit.requests_per_unit.0,
                 unit: limit.unit.0,
             });

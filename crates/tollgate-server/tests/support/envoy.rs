@@ -186,12 +186,21 @@ fn config(addresses: [SocketAddr; 4], filter: Value, limits: Value) -> Value {
             "explicit_http_config": {"http2_protocol_options": {}},
         },
     });
+    let mut route = json!({"match": {"prefix": "/"}, "route": {"cluster": "backend"}});
+    if limits[0].get("hits_addend").is_some() {
+        // Envoy takes hits only from here.
+        route["typed_per_filter_config"] = json!({"envoy.filters.http.ratelimit": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute",
+            "rate_limits": limits}});
+    } else {
+        route["route"]["rate_limits"] = limits;
+    }
     let manager = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "in",
         "route_config": {"virtual_hosts": [{
             "name": "all", "domains": ["*"],
-            "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "backend", "rate_limits": limits}}],
+            "routes": [route],
         }]},
         "http_filters": [
             // Lets a test say the hits of a request in its header `cost`.
