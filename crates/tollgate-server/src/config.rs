@@ -10,7 +10,9 @@ mod fields;
 mod judge;
 mod keys;
 mod limit;
+mod lint;
 mod read;
+mod schema;
 mod suggest;
 mod tree;
 mod yaml;
@@ -19,9 +21,14 @@ pub use duration::{NoDuration, parse_duration};
 pub use endpoint::NoEndpoint;
 pub use error::{ConfigError, ConfigErrors};
 pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
+pub use lint::{LINTS, Lint, lint};
+pub use schema::schema;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
+
+/// A small policy with comments, to start from.
+pub const EXAMPLE: &str = include_str!("config/example.yaml");
 
 /// Where something stands: for error messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

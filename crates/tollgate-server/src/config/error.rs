@@ -31,7 +31,10 @@ impl ConfigError {
 /// Writes `file:line:column: text` and the line of the file, with a mark below the place.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)?;
+        if !self.place.file.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.text)?;
         match &self.source_line {
             Some(source) => write_snippet(f, source, &self.place),
             None => Ok(()),
@@ -88,6 +91,8 @@ pub(super) struct Errors {
     pub(super) sources: Vec<Source>,
     /// How many regular expressions have been read.
     pub(super) expressions: usize,
+    /// A file could not be read at all, so what others say about it cannot be judged.
+    pub(super) is_partial: bool,
     errors: Vec<ConfigError>,
     left_out: usize,
 }
@@ -95,21 +100,27 @@ pub(super) struct Errors {
 impl Errors {
     /// Notes an error.
     pub(super) fn add(&mut self, place: Place, text: impl Into<String>) {
-        if self.errors.len() >= ERRORS_MAX {
+        if self.is_full() {
             self.left_out += 1;
+            return;
+        }
+        let text = text.into();
+        // An alias repeats what is wrong in what it stands for.
+        if self.errors.iter().any(|known| known.place == place && known.text == text) {
             return;
         }
         let source = self.sources.iter().find(|source| source.name == place.file);
         let source_line = source.and_then(|source| line_of(&source.text, place.line));
-        self.errors.push(ConfigError { place, text: text.into(), source_line });
+        self.errors.push(ConfigError { place, text, source_line });
+    }
+
+    /// Returns true if a further error is only counted, so that its text need not be made.
+    pub(super) fn is_full(&self) -> bool {
+        self.errors.len() >= ERRORS_MAX
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.errors.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.errors.len() + self.left_out
     }
 
     /// Returns the result if nothing is wrong.
@@ -144,7 +155,7 @@ fn write_snippet(f: &mut fmt::Formatter<'_>, source: &str, place: &Place) -> fmt
     const SHOWN: usize = 100;
     const BEFORE: usize = 60;
     let start = (place.column as usize).saturating_sub(1);
-    let cut = if start > BEFORE { start - BEFORE } else { 0 };
+    let cut = start.saturating_sub(BEFORE);
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     let shown: String = source.chars().skip(cut).take(SHOWN).map(plain).collect();
     let (number, space) = (place.line.to_string(), " ");
@@ -167,7 +178,7 @@ fn word_length(mut chars: impl Iterator<Item = char>) -> usize {
     let Some(first) = chars.next() else { return 1 };
     let length = match first {
         '"' | '\'' => chars.position(|c| c == first).map(|index| index + 1),
-        '[' | '{' | '-' => Some(0),
+        '[' | '{' => Some(0),
         _ => Some(chars.take_while(|c| !c.is_whitespace() && !":,]}".contains(*c)).count()),
     };
     length.unwrap_or(0) + 1

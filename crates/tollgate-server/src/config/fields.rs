@@ -1,5 +1,5 @@
-//! Typed access to the values of a tree. What does not fit is noted as an error, with its place, and
-//! reading goes on.
+//! Typed access to the values of a tree. What does not fit is noted as an error, with its place,
+//! and reading goes on.
 
 use super::{
     Place,
@@ -70,7 +70,12 @@ impl Reader<'_> {
                 let text = format!("config error, key is not of type string: {key}");
                 self.error(entry.spot, text);
             } else if section.find(&entry.key).is_none() {
-                self.error(entry.spot, unknown_key(&entry.key, section));
+                // A file of nothing but wrong keys must not take long.
+                let text = match self.errors.is_full() {
+                    true => String::new(),
+                    false => unknown_key(&entry.key, section),
+                };
+                self.error(entry.spot, text);
             }
         }
         Some(Fields { section, spot: node.spot, entries })
@@ -229,7 +234,9 @@ impl Reader<'_> {
         let node = fields.get(name)?;
         let text = self.text_of(node, name)?;
         let found = meaning(&text);
-        if found.is_none() {
+        if found.is_none() && self.errors.is_full() {
+            self.error(node.spot, "");
+        } else if found.is_none() {
             let known: &[&str] = match fields.section.find(name).map(|key| key.shape) {
                 Some(Shape::OneOf(known)) => known,
                 _ => &[],
@@ -278,15 +285,20 @@ impl Reader<'_> {
 }
 
 fn unknown_key(key: &str, section: &Section) -> String {
-    let names = section.keys.iter().map(|key| key.name);
-    let elsewhere = SECTIONS.iter().find(|other| other.find(key).is_some());
-    let hint = match (nearest(key, names.clone()), elsewhere) {
-        (_, Some(other)) => format!("it belongs in {}, and this is {}", other.name, section.name),
-        (Some(near), None) => format!("did you mean '{near}'?"),
-        (None, None) => {
-            let known: Vec<&str> = names.collect();
-            format!("{} has {}", section.name, known.join(", "))
-        }
+    let names = |section: &&'static Section| section.keys.iter().map(|key| key.name);
+    let home = |name: &str| SECTIONS.iter().find(|other| other.find(name).is_some());
+    let everywhere = || SECTIONS.iter().flat_map(names);
+    let hint = if let Some(other) = home(key) {
+        format!("it belongs in {}, and this is {}", other.name, section.name)
+    } else if let Some(near) = nearest(key, section.keys.iter().map(|key| key.name)) {
+        format!("did you mean '{near}'?")
+    } else if let Some((near, other)) =
+        nearest(key, everywhere()).and_then(|near| Some((near, home(near)?)))
+    {
+        format!("did you mean '{near}', which belongs in {}?", other.name)
+    } else {
+        let known: Vec<&str> = section.keys.iter().map(|key| key.name).collect();
+        format!("{} has {}", section.name, known.join(", "))
     };
     format!("config error, unknown key '{}'; {hint}", shown(key))
 }

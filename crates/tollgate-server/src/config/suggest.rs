@@ -11,7 +11,8 @@ pub(super) fn nearest<'a>(
     }
     let near = |name: &'a str| {
         let distance = distance(&wrong, &name.chars().collect::<Vec<_>>());
-        let most = (wrong.len().min(name.len()) / 3).clamp(1, 3);
+        // Short names are all near each other.
+        let most = (wrong.len().min(name.len()) / 3).min(3);
         (distance <= most).then_some((distance, name))
     };
     // Of equals, the first of the table.
@@ -51,6 +52,7 @@ mod tests {
             ("KEY", Some("key")),
             ("Descriptor", Some("descriptors")),
             ("colour", None),
+            ("ke", None),
             ("", None),
         ] {
             assert_eq!(nearest(wrong, known), right, "{wrong}");

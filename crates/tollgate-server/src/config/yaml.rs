@@ -1,10 +1,10 @@
 //! From YAML text to a [tree](super::tree). The only module that knows the YAML parser.
 //!
 //! Everything that could take long or much memory has a bound: the depth, the number of values, and
-//! what aliases repeat. Merge keys (`<<`) are carried out here; a key that its map says itself wins.
+//! what aliases repeat. Merge keys (`<<`) are carried out here; a key that a map says itself wins.
 
 use super::tree::{Entry, Kind, Node, Spot, shown};
-use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
 use std::collections::{HashMap, HashSet};
 
 /// The deepest nesting of lists and maps.
@@ -30,7 +30,13 @@ pub(super) fn read(text: &str, faults: &mut Vec<Fault>) -> Result<Option<Node>, 
     let mut builder = Builder::new(faults);
     let parser: Parser<'_, StrInput<'_>> = Parser::new_from_str_with_options(text, options);
     for event in parser {
-        let (event, span) = event.map_err(|error| (spot(error.marker()), error.info()))?;
+        let (event, span) = event.map_err(|error| {
+            let text = match error.kind() {
+                ErrorKind::RecursionLimitExceeded => too_deep(),
+                _ => error.info(),
+            };
+            (spot(error.marker()), text)
+        })?;
         if matches!(event, Event::StreamEnd) {
             break;
         }
@@ -99,7 +105,7 @@ impl<'a> Builder<'a> {
     }
 
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Fault> {
-        let at = spot(&span.start);
+        let at = spot(&span.tag_start().unwrap_or(span.start));
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;

@@ -15,6 +15,9 @@ use regex::RegexBuilder;
 /// The memory that one compiled expression may take, in bytes.
 const REGEX_MAX: usize = 256 << 10;
 
+/// The most expressions in a configuration: a bound on the time that reading takes.
+const EXPRESSIONS_MAX: usize = 1000;
+
 /// Reads the domain of a file, if it has one.
 pub(super) fn domain(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Domain> {
     let name = reader.text(fields, "domain").unwrap_or_default();
@@ -68,6 +71,14 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         reader.error(fields.spot, "descriptor has empty key; add 'key: NAME'");
     }
     let limits = limit::limits(reader, fields);
+    if limits.is_empty() {
+        for name in ["ban", "parents", "enforce"] {
+            if fields.entry(name).is_some() {
+                let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
+                reader.error(fields.spot_of(name), text);
+            }
+        }
+    }
     let overrides = limit::overrides(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
     let store = reader.text(fields, "store").filter(|name| name != "default");
@@ -102,10 +113,10 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
         reader.error(fields.spot_of(second), text);
     }
     if let Some(node) = fields.get("regex") {
-        return reader
-            .text_of(node, "regex")
-            .and_then(|text| regex(reader, node.spot, &text))
-            .unwrap_or(ValueMatch::Any);
+        let text = reader.text_of(node, "regex").unwrap_or_default();
+        // What is wrong has been told; it must not look like a twin of another.
+        let broken = || ValueMatch::Wildcard(format!("*{text}*"));
+        return regex(reader, node.spot, &text).unwrap_or_else(broken);
     }
     if fields.entry("cidr").is_some() {
         return cidr(reader, fields);
@@ -119,8 +130,12 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
 }
 
 fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
-    /// A bound on the time that reading takes.
-    const EXPRESSIONS_MAX: usize = 2000;
+    /// Its syntax tree takes a hundred times as much memory.
+    const LENGTH_MAX: usize = 4096;
+    if text.len() > LENGTH_MAX {
+        reader.error(spot, format!("a regular expression has at most {LENGTH_MAX} bytes"));
+        return None;
+    }
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
         reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
@@ -141,7 +156,11 @@ fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> 
 
 fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
     let mut networks: Vec<ipnet::IpNet> = Vec::new();
-    for (text, spot) in reader.texts(fields, "cidr") {
+    let texts = reader.texts(fields, "cidr");
+    if texts.is_empty() {
+        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
+    }
+    for (text, spot) in texts {
         let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
         match text.parse().or_else(|_| address(&text)) {
             // The reference of a network is its first address: 10.1.2.3/8 is a slip of the pen.
@@ -158,9 +177,6 @@ fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
                 reader.error(spot, format!("'{text}' is no network; write for example 10.0.0.0/8"));
             }
         }
-    }
-    if networks.is_empty() {
-        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
     }
     ValueMatch::Cidr(networks)
 }
@@ -206,4 +222,27 @@ fn number(text: &str) -> serde_json::Value {
         .or_else(|| whole_number(text).ok().map(serde_json::Value::from))
         .or_else(|| bare.parse::<f64>().ok().and_then(serde_json::Number::from_f64).map(Into::into))
         .unwrap_or_else(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::error::Errors;
+
+    #[test]
+    fn expressions_have_a_most() {
+        let mut errors = Errors::default();
+        errors.expressions = EXPRESSIONS_MAX - 1;
+        let mut reader = Reader { file: "x".into(), errors: &mut errors };
+        let mut read = |text: &str| regex(&mut reader, Spot::default(), text).is_some();
+        assert!(!read(&"a".repeat(4097)), "too long, and not counted");
+        assert!(read("a"));
+        assert!(!read("b"));
+        let told = errors.finish(()).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "x: a regular expression has at most 4096 bytes\n\
+             x: more than 1000 regular expressions; join some"
+        );
+    }
 }

@@ -9,14 +9,18 @@ use super::super::{
 use std::time::Duration;
 use tollgate::{Inherit, Initial, Quota};
 
+/// Stands for a rate that has been complained about: nothing else is wrong with it.
+const BROKEN: Rate =
+    Rate::Counted { count: 0, per: Duration::from_secs(1), unit: None, burst: None };
+
 /// Reads the limits of a descriptor: `rate_limit` and `rate_limits`.
 pub(super) fn limits(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Limit> {
     let mut all: Vec<Fields<'_>> = reader.inner(fields, "rate_limit").into_iter().collect();
     all.extend(reader.inner_list(fields, "rate_limits"));
-    all.iter().filter_map(|limit_fields| limit(reader, limit_fields)).collect()
+    all.iter().map(|limit_fields| limit(reader, limit_fields)).collect()
 }
 
-fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Limit> {
+fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Limit {
     let name = reader.text(fields, "name").filter(|name| !name.is_empty());
     let replaces = replaces(reader, fields, name.as_deref());
     let algorithm = reader.word(fields, "algorithm", |name| name.parse().ok());
@@ -27,9 +31,9 @@ fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Limit> {
         "additive" => Some(Inherit::Additive),
         _ => None,
     });
-    let rate = rate(reader, fields)?;
+    let rate = rate(reader, fields).unwrap_or(BROKEN);
     let at = reader.place(fields.spot);
-    Some(Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or_default() })
+    Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or_default() }
 }
 
 fn replaces(reader: &mut Reader<'_>, fields: &Fields<'_>, own: Option<&str>) -> Vec<String> {
@@ -89,7 +93,8 @@ fn unit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Unit> {
     match text.parse::<Unit>() {
         Ok(unit) => Some(unit),
         Err(error) => {
-            let text = match nearest(&text, UNITS) {
+            let near = if reader.errors.is_full() { None } else { nearest(&text, UNITS) };
+            let text = match near {
                 Some(near) => format!("invalid rate limit unit '{text}'; did you mean '{near}'?"),
                 None => error.to_string(),
             };
@@ -152,9 +157,7 @@ pub(super) fn overrides(
         [Limit { rate: Rate::Counted { per, unit, .. }, .. }] => Some((*per, *unit)),
         _ => None,
     };
-    // If the one limit is wrong, that has been said already.
-    let said = fields.entry("rate_limit").is_some() && limits.is_empty();
-    if own.is_none() && !said {
+    if own.is_none() {
         let text = "'overrides' need one limit beside them that is not unlimited: it says in which \
                     time their numbers are";
         reader.error(fields.spot_of("overrides"), text);

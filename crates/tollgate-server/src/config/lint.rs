@@ -1,0 +1,297 @@
+//! Settings that load, but deserve a second look.
+
+use super::{
+    Config, Defaults, Descriptor, Domain, Failure, Limit, MemorySettings, Place, Rate, ValueMatch,
+    judge::matches, tree::shown,
+};
+use std::{collections::HashSet, fmt, time::Duration};
+use tollgate::Algorithm;
+
+/// A setting that deserves a second look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lint {
+    /// Where it stands.
+    pub place: Place,
+    /// The kind, for example `shadow-mode`.
+    pub name: &'static str,
+    /// What it leads to, and what to do if that is not meant.
+    pub text: String,
+}
+
+/// Writes `file:line:column: warning (name): text`.
+impl fmt::Display for Lint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: warning ({}): {}", self.place, self.name, self.text)
+    }
+}
+
+/// All kinds of lints.
+pub const LINTS: [&str; 15] = [
+    "never-matched",
+    "match-all",
+    "unanchored-regex",
+    "client-chosen-key",
+    "refuses-all",
+    "tiny-burst",
+    "short-window",
+    "double-at-border",
+    "below-unlimited",
+    "unknown-replaced",
+    "shadow-mode",
+    "partly-enforced",
+    "deny-on-failure",
+    "counts-refused",
+    "no-metric-label",
+];
+
+/// The most lints that are told.
+const LINTS_MAX: usize = 1000;
+
+/// Returns what deserves a second look, in the order of the files: the first 1000.
+#[must_use]
+pub fn lint(config: &Config) -> Vec<Lint> {
+    let has_bound = |memory: &MemorySettings| memory.bounded.or(memory.max_keys).is_some();
+    let named = config.stores.iter().filter(|store| has_bound(&store.memory));
+    let mut bounded: HashSet<Option<&str>> = named.map(|store| Some(&*store.name)).collect();
+    if has_bound(&config.server.memory) {
+        bounded.insert(None);
+    }
+    let mut lints = Vec::new();
+    for domain in &config.domains {
+        let mut names = HashSet::new();
+        limit_names(&domain.descriptors, &mut names);
+        let mut linter = Linter { domain, bounded: &bounded, names, lints: &mut lints };
+        linter.defaults(&domain.defaults);
+        linter.level(&domain.descriptors);
+    }
+    lints
+}
+
+fn limit_names<'a>(descriptors: &'a [Descriptor], names: &mut HashSet<&'a str>) {
+    for descriptor in descriptors {
+        names.extend(descriptor.limits.iter().filter_map(|limit| limit.name.as_deref()));
+        limit_names(&descriptor.descriptors, names);
+    }
+}
+
+struct Linter<'a> {
+    domain: &'a Domain,
+    /// The stores whose memory has a bound; none is the default one.
+    bounded: &'a HashSet<Option<&'a str>>,
+    names: HashSet<&'a str>,
+    lints: &'a mut Vec<Lint>,
+}
+
+impl<'a> Linter<'a> {
+    fn add(&mut self, place: &Place, name: &'static str, text: impl Into<String>) {
+        if self.lints.len() < LINTS_MAX {
+            self.lints.push(Lint { place: place.clone(), name, text: text.into() });
+        }
+    }
+
+    fn defaults(&mut self, defaults: &Defaults) {
+        let at = &self.domain.at;
+        if defaults.shadow_mode {
+            let text = "the whole domain is in shadow mode: nothing is ever refused";
+            self.add(at, "shadow-mode", text);
+        }
+        if defaults.failure == Failure::Deny {
+            let text = "when a store cannot answer, every request of this domain is refused; say \
+                        'failure: deny' only where that is better than no limit";
+            self.add(at, "deny-on-failure", text);
+        }
+        if defaults.count_refused {
+            let text = "refused hits are charged too, as the reference does: a caller that keeps \
+                        trying may never be let in again";
+            self.add(at, "counts-refused", text);
+        }
+    }
+
+    fn level(&mut self, siblings: &'a [Descriptor]) {
+        self.never_matched(siblings);
+        for descriptor in siblings {
+            self.descriptor(descriptor);
+            self.pattern(descriptor);
+            for limit in &descriptor.limits {
+                self.limit(limit);
+            }
+            self.level(&descriptor.descriptors);
+        }
+    }
+
+    /// Values are looked up exactly first, then by patterns in the order of the file, then by key.
+    fn never_matched(&mut self, siblings: &'a [Descriptor]) {
+        /// Patterns are compared with each other; more than this would take long.
+        const MOST: usize = 1000;
+        let patterns: Vec<&Descriptor> = siblings
+            .iter()
+            .filter(|sibling| !matches!(sibling.value, ValueMatch::Any | ValueMatch::Exact(_)))
+            .take(MOST)
+            .collect();
+        let shadows = |first: &&&Descriptor, later: &Descriptor| {
+            first.key == later.key && covers(&first.value, &later.value)
+        };
+        for (index, later) in patterns.iter().enumerate() {
+            if let Some(first) = patterns[..index].iter().find(|first| shadows(first, later)) {
+                let text = format!(
+                    "this rule never matches: the one at {} matches all its values, and is asked \
+                     first; put this one before it",
+                    first.at
+                );
+                self.add(&later.at, "never-matched", text);
+            }
+        }
+        for any in siblings.iter().filter(|sibling| sibling.value == ValueMatch::Any) {
+            if let Some(first) = patterns.iter().find(|first| shadows(first, any)) {
+                let text = format!(
+                    "this rule never matches: the one at {} matches every value, and patterns are \
+                     asked first; remove one of them",
+                    first.at
+                );
+                self.add(&any.at, "never-matched", text);
+            }
+        }
+    }
+
+    fn descriptor(&mut self, descriptor: &Descriptor) {
+        let Descriptor { at, enforce, limits, .. } = descriptor;
+        if descriptor.shadow_mode {
+            let text = "this rule is in shadow mode: it reports refusals, and lets pass";
+            self.add(at, "shadow-mode", text);
+        }
+        if *enforce < 100 {
+            let text = format!(
+                "this rule is enforced for {enforce}% of the keys; the others are in shadow mode"
+            );
+            self.add(at, "partly-enforced", text);
+        }
+        if descriptor.value_to_metric || descriptor.detailed_metric {
+            let text = "value_to_metric and detailed_metric load, but a value never becomes \
+                        the label of a metric: callers could make any number of them";
+            self.add(at, "no-metric-label", text);
+        }
+        let is_unlimited = limits.iter().any(|limit| limit.rate == Rate::Unlimited);
+        if is_unlimited && has_limits(&descriptor.descriptors) {
+            let text = "unlimited is only for requests that end here; the limits below still hold \
+                        for those that go on";
+            self.add(at, "below-unlimited", text);
+        }
+    }
+
+    fn pattern(&mut self, descriptor: &Descriptor) {
+        let Descriptor { at, key, value, limits, store, share_threshold, .. } = descriptor;
+        match value {
+            ValueMatch::Wildcard(pattern) if covers_all(value) && !share_threshold => {
+                let text = format!(
+                    "'{}' matches every value, each with a count of its own; leave 'value' out for \
+                     the same",
+                    shown(pattern)
+                );
+                self.add(at, "match-all", text);
+            }
+            ValueMatch::Regex(regex) if !is_anchored(regex.0.as_str()) => {
+                let text = format!(
+                    "'{}' matches anywhere in a value; write ^ and $ to match all of it",
+                    shown(regex.0.as_str())
+                );
+                self.add(at, "unanchored-regex", text);
+            }
+            _ => {}
+        }
+        let is_free = !matches!(value, ValueMatch::Exact(_)) && !share_threshold;
+        let is_bounded = self.bounded.contains(&store.as_deref());
+        if is_free && !limits.is_empty() && !is_bounded && is_chosen(key) {
+            let text = format!(
+                "callers choose '{}' freely, so they choose how much memory it takes; set \
+                 'server.memory', or name a store that has bounds",
+                shown(key)
+            );
+            self.add(at, "client-chosen-key", text);
+        }
+    }
+
+    fn limit(&mut self, limit: &Limit) {
+        let Limit { at, replaces, rate, algorithm, .. } = limit;
+        for name in replaces {
+            if !self.names.contains(name.as_str()) {
+                let (name, domain) = (shown(name), shown(&self.domain.name));
+                let text = format!("no limit is named '{name}' in domain '{domain}'");
+                self.add(at, "unknown-replaced", text);
+            }
+        }
+        let algorithm = algorithm.unwrap_or(self.domain.defaults.algorithm);
+        let Rate::Counted { count, per, burst, .. } = *rate else { return };
+        if count == 0 {
+            self.add(at, "refuses-all", "0 requests: everything is refused");
+            return;
+        }
+        let per_second = u128::from(count) * 1_000_000_000 / per.as_nanos().max(1);
+        if burst == Some(1) && per_second >= 10 {
+            let text = format!(
+                "burst 1 at {per_second} per second refuses two requests that come together; give \
+                 room for some, for example burst {}",
+                (per_second / 10).max(2)
+            );
+            self.add(at, "tiny-burst", text);
+        }
+        if per < Duration::from_millis(1) {
+            let text = format!(
+                "a period of {per:?} is shorter than the differences between the ways of two \
+                 requests; use a longer one with a larger count"
+            );
+            self.add(at, "short-window", text);
+        }
+        let is_window = matches!(algorithm, Algorithm::FixedWindow | Algorithm::AnchoredWindow);
+        if is_window && per >= Duration::from_secs(3600) && count >= 10_000 {
+            let text = format!(
+                "a {algorithm} lets up to {} pass around its border, at any speed; use \
+                 sliding-counter, or gcra with a burst",
+                u128::from(count) * 2
+            );
+            self.add(at, "double-at-border", text);
+        }
+    }
+}
+
+fn has_limits(descriptors: &[Descriptor]) -> bool {
+    let limited = |rate: &Rate| *rate != Rate::Unlimited;
+    descriptors.iter().any(|descriptor| {
+        descriptor.limits.iter().any(|limit| limited(&limit.rate))
+            || has_limits(&descriptor.descriptors)
+    })
+}
+
+/// Returns true if every value that `later` matches is sure to be matched by `first`.
+fn covers(first: &ValueMatch, later: &ValueMatch) -> bool {
+    match (first, later) {
+        (first, _) if covers_all(first) => true,
+        // What stands for a star in `later` is taken by a star in `first`.
+        (ValueMatch::Wildcard(_), ValueMatch::Wildcard(later)) => matches(first, later),
+        (ValueMatch::Cidr(first), ValueMatch::Cidr(later)) => {
+            later.iter().all(|network| first.iter().any(|other| other.contains(network)))
+        }
+        _ => false,
+    }
+}
+
+fn covers_all(pattern: &ValueMatch) -> bool {
+    match pattern {
+        ValueMatch::Wildcard(pattern) => pattern.chars().all(|c| c == '*'),
+        ValueMatch::Regex(regex) => ["", ".*", "^.*", ".*$", "^.*$"].contains(&regex.0.as_str()),
+        _ => false,
+    }
+}
+
+fn is_anchored(regex: &str) -> bool {
+    let start = regex.starts_with('^') || regex.starts_with("\\A");
+    let end = regex.ends_with('$') || regex.ends_with("\\z");
+    start && end
+}
+
+/// Returns true for the usual names of what a client may write as it likes.
+fn is_chosen(key: &str) -> bool {
+    let key = key.to_ascii_lowercase().replace('-', "_");
+    ["header", "user_agent", "path", "uri", "url", "query", "cookie", "token", "api_key", "session"]
+        .iter()
+        .any(|chosen| key.contains(chosen))
+}

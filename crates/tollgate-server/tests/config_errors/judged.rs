@@ -1,0 +1,304 @@
+//! What is right as YAML, and makes no sense.
+
+use super::{check, check_one, one, told};
+use tollgate_server::config::Config;
+
+#[test]
+fn limits_that_make_no_sense_are_refused() {
+    check_one(&[
+        (
+            "rate_limit: {unit: day}",
+            &[
+                "3:12 a rate limit needs 'requests_per_unit'; 0 refuses everything, and 'unlimited: true' nothing",
+            ],
+        ),
+        (
+            "rate_limit: {unit: day, per: 1s, requests_per_unit: 1}",
+            &["3:36 'unit' and 'per' exclude each other; keep one"],
+        ),
+        (
+            "rate_limit: {unlimited: true, requests_per_unit: 1, burst: 2}",
+            &[
+                "3:42 'requests_per_unit' and 'unlimited' exclude each other; remove one of them",
+                "3:64 'burst' and 'unlimited' exclude each other; remove one of them",
+            ],
+        ),
+        (
+            "rate_limit: {quota: 1/s, burst: 2}",
+            &["3:37 'burst' and 'quota' exclude each other; remove one of them"],
+        ),
+        (
+            "rate_limit: {quota: 10/fortnight}",
+            &[
+                "3:32 'quota': \"10/fortnight\" is not a quota: expected a unit: ns, us, ms, s, min, h, \
+               day, week, month or year, found \"fortnight\"",
+            ],
+        ),
+        (
+            "rate_limit: {quota: 10/s initial empty}",
+            &["3:25 'quota': a key that is not known starts full; remove 'initial'"],
+        ),
+    ]);
+}
+
+#[test]
+fn limits_that_cannot_be_counted_are_refused() {
+    check_one(&[
+        (
+            "rate_limit: {unit: second, requests_per_unit: 5, burst: 9}",
+            &[
+                "3:12 burst 9 means nothing to a fixed-window, which admits its limit of 5 at once; \
+               remove the burst, or use gcra (write 'algorithm: gcra'; this limit names none, so the \
+               default is used)",
+            ],
+        ),
+        (
+            "rate_limit: {quota: 5/s burst 9, algorithm: sliding-log}",
+            &["3:12 burst 9 means nothing to a sliding-log, which admits its limit of 5 at once; \
+               remove the burst, or use gcra"],
+        ),
+        (
+            "rate_limit: {unit: second, requests_per_unit: 4294967295}",
+            &[
+                "3:12 4294967295 permits per 1s is above 1000000000 per second; lower the count, or \
+               count in larger units",
+            ],
+        ),
+        (
+            "rate_limit: {unit: day, requests_per_unit: 0, burst: 5, algorithm: gcra}",
+            &["3:12 0 requests refuse everything, so a burst means nothing; remove it"],
+        ),
+        (
+            "rate_limit: {unit: day, requests_per_unit: 9, burst: 0, algorithm: gcra}",
+            &["3:12 burst 0 lets nothing pass; use at least 1, or 0 requests"],
+        ),
+        (
+            "rate_limit: {per: 400d, requests_per_unit: 9}",
+            &[
+                "3:12 the period 34560000s is longer than 366 days; use a shorter period, or a rate of \
+               zero with a burst for a budget that never refills",
+            ],
+        ),
+        (
+            "rate_limits: [{quota: 1/s, name: n}, {quota: 1/h, name: n, inherit: keep}]",
+            &[
+                "3:49 two limits of one descriptor are named 'n'",
+                "3:80 'keep' is no inherit; use one of as-is, reset, proportional, additive",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn descriptors_that_make_no_sense_are_refused() {
+    check_one(&[
+        ("value: a, regex: b", &["3:22 'value' and 'regex' exclude each other; keep one"]),
+        ("regex: '(a'", &["3:19 '(a' is no regular expression: unclosed group"]),
+        (
+            "regex: '(\\w{90}){90}'",
+            &[
+                "3:19 '(\\w{90}){90}' is no regular expression: compiled regex exceeds size limit of 262144 bytes.",
+            ],
+        ),
+        (
+            "cidr: [10.1.2.3/8, local]",
+            &[
+                "3:19 '10.1.2.3/8' has address bits beyond its length; write 10.0.0.0/8",
+                "3:31 'local' is no network; write for example 10.0.0.0/8",
+            ],
+        ),
+        (
+            "value: a, share_threshold: true",
+            &[
+                "3:9 share_threshold is for a 'value' with '*', a 'regex' or a 'cidr', whose matches \
+               then share one count; remove it",
+            ],
+        ),
+        (
+            "enforce: 101%, rate_limit: {quota: 1/s}",
+            &["3:21 'enforce' is a whole percentage from 0% to 100%, not '101%'"],
+        ),
+        ("enforce: 5", &["3:12 'enforce' needs a limit beside it; add 'rate_limit'"]),
+        (
+            "ban: {after: 0, within: 1m, for: 5m, most: 1m}, rate_limit: {quota: 1/s}",
+            &[
+                "3:18 'after' must be at least 1 refusal",
+                "3:49 'most' must not be below 'for', the first ban",
+            ],
+        ),
+        (
+            "ban: {after: 5000000000}, rate_limit: {quota: 1/s}",
+            &[
+                "3:12 a ban needs 'within', for example within: 1m",
+                "3:12 a ban needs 'for', for example for: 30s",
+                "3:25 'after' of 5000000000 is too large",
+            ],
+        ),
+        ("store: redis", &["3:9 there is no store 'redis'"]),
+        (
+            "unit: day",
+            &[
+                "3:12 config error, unknown key 'unit'; it belongs in a rate limit, and this is a descriptor",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn patterns_that_say_the_same_are_duplicates() {
+    for twin in ["value: 'a*'", "regex: a", "cidr: [10.0.0.0/8, 127.0.0.1]"] {
+        let text = format!("domain: d\ndescriptors: [{{key: k, {twin}}}, {{key: k, {twin}}}]");
+        let errors = told(&[("x", &text)]);
+        assert!(errors[0].contains("duplicate descriptor composite key 'd.k_"), "{errors:?}");
+    }
+    let alike = "domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}, {key: a, regex: b}, \
+                 {key: a, value: 'regex:b'}]";
+    assert!(Config::from_text("x", alike).is_ok());
+}
+
+#[test]
+fn overrides_need_something_to_override() {
+    check_one(&[
+        (
+            "overrides: [{value: a, requests_per_unit: 1}]",
+            &[
+                "3:12 'overrides' need one limit beside them that is not unlimited: it says in which \
+               time their numbers are",
+            ],
+        ),
+        (
+            "value: v, rate_limit: {quota: 1/s}, overrides: [{value: a, requests_per_unit: 1}]",
+            &[
+                "3:60 an override needs a descriptor that counts several values apart; this one has \
+               only one count",
+            ],
+        ),
+        (
+            "value: 'a*', rate_limit: {quota: 1/s}, overrides: [{values: [ab, b, ab], unlimited: true}]",
+            &[
+                "3:63 'b' is no value that this descriptor matches",
+                "3:63 'ab' has an override already",
+            ],
+        ),
+        (
+            "rate_limit: {quota: 1/s}, overrides: [{requests_per_unit: 2, burst: 3}, {value: a}]",
+            &[
+                "3:50 an override needs 'value' or 'values'",
+                "3:50 burst 3 means nothing to a fixed-window, which admits its limit of 2 at once; \
+                 remove the burst, or use gcra (write 'algorithm: gcra'; this limit names none, so \
+                 the default is used)",
+                "3:84 an override needs 'requests_per_unit', for example requests_per_unit: 100",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn parents_must_be_there_and_be_reachable() {
+    let limit = |name: &str| format!("rate_limit: {{quota: 1/s, name: {name}}}");
+    let (a, b) = (limit("a"), limit("b"));
+    for (descriptors, error) in [
+        (format!("- {{key: k, {a}, parents: [c]}}"), "there is no limit named 'c' in domain 'd'"),
+        (format!("- {{key: k, {a}, parents: [a]}}"), "the limit 'a' cannot be its own parent"),
+        (
+            format!(
+                "- {{key: k, value: 1, {a}, parents: [b]}}\n- {{key: k, value: 2, {b}, parents: [a]}}"
+            ),
+            "the parents of 'b' lead in a circle",
+        ),
+        (
+            format!("- {{key: k, {a}, parents: [b]}}\n- {{key: t, {b}}}"),
+            "the parent 'b' counts by 't', which is not on the path to this descriptor",
+        ),
+        (
+            format!("- {{key: k, {a}, parents: [b]}}\n- {{key: t, {b}}}\n- {{key: u, {b}}}"),
+            "2 limits are named 'b' in domain 'd'; a parent's name must be unique",
+        ),
+        (
+            format!("- {{key: k, {a}, parents: [b, b]}}\n- {{key: t, value: x, {b}}}"),
+            "the parent 'b' is there twice",
+        ),
+        (
+            format!("- {{key: k, parents: [b]}}\n- {{key: t, value: x, {b}}}"),
+            "'parents' needs a limit beside it; add 'rate_limit'",
+        ),
+    ] {
+        let text = format!("domain: d\ndescriptors:\n{descriptors}");
+        let errors = told(&[("x", &text)]);
+        assert!(errors[0].ends_with(error), "{descriptors}: {errors:?}");
+    }
+}
+
+#[test]
+fn chains_and_decisions_have_a_most() {
+    let chain = |levels: usize| {
+        let node = |i: usize| match i {
+            0 => "- {key: k, value: v0, rate_limit: {quota: 1/s, name: n0}}\n".to_owned(),
+            i => format!(
+                "- {{key: k, value: v{i}, parents: n{}, rate_limit: {{quota: 1/s, name: n{i}}}}}\n",
+                i - 1
+            ),
+        };
+        format!("domain: d\ndescriptors:\n{}", (0..=levels).map(node).collect::<String>())
+    };
+    assert!(Config::from_text("x", &chain(8)).is_ok());
+    assert_eq!(
+        told(&[("x", &chain(9))]),
+        ["12:9 the parent 'n8' has 8 levels above it; 8 levels are the most"]
+    );
+
+    let wide = |limits: usize| one(&format!("rate_limits: [{}]", "{quota: 1/s}, ".repeat(limits)));
+    assert!(Config::from_text("x", &wide(64)).is_ok());
+    assert_eq!(
+        told(&[("x", &wide(65))]),
+        ["3:9 more than 64 limits in one decision, parents included; remove some"]
+    );
+}
+
+#[test]
+fn forward_auth_must_lead_somewhere() {
+    check(&[
+        (
+            "domain: shop\nforward_auth:\n- {path: auth, domain: sho, descriptors: [{key: a, from: ip}]}\n- {}",
+            &[
+                "3:10 the path 'auth' must start with '/'",
+                "3:10 there is no domain 'sho'; did you mean 'shop'?",
+                "3:58 'ip' is no from; use one of client-address, path, method, host",
+                "4:3 a forward_auth needs 'path', for example path: /auth",
+                "4:3 a forward_auth needs 'domain', for example domain: shop",
+                "4:3 a forward_auth needs 'descriptors', for example descriptors: [[{key: ip, from: client-address}]]",
+            ],
+        ),
+        (
+            "domain: d\nforward_auth:\n- {path: /a, domain: d, descriptors: [{key: a}, [{value: b, from: host, key: x}]]}\n\
+             - {path: /a, domain: d, trusted_hops: 300, descriptors: [[], [{key: a, value: b, default: c}]]}\n\
+             - {path: /b, domain: d, descriptors: [{key: a, header: 'x y'}]}",
+            &[
+                "3:39 an entry needs to know where its value comes from: add 'header: NAME', 'value: TEXT' or 'from: client-address'",
+                "3:61 'value' and 'from' exclude each other; keep one",
+                "4:10 the path '/a' is in x:3:10 already",
+                "4:39 'trusted_hops' of 300 is too large",
+                "4:58 a descriptor needs an entry",
+                "4:82 'default' means nothing beside 'value', which is always there; remove it",
+                "5:48 'x y' is no name of a header",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn files_must_agree() {
+    let merged = "domain: d\nmerge: true\ndefaults: {failure: deny}";
+    assert_eq!(
+        told(&[("one", merged), ("two", merged)]),
+        ["3:1 only one of the files of a merged domain may have 'defaults'"]
+    );
+    let server = "server: {workers: 1}\nstores: {s: {}}";
+    assert_eq!(
+        told(&[("one", server), ("two", server)]),
+        ["1:1 'server' is in one:1:1 already", "2:10 the store 's' is in one:2:10 already"]
+    );
+    // What a file that is broken would say cannot be missed.
+    let errors = told(&[("one", "stores: ["), ("two", &one("store: s, rate_limit: {quota: 1/s}"))]);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+}
