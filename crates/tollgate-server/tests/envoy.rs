@@ -49,7 +49,7 @@ fn by_headers(names: &[&str]) -> Value {
 async fn clients_see_limits_and_waits() {
     let (shared, hand) = server(SHOP, Settings::default());
     let (address, _task) = serve(&shared).await;
-    let envoy = Envoy::start(address, json!({}), by_headers(&["user", "odd", "shadow"])).await;
+    let envoy = Envoy::start(address, &json!({}), by_headers(&["user", "odd", "shadow"])).await;
     for (row, (secs, headers, status, expected)) in [
         // limit, remaining, reset by Envoy; retry by us
         (0, [("user", "a")], 200, ["3, 3;w=60;name=\"per-user\"", "2", "41", ""]),
@@ -75,7 +75,7 @@ async fn clients_see_limits_and_waits() {
         let told = names.map(|name| answer.header(name).unwrap_or_default());
         assert_eq!((answer.status, told), (status, expected), "row {row}: {answer:?}");
         assert_eq!(answer.header("x-envoy-ratelimited").is_some(), status == 429, "row {row}");
-        if expected[1] != "" {
+        if !expected[1].is_empty() {
             assert_eq!(answer.header("ratelimit-remaining"), Some(expected[1]), "row {row}");
         }
     }
@@ -87,7 +87,7 @@ async fn a_route_says_how_many_hits() {
     let (address, _task) = serve(&shared).await;
     let mut limits = by_headers(&["user"]);
     limits[0]["hits_addend"] = json!({"format": "%DYNAMIC_METADATA(test:cost)%"});
-    let envoy = Envoy::start(address, json!({}), limits).await;
+    let envoy = Envoy::start(address, &json!({}), limits).await;
     for (row, (cost, status, remaining)) in
         [("2", 200, "1"), ("0", 200, "1"), ("2", 429, "0"), ("1", 200, "0"), ("1", 429, "0")]
             .into_iter()
@@ -105,7 +105,7 @@ async fn envoy_decides_when_the_service_is_gone() {
         let (shared, _hand) = server(SHOP, Settings::default());
         let (address, task) = serve(&shared).await;
         let filter = json!({"failure_mode_deny": deny});
-        let envoy = Envoy::start(address, filter, by_headers(&["user"])).await;
+        let envoy = Envoy::start(address, &filter, by_headers(&["user"])).await;
         let answer = envoy.get("/", &[("user", "a")]).await;
         assert_eq!(answer.header("x-ratelimit-remaining"), Some("2"), "{answer:?}");
         // Connections finish and go; nobody listens any more.

@@ -248,3 +248,21 @@ async fn the_limit_is_exact_with_many_calls_in_flight() {
     let counts = shared.traffic(tollgate_server::net::Listener::Grpc).counts();
     assert_eq!((counts.open, counts.requests, counts.bad_requests), (4, 800, 0));
 }
+
+#[tokio::test]
+async fn a_store_that_must_be_waited_for_holds_nobody_up() {
+    use std::sync::Arc;
+    use tollgate::store::MemoryStore;
+    use tollgate_server::engine::Backend;
+    // The same store, but behind the interface of those that are asked over a network.
+    let store = Backend::Other(Arc::new(MemoryStore::builder().build().unwrap()));
+    let shared = support::server_on(SHOP, plain(), store);
+    let client = Client::connect(&shared).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let mut client = client.clone();
+        tasks.spawn(async move { client.ask(&request(&[("hour", "a")])).await.overall_code });
+    }
+    let codes = tasks.join_all().await;
+    assert_eq!(codes.iter().filter(|code| **code == OK).count(), 10);
+}

@@ -6,7 +6,7 @@
 
 use super::{
     decide::{self, Decided},
-    request::{BadRequest, Decoder, Descriptor, LimitOverride, RateLimitRequest},
+    request::{Decoder, Descriptor, LimitOverride, RateLimitRequest},
     response::{Headers, RateLimitCode, Told},
 };
 use crate::{engine::Answer, plan::Entry, server::Shared};
@@ -266,11 +266,5 @@ impl<'de> Deserialize<'de> for UnitNumber {
         number.map(Self).ok_or_else(|| {
             de::Error::custom(format_args!("{value} is no unit; use one of SECOND to YEAR"))
         })
-    }
-}
-
-impl From<BadRequest> for Decided {
-    fn from(error: BadRequest) -> Self {
-        Self::Bad(error)
     }
 }

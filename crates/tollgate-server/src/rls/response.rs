@@ -86,11 +86,10 @@ impl<'p> Told<'p> {
         }
         let Some(summary) = answer.summary_of(plan, part, now) else { return nothing };
         let refused = code == RateLimitCode::OverLimit || status.code == Code::Shadowed;
-        let retry_after = if part.decision.is_some() && part.blocked_until.is_none() {
-            part.decision.and_then(|decision| decision.retry_after(now))
-        } else {
-            summary.retry_after
-        };
+        // The summary knows waits of what is refused; a shadow and a spent quota have one, too.
+        let retry_after = summary
+            .retry_after
+            .or_else(|| part.decision.and_then(|decision| decision.retry_after(now)));
         let reset = retry_after.filter(|_| refused).unwrap_or(summary.reset_after);
         let limit = CurrentLimit {
             requests: saturated(summary.limit),

@@ -23,7 +23,7 @@ use h2::{
 use http::{Method, Request, StatusCode, header::CONTENT_TYPE};
 use std::{
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::pin,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -326,7 +326,7 @@ async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: Se
         Body::Whole(whole) => whole,
         Body::Partial(mut partial) => {
             let most = shared.settings.max_request;
-            let reading = poll_fn(|cx| Pin::new(&mut partial).poll_whole(most, cx));
+            let reading = poll_fn(|cx| partial.poll_whole(most, cx));
             match timeout(shared.settings.request_timeout, reading).await {
                 Ok(Ok(Some(whole))) => whole,
                 Ok(Ok(None)) => return,

@@ -90,7 +90,7 @@ async fn backend() -> SocketAddr {
 impl Envoy {
     /// Starts Envoy, which asks the service at `service`. `filter` is merged into the settings of the
     /// rate limit filter; `limits` are the `rate_limits` of the route.
-    pub async fn start(service: SocketAddr, filter: Value, limits: Value) -> Self {
+    pub async fn start(service: SocketAddr, filter: &Value, limits: Value) -> Self {
         let (address, admin, backend) = (free().await, free().await, backend().await);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("envoy.json");
@@ -164,7 +164,7 @@ fn cluster(name: &str, address: SocketAddr) -> Value {
     })
 }
 
-fn config(addresses: [SocketAddr; 4], filter: Value, limits: Value) -> Value {
+fn config(addresses: [SocketAddr; 4], filter: &Value, limits: Value) -> Value {
     let [address, admin, backend, service] = addresses;
     let mut limiter = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit",

@@ -31,10 +31,15 @@ pub fn server(text: &str, settings: Settings) -> (Arc<Shared>, ManualClock) {
 }
 
 pub fn server_with(text: &str, settings: Settings, clock: Clock) -> Arc<Shared> {
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    server_on(text, settings, Backend::Memory(store))
+}
+
+/// Returns a server with a store.
+pub fn server_on(text: &str, settings: Settings, store: Backend) -> Arc<Shared> {
     let config = Config::from_text("test.yaml", text).unwrap();
     let plan = Plan::compile(config, None).unwrap();
-    let store = MemoryStore::builder().clock(clock).build().unwrap();
-    Shared::new(Engine::new(plan, vec![Backend::Memory(store)]), settings)
+    Shared::new(Engine::new(plan, vec![store]), settings)
 }
 
 /// A client of one connection.
