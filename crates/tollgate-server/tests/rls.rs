@@ -197,6 +197,10 @@ async fn headers_tell_of_the_tightest_limit() {
     let refused = ["RateLimit-Limit: 3", "RateLimit-Remaining: 0", "RateLimit-Reset: 41"];
     assert_eq!(told.headers()[..3], refused);
     assert_eq!(told.headers()[3..], ["Retry-After: 41"]);
+    // No wait helps: no time to wait is told.
+    let told = client.ask(&request(&[("zero", "a"), ("minute", "a")])).await;
+    let never = ["RateLimit-Limit: 0", "RateLimit-Remaining: 0", "RateLimit-Reset: 86400"];
+    assert_eq!(told.headers(), never);
     // Nothing limits: nothing to tell.
     assert!(client.ask(&request(&[("free", "a"), ("none", "a")])).await.headers().is_empty());
 }

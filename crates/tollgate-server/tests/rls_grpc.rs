@@ -115,6 +115,31 @@ async fn an_idle_connection_is_closed() {
     assert_eq!(counts(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_lasts_as_long_as_its_client() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect(&shared).await;
+    let (watch, mut asked) = client.open("/grpc.health.v1.Health/Watch", "application/grpc").await;
+    asked.send_data(framed(b""), true).unwrap();
+    let mut watched = watch.await.unwrap().into_body();
+    assert!(watched.data().await.unwrap().is_ok());
+    for _ in 0..40 {
+        tokio::time::advance(Duration::from_secs(75)).await;
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(shared.traffic(Listener::Grpc).counts().open, 1, "it answers pings");
+    drop((watched, asked, client));
+    for _ in 0..40 {
+        tokio::time::advance(Duration::from_secs(75)).await;
+        for _ in 0..8 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(shared.traffic(Listener::Grpc).counts().open, 0);
+}
+
 #[tokio::test]
 async fn a_draining_server_finishes_what_has_begun() {
     let (shared, _hand) = server(SHOP, Settings::default());

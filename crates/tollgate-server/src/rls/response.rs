@@ -59,6 +59,8 @@ pub(super) struct Told<'p> {
     pub(super) remaining: u32,
     /// Whole seconds, at least one; there is one if there is a limit.
     pub(super) reset_secs: u64,
+    /// When to try again, if refused and a wait helps.
+    retry_secs: Option<u64>,
 }
 
 /// `RateLimitResponse.RateLimit`.
@@ -75,7 +77,7 @@ pub(super) struct CurrentLimit<'p> {
 impl<'p> Told<'p> {
     pub(super) fn new(answer: &Answer, plan: &'p Plan, status: &Status, now: Tick) -> Self {
         let code = RateLimitCode::of(status.code);
-        let nothing = Self { code, limit: None, remaining: 0, reset_secs: 0 };
+        let nothing = Self { code, limit: None, remaining: 0, reset_secs: 0, retry_secs: None };
         let Some(part) = status.part.map(|part| &answer.parts()[part]) else { return nothing };
         if status.code == Code::Unlimited {
             return Self { remaining: u32::MAX, ..nothing };
@@ -90,7 +92,7 @@ impl<'p> Told<'p> {
         let retry_after = summary
             .retry_after
             .or_else(|| part.decision.and_then(|decision| decision.retry_after(now)));
-        let reset = retry_after.filter(|_| refused).unwrap_or(summary.reset_after);
+        let retry_secs = retry_after.filter(|_| refused).map(seconds);
         let limit = CurrentLimit {
             requests: saturated(summary.limit),
             unit: summary.unit,
@@ -100,7 +102,8 @@ impl<'p> Told<'p> {
             code,
             limit: Some(limit),
             remaining: if refused { 0 } else { saturated(summary.remaining) },
-            reset_secs: seconds(reset),
+            reset_secs: retry_secs.unwrap_or_else(|| seconds(summary.reset_after)),
+            retry_secs,
         }
     }
 
@@ -154,7 +157,10 @@ impl Headers {
             }
             let rank = match status.code {
                 Code::Shadowed => (2, 0),
-                _ if told.code == RateLimitCode::OverLimit => (0, u64::MAX - told.reset_secs),
+                // No wait helps: that is the longest.
+                _ if told.code == RateLimitCode::OverLimit => {
+                    (0, told.retry_secs.map_or(0, |secs| u64::MAX - secs))
+                }
                 _ => (1, u64::from(told.remaining)),
             };
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
@@ -166,7 +172,7 @@ impl Headers {
             limit: u64::from(told.limit?.requests),
             remaining: u64::from(told.remaining),
             reset_secs: told.reset_secs,
-            retry_secs: (!answer.is_allowed()).then_some(told.reset_secs),
+            retry_secs: told.retry_secs.filter(|_| !answer.is_allowed()),
         })
     }
 

@@ -17,7 +17,7 @@ use crate::{
 };
 use bytes::{Bytes, BytesMut};
 use h2::{
-    RecvStream,
+    Ping, PingPong, RecvStream,
     server::{Builder, Connection, SendResponse},
 };
 use http::{Method, Request, StatusCode, header::CONTENT_TYPE};
@@ -84,6 +84,21 @@ struct Idle {
     look: Interval,
     quiet: u32,
     is_closing: bool,
+    /// Asks whether the client is there, while a call of it goes on and says nothing.
+    ping: Option<PingPong>,
+    is_pinged: bool,
+}
+
+impl Idle {
+    /// Notes an answer to a ping.
+    fn poll_pong(&mut self, cx: &mut Context<'_>) {
+        if self.is_pinged
+            && let Some(ping) = &mut self.ping
+            && ping.poll_pong(cx).is_ready()
+        {
+            self.is_pinged = false;
+        }
+    }
 }
 
 /// What a session is woken for.
@@ -96,7 +111,7 @@ enum Event {
 
 impl Session {
     pub(super) fn new(
-        http: Connection<Stream, Bytes>,
+        mut http: Connection<Stream, Bytes>,
         shared: Arc<Shared>,
         listener: Listener,
     ) -> Self {
@@ -104,6 +119,7 @@ impl Session {
         let is_immediate = shared.engine.stores().iter().all(is_memory);
         let every = shared.settings.idle_timeout / LOOKS;
         let look = interval(every.max(std::time::Duration::from_millis(1)));
+        let ping = http.ping_pong();
         Self {
             http,
             shared,
@@ -113,7 +129,7 @@ impl Session {
             is_immediate,
             others: 0,
             tasks: Arc::default(),
-            idle: Idle { look, quiet: 0, is_closing: false },
+            idle: Idle { look, quiet: 0, is_closing: false, ping, is_pinged: false },
         }
     }
 
@@ -133,6 +149,7 @@ impl Session {
                 if !is_draining && draining.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Event::Drain);
                 }
+                self.idle.poll_pong(cx);
                 self.idle.look.poll_tick(cx).map(|_| Event::Look)
             });
             match event.await {
@@ -250,19 +267,23 @@ impl Session {
         }
     }
 
-    /// Tells whether the connection was idle for too long and has not gone when told.
+    /// Tells whether to give the connection up: it was idle for too long and has not gone when told,
+    /// or a call goes on and the client does not answer a ping.
     fn is_over(&mut self) -> bool {
-        self.idle.quiet += 1;
-        let is_idle = Arc::strong_count(&self.tasks) == 1 && self.idle.quiet > LOOKS;
-        if is_idle && self.idle.is_closing {
-            return true;
+        let idle = &mut self.idle;
+        idle.quiet += 1;
+        if idle.quiet <= LOOKS {
+            return false;
         }
-        if is_idle {
-            self.idle =
-                Idle { is_closing: true, quiet: 0, look: interval(self.idle.look.period()) };
+        idle.quiet = 0;
+        let is_over = idle.is_closing || idle.is_pinged;
+        if Arc::strong_count(&self.tasks) == 1 {
+            idle.is_closing = true;
             self.http.graceful_shutdown();
+        } else if let Some(ping) = &mut idle.ping {
+            idle.is_pinged = ping.send_ping(Ping::opaque()).is_ok();
         }
-        false
+        is_over
     }
 }
 
