@@ -121,3 +121,12 @@ async fn envoy_decides_when_the_service_is_gone() {
         }
     }
 }
+
+#[test]
+fn the_configurations_of_the_page_are_good() {
+    let page = include_str!("../../../docs/envoy.md");
+    let mut blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let (shop, envoy) = (blocks.next().unwrap(), blocks.next().unwrap());
+    tollgate_server::config::Config::from_text("shop.yaml", shop).unwrap();
+    support::envoy::validate(envoy);
+}

@@ -137,6 +137,17 @@ impl Envoy {
     }
 }
 
+/// Lets Envoy judge a configuration.
+pub fn validate(yaml: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("envoy.yaml");
+    std::fs::write(&path, yaml).unwrap();
+    let mut command = Command::new(program());
+    command.args(["--mode", "validate", "--log-level", "error", "-c"]).arg(&path);
+    let judged = command.output().unwrap();
+    assert!(judged.status.success(), "{}", String::from_utf8_lossy(&judged.stderr));
+}
+
 async fn get_from(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
     let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
