@@ -1,8 +1,43 @@
 //! Envoy's rate limit protocol over gRPC, with health and reflection.
+//!
+//! ```text
+//! session  a connection: gathers calls            bridge  health and reflection, by tonic
+//! desk     one call: bytes in, reply out          grpc    frames, heads, statuses
+//! request  wire  the question, read in place      response  metadata  the answer, written
+//! json     the same over HTTP
+//! ```
+//!
+//! HTTP/2 is spoken by the `h2` crate itself: Envoy asks about each request that it proxies, so a
+//! call must cost little more than its frames. `docs/envoy.md` says how to set Envoy up.
+
+mod bridge;
+mod decide;
+mod desk;
+mod grpc;
+pub mod json;
+mod metadata;
+pub mod request;
+mod response;
+mod session;
+mod wire;
+
+pub use bridge::DESCRIPTORS;
+pub use session::METHOD;
+pub use wire::WireError;
 
 use crate::net::{Connection, Stream};
+use session::Session;
+use std::sync::Arc;
+use tokio::time::timeout;
 
 /// Serves one connection until it ends.
-pub async fn serve(stream: Stream, connection: Connection) {
-    drop((stream, connection));
+pub async fn serve(stream: Stream, mut connection: Connection) {
+    let (shared, listener) = (Arc::clone(&connection.shared), connection.listener);
+    let settings = &shared.settings;
+    let shaken = session::builder(settings.max_request).handshake(stream);
+    let Ok(Ok(http)) = timeout(settings.request_timeout, shaken).await else {
+        // No HTTP/2, or not in time.
+        return connection.traffic().bad_request();
+    };
+    Session::new(http, Arc::clone(&shared), listener).run(connection.draining()).await;
 }

@@ -1,0 +1,107 @@
+//! Decides one call after the other with memory that is used again.
+
+use super::{
+    decide::{self, Decided},
+    grpc::{self, GrpcCode, GrpcError, Heads, PREFIX},
+    metadata,
+    request::{BadRequest, Decoder},
+    response::{self, Headers},
+};
+use crate::{engine::Answer, plan::Plan, server::Shared};
+use bytes::{Bytes, BytesMut};
+use h2::server::SendResponse;
+use tollgate::Tick;
+
+/// Replies of a connection share pieces of memory of this size.
+const PIECE: usize = 16 * 1024;
+
+/// What answers calls.
+#[derive(Debug)]
+pub(super) struct Desk {
+    decoder: Decoder,
+    answer: Answer,
+    out: Vec<u8>,
+    piece: BytesMut,
+    heads: Heads,
+}
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        Self {
+            decoder: Decoder::new(),
+            answer: Answer::new(),
+            out: Vec::new(),
+            piece: BytesMut::new(),
+            heads: Heads::new(),
+        }
+    }
+
+    /// Answers a call whose body is there. Returns false if it made no sense.
+    pub(super) async fn serve(
+        &mut self,
+        shared: &Shared,
+        at: (&Plan, Tick),
+        body: &[u8],
+        respond: SendResponse<Bytes>,
+    ) -> bool {
+        match self.decide(shared, at, body).await {
+            Ok(()) => {
+                if self.piece.capacity() < self.out.len() {
+                    self.piece.reserve(self.out.len().max(PIECE));
+                }
+                self.piece.extend_from_slice(&self.out);
+                self.heads.reply(respond, self.piece.split().freeze());
+                true
+            }
+            Err(error) => {
+                grpc::refuse(respond, &error);
+                false
+            }
+        }
+    }
+
+    /// Leaves the framed reply in `out`.
+    async fn decide(
+        &mut self,
+        shared: &Shared,
+        (plan, now): (&Plan, Tick),
+        body: &[u8],
+    ) -> Result<(), GrpcError> {
+        let message = grpc::message(body, shared.settings.max_request)?;
+        let request = self.decoder.decode(message).map_err(|error| bad(&error))?;
+        let memory = (&mut self.decoder, &mut self.answer);
+        let decided = decide::decide(&shared.engine, (plan, now), &request, memory).await;
+        if decided.is_ok() {
+            let (answer, out) = (&self.answer, &mut self.out);
+            out.clear();
+            out.extend_from_slice(&[0; PREFIX]);
+            let settings = &shared.settings;
+            let headers = settings.response_headers.then(|| Headers::new(answer, plan, now));
+            response::write(out, (answer, plan, now), headers.flatten());
+            if settings.dynamic_metadata {
+                metadata::write(out, &metadata::metadata(&request, answer, plan));
+            }
+            // OVERFLOW: a reply is as long as some 64 statuses.
+            let length = (out.len() - PREFIX) as u32;
+            out[1..PREFIX].copy_from_slice(&length.to_be_bytes());
+        }
+        self.decoder.put_back(request);
+        decided.map_err(|error| match error {
+            Decided::Bad(error) => bad(&error),
+            Decided::Engine(error) => GrpcError::new(GrpcCode::InvalidArgument, &error),
+            Decided::Store(text) => GrpcError::new(GrpcCode::Unavailable, &text),
+        })
+    }
+}
+
+fn bad(error: &BadRequest) -> GrpcError {
+    let code = match error {
+        BadRequest::Wire(_) => GrpcCode::Internal,
+        // The reference's code for them.
+        BadRequest::NoDomain | BadRequest::NoDescriptors => GrpcCode::Unknown,
+        BadRequest::TooManyDescriptors | BadRequest::TooManyEntries | BadRequest::Unit(_) => {
+            GrpcCode::InvalidArgument
+        }
+    };
+    GrpcError::new(code, error)
+}
