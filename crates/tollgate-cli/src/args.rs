@@ -1,6 +1,6 @@
 //! The command line, taken apart and not judged yet.
 
-use crate::{load::LoadArgs, serve::ServeArgs};
+use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs};
 use clap::{Parser, Subcommand, ValueEnum};
 
 const QUOTA_HELP: &str = "\
@@ -62,6 +62,8 @@ Examples:
 pub(crate) enum Job {
     /// Answer "may this pass?" over HTTP, gRPC and the Redis protocol; the default
     Serve(Box<ServeArgs>),
+    /// Judge configuration files, and say which limit a request would meet
+    Check(CheckArgs),
     #[command(flatten)]
     Show(Command),
     /// Send requests to a server and measure what comes back

@@ -6,6 +6,7 @@
 
 mod args;
 mod arrivals;
+mod check;
 #[cfg(feature = "top")]
 mod client;
 mod load;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let job = args.command.or_else(|| Args::parse_from(["tollgate", "serve"]).command);
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
+        Some(Job::Check(args)) => check::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
         #[cfg(feature = "top")]
         Some(Job::Top(args)) => top::run(&args),

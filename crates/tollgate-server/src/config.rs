@@ -13,7 +13,7 @@ mod limit;
 mod lint;
 mod read;
 mod schema;
-mod suggest;
+pub(crate) mod suggest;
 mod tree;
 mod yaml;
 

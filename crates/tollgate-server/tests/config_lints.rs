@@ -81,6 +81,9 @@ fn a_bound_quiets_the_lint_of_keys_that_clients_choose() {
     assert_eq!(lints_of(rule), [(2, "client-chosen-key")]);
     assert_eq!(lints_of(&format!("{rule}server: {{memory: {{max_keys: 9}}}}")), []);
     assert_eq!(lints_of(&format!("{rule}server: {{memory: {{bounded: 9}}}}")), []);
+    let named = rule.replace("key: path", "key: path, store: s");
+    assert_eq!(lints_of(&format!("{named}stores: {{s: {{}}}}")), [(2, "client-chosen-key")]);
+    assert_eq!(lints_of(&format!("{named}stores: {{s: {{memory: {{bounded: 9}}}}}}")), []);
 }
 
 #[test]

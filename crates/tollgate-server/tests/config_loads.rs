@@ -184,6 +184,14 @@ fn the_example_loads_and_nothing_in_it_is_risky() {
 }
 
 #[test]
+fn the_examples_load_together_and_nothing_in_them_is_risky() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/config");
+    let config = Config::read(&[folder.into()]).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(config.domains.len(), 2);
+    assert_eq!(tollgate_server::config::lint(&config), []);
+}
+
+#[test]
 fn a_domain_may_be_spread_over_files_that_agree() {
     let one = "domain: a\nmerge: true\ndescriptors: [{key: x}]\ndefaults: {algorithm: gcra}";
     let two = "domain: a\nmerge: true\ndescriptors: [{key: y}]";
@@ -253,4 +261,29 @@ fn files_that_cannot_be_read_are_told() {
     }
     let none = Config::read(&[]).unwrap_err();
     assert_eq!(none.errors()[0].text(), "no file is named; name a file or a folder");
+}
+
+#[test]
+fn the_examples_of_the_user_page_load() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/config.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let examples: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .filter(|example| !example.starts_with('#'))
+        .collect();
+    assert!(examples.len() >= 6);
+    for example in examples {
+        // A piece of a file is put where it belongs.
+        let text = match example.split([':', ' ']).next().unwrap() {
+            "-" => format!("domain: shop\ndescriptors:\n{example}"),
+            "ban" => format!(
+                "domain: shop\ndescriptors:\n- key: k\n  rate_limit: {{quota: 1/s}}\n  {example}"
+            ),
+            _ if example.contains("domain: shop\ndesc") => example.to_owned(),
+            _ => format!("domain: shop\n{example}"),
+        };
+        Config::from_text("page", &text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    }
 }

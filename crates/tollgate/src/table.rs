@@ -209,6 +209,11 @@ impl Tables {
         }
     }
 
+    /// Tells whether a new key is always taken in.
+    pub(crate) fn takes_all_in(&self) -> bool {
+        self.base.room == Room::Evict
+    }
+
     /// Forgets a key.
     pub(crate) fn remove(&self, fingerprint: u64) {
         on_words!(&self.words, table => table.remove(fingerprint));

@@ -307,3 +307,29 @@ fn a_restart_changes_nothing() {
         }
     }
 }
+
+#[test]
+fn many_threads_admit_exactly_what_the_quotas_say() {
+    let policies = [Policy::ad_hoc("cell"), Policy::ad_hoc_window("w", MINUTE).unwrap()];
+    for (store, _hand) in stores() {
+        for policy in &policies {
+            // The same quota, said in two ways.
+            let quotas = [Quota::per_minute(700), Quota::per_minute(700).burst(700)];
+            let admitted: u64 = std::thread::scope(|scope| {
+                let ask = |quota: Quota| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        let take = |_: &u32| {
+                            let mut demands = [Demand::ad_hoc(policy, b"k", 1, quota).unwrap()];
+                            store.acquire_now(&mut demands).unwrap().is_allowed()
+                        };
+                        (0..300).filter(take).count() as u64
+                    })
+                };
+                let threads: Vec<_> = (0..8).map(|number| ask(quotas[number % 2])).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(admitted, 700, "{}", policy.name());
+        }
+    }
+}

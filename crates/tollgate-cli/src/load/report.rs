@@ -29,6 +29,8 @@ pub(crate) struct Report {
     pub(crate) rate: f64,
     pub(crate) allowed: u64,
     pub(crate) denied: u64,
+    /// How many should have been allowed, if that was asked.
+    pub(crate) expected_allowed: Option<u64>,
     /// Everything that went wrong, the two below included.
     pub(crate) errors: u64,
     /// Sent, but never answered.
@@ -72,6 +74,7 @@ impl Report {
             rate: if seconds > 0.0 { tally.measured as f64 / seconds } else { 0.0 },
             allowed: tally.allowed,
             denied: tally.denied,
+            expected_allowed: plan.admit_exactly,
             errors: tally.errors + unanswered + unsent,
             unanswered,
             unsent,
@@ -123,6 +126,10 @@ impl Report {
         writeln!(out, "  sent      {:>12}  in {:.2} s", self.sent, self.seconds)?;
         writeln!(out, "  rate      {:>12.0}  answers each second", self.rate)?;
         writeln!(out, "  allowed   {:>12}  {:.1} %", self.allowed, share(self.allowed))?;
+        if let Some(wanted) = self.expected_allowed {
+            let met = if wanted == self.allowed { "met exactly" } else { "not met" };
+            writeln!(out, "  expected  {wanted:>12}  {met}")?;
+        }
         writeln!(out, "  denied    {:>12}  {:.1} %", self.denied, share(self.denied))?;
         writeln!(out, "  errors    {:>12}", self.errors)?;
         for (name, count) in [
@@ -255,6 +262,8 @@ mod tests {
         assert!(json["latency_ms"]["p999"].is_number());
         let mut text = Vec::new();
         report.write_text(&mut text).unwrap();
-        assert!(String::from_utf8(text).unwrap().contains("closed loop, 1 in flight"));
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("closed loop, 1 in flight"), "{text}");
+        assert!(text.contains("expected             2  met exactly"), "{text}");
     }
 }

@@ -65,19 +65,23 @@ mod tests {
         for (text, error) in [
             (
                 ":8080",
-                "':8080' is no place to listen at; write 127.0.0.1:8080, or 0.0.0.0:8080 for everybody",
+                "':8080' is no place to listen at; write 127.0.0.1:8080, or 0.0.0.0:8080 for \
+                 everybody",
             ),
             (
                 "localhost:80",
-                "'localhost:80' is no place to listen at; write 127.0.0.1:80, or 0.0.0.0:80 for everybody",
+                "'localhost:80' is no place to listen at; write 127.0.0.1:80, or 0.0.0.0:80 for \
+                 everybody",
             ),
             (
                 "unix:",
-                "'unix:' is no place to listen at; write an address such as 127.0.0.1:8080, unix:/path, or off",
+                "'unix:' is no place to listen at; write an address such as 127.0.0.1:8080, \
+                 unix:/path, or off",
             ),
             (
                 "on",
-                "'on' is no place to listen at; write an address such as 127.0.0.1:8080, unix:/path, or off",
+                "'on' is no place to listen at; write an address such as 127.0.0.1:8080, \
+                 unix:/path, or off",
             ),
         ] {
             assert_eq!(text.parse::<Endpoint>().unwrap_err().to_string(), error);

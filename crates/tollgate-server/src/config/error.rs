@@ -31,7 +31,10 @@ impl ConfigError {
 /// Writes `file:line:column: text` and the line of the file, with a mark below the place.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.text)?;
+        if !self.place.file.is_empty() {
+            write!(f, "{}: ", self.place)?;
+        }
+        f.write_str(&self.text)?;
         match &self.source_line {
             Some(source) => write_snippet(f, source, &self.place),
             None => Ok(()),
@@ -101,9 +104,14 @@ impl Errors {
             self.left_out += 1;
             return;
         }
+        let text = text.into();
+        // An alias repeats what is wrong in what it stands for.
+        if self.errors.iter().any(|known| known.place == place && known.text == text) {
+            return;
+        }
         let source = self.sources.iter().find(|source| source.name == place.file);
         let source_line = source.and_then(|source| line_of(&source.text, place.line));
-        self.errors.push(ConfigError { place, text: text.into(), source_line });
+        self.errors.push(ConfigError { place, text, source_line });
     }
 
     /// Returns true if a further error is only counted, so that its text need not be made.

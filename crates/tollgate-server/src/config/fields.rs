@@ -1,5 +1,5 @@
-//! Typed access to the values of a tree. What does not fit is noted as an error, with its place, and
-//! reading goes on.
+//! Typed access to the values of a tree. What does not fit is noted as an error, with its place,
+//! and reading goes on.
 
 use super::{
     Place,

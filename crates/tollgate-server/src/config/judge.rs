@@ -8,6 +8,7 @@ use super::{
 };
 use std::{
     collections::{HashMap, HashSet},
+    mem::{Discriminant, discriminant},
     net::IpAddr,
 };
 use tollgate::{Algorithm, Quota, store::Policy};
@@ -97,21 +98,27 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// Judges siblings, and what is below them.
     fn level(&mut self, siblings: &[Descriptor], path: &mut Vec<String>) {
-        let mut seen: HashMap<String, &Place> = HashMap::new();
+        // The reference takes `a` with the value `b` for the key `a_b`; here they are two.
+        let mut seen: HashMap<(Discriminant<ValueMatch>, &str, String), &Place> = HashMap::new();
         for descriptor in siblings {
             let composite = composite(descriptor);
-            if let Some(first) = seen.get(&composite) {
-                let shown = shown(&format!("{}.{composite}", path.join(".")));
-                let text = format!("duplicate descriptor composite key '{shown}'; see {first}");
+            let name = (discriminant(&descriptor.value), &*descriptor.key, composite.clone());
+            if let Some(first) = seen.get(&name) {
+                // The path may be long, so it is only put together if it is told.
+                let told = !self.errors.is_full();
+                let path =
+                    if told { format!("{}.{composite}", path.join(".")) } else { String::new() };
+                let path = shown(&path);
+                let text = format!("duplicate descriptor composite key '{path}'; see {first}");
                 self.errors.add(descriptor.at.clone(), text);
             }
             self.descriptor(descriptor);
             if !descriptor.descriptors.is_empty() {
-                path.push(composite.clone());
+                path.push(composite);
                 self.level(&descriptor.descriptors, path);
                 path.pop();
             }
-            seen.entry(composite).or_insert(&descriptor.at);
+            seen.entry(name).or_insert(&descriptor.at);
         }
     }
 

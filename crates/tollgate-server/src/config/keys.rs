@@ -1,5 +1,5 @@
-//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are made
-//! from these tables, so they cannot tell different stories.
+//! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
+//! made from these tables, so they cannot tell different stories.
 
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
@@ -155,7 +155,8 @@ pub(super) static DESCRIPTOR: Section = Section {
             "value",
             Text,
             Reference,
-            "The value that it must have; '*' stands for any characters. Without, any value, each with a count of its own.",
+            "The value that it must have; '*' stands for any characters. Without, any value, each \
+             with a count of its own.",
         ),
         key(
             "regex",
@@ -208,7 +209,7 @@ pub(super) static DESCRIPTOR: Section = Section {
             "enforce",
             Shape::Percent,
             Ours,
-            "The share of keys for which a refusal counts, such as 25%; the others are in shadow mode.",
+            "The share of keys for which a refusal counts, such as 25%; others are in shadow mode.",
         ),
         key("failure", OneOf(&FAILURES), Ours, "What happens when the store cannot answer."),
         key("ban", Map(&BAN), Ours, "Blocks keys that are refused again and again."),
@@ -288,7 +289,8 @@ pub(super) static FORWARD_AUTH: Section = Section {
             "descriptors",
             Shape::Lists(&AUTH_ENTRY),
             Ours,
-            "The descriptors, each a list of entries. One with an entry that the request does not have is left out.",
+            "The descriptors, each a list of entries. One with an entry that the request does not \
+             have is left out.",
         ),
         key(
             "trusted_hops",
@@ -413,5 +415,33 @@ impl Section {
     /// Returns the key of this name.
     pub(super) fn find(&self, name: &str) -> Option<&'static Key> {
         self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Unit;
+    use tollgate::Algorithm;
+
+    #[test]
+    fn the_words_are_those_of_the_library() {
+        let known = |word: &&str| word.parse::<Algorithm>().is_ok();
+        assert!(ALGORITHMS.iter().all(known));
+        let names = Algorithm::ALL.map(Algorithm::name);
+        assert!(names.iter().all(|name| ALGORITHMS.contains(name)));
+        assert_eq!(UNITS, Unit::ALL.map(Unit::name));
+    }
+
+    #[test]
+    fn every_key_is_in_a_file_that_is_read_by_the_tests() {
+        let files = ["ours.yaml", "reference/every.yaml"].map(|name| {
+            let path = format!("{}/tests/data/config/{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        });
+        for key in SECTIONS.iter().flat_map(|section| section.keys) {
+            let written = format!("{}:", key.name);
+            assert!(files.iter().any(|file| file.contains(&written)), "{}", key.name);
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Settings that load, but deserve a second look.
 
 use super::{
-    Config, Defaults, Descriptor, Domain, Failure, Limit, Place, Rate, ValueMatch, judge::matches,
-    tree::shown,
+    Config, Defaults, Descriptor, Domain, Failure, Limit, MemorySettings, Place, Rate, ValueMatch,
+    judge::matches, tree::shown,
 };
 use std::{collections::HashSet, fmt, time::Duration};
 use tollgate::Algorithm;
@@ -44,16 +44,23 @@ pub const LINTS: [&str; 15] = [
     "no-metric-label",
 ];
 
-/// Returns what deserves a second look, in the order of the files.
+/// The most lints that are told.
+const LINTS_MAX: usize = 1000;
+
+/// Returns what deserves a second look, in the order of the files: the first 1000.
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Lint> {
-    let memory = &config.server.memory;
-    let is_bounded = memory.bounded.is_some() || memory.max_keys.is_some();
+    let has_bound = |memory: &MemorySettings| memory.bounded.or(memory.max_keys).is_some();
+    let named = config.stores.iter().filter(|store| has_bound(&store.memory));
+    let mut bounded: HashSet<Option<&str>> = named.map(|store| Some(&*store.name)).collect();
+    if has_bound(&config.server.memory) {
+        bounded.insert(None);
+    }
     let mut lints = Vec::new();
     for domain in &config.domains {
         let mut names = HashSet::new();
         limit_names(&domain.descriptors, &mut names);
-        let mut linter = Linter { domain, is_bounded, names, lints: &mut lints };
+        let mut linter = Linter { domain, bounded: &bounded, names, lints: &mut lints };
         linter.defaults(&domain.defaults);
         linter.level(&domain.descriptors);
     }
@@ -69,15 +76,17 @@ fn limit_names<'a>(descriptors: &'a [Descriptor], names: &mut HashSet<&'a str>) 
 
 struct Linter<'a> {
     domain: &'a Domain,
-    /// The default store's memory has a bound.
-    is_bounded: bool,
+    /// The stores whose memory has a bound; none is the default one.
+    bounded: &'a HashSet<Option<&'a str>>,
     names: HashSet<&'a str>,
     lints: &'a mut Vec<Lint>,
 }
 
 impl<'a> Linter<'a> {
     fn add(&mut self, place: &Place, name: &'static str, text: impl Into<String>) {
-        self.lints.push(Lint { place: place.clone(), name, text: text.into() });
+        if self.lints.len() < LINTS_MAX {
+            self.lints.push(Lint { place: place.clone(), name, text: text.into() });
+        }
     }
 
     fn defaults(&mut self, defaults: &Defaults) {
@@ -157,7 +166,7 @@ impl<'a> Linter<'a> {
             self.add(at, "partly-enforced", text);
         }
         if descriptor.value_to_metric || descriptor.detailed_metric {
-            let text = "value_to_metric and detailed_metric are accepted, but a value never becomes \
+            let text = "value_to_metric and detailed_metric load, but a value never becomes \
                         the label of a metric: callers could make any number of them";
             self.add(at, "no-metric-label", text);
         }
@@ -190,7 +199,8 @@ impl<'a> Linter<'a> {
             _ => {}
         }
         let is_free = !matches!(value, ValueMatch::Exact(_)) && !share_threshold;
-        if is_free && !limits.is_empty() && store.is_none() && !self.is_bounded && is_chosen(key) {
+        let is_bounded = self.bounded.contains(&store.as_deref());
+        if is_free && !limits.is_empty() && !is_bounded && is_chosen(key) {
             let text = format!(
                 "callers choose '{}' freely, so they choose how much memory it takes; set \
                  'server.memory', or name a store that has bounds",
@@ -204,7 +214,7 @@ impl<'a> Linter<'a> {
         let Limit { at, replaces, rate, algorithm, .. } = limit;
         for name in replaces {
             if !self.names.contains(name.as_str()) {
-                let (name, domain) = (shown(name), &self.domain.name);
+                let (name, domain) = (shown(name), shown(&self.domain.name));
                 let text = format!("no limit is named '{name}' in domain '{domain}'");
                 self.add(at, "unknown-replaced", text);
             }
@@ -225,7 +235,10 @@ impl<'a> Linter<'a> {
             self.add(at, "tiny-burst", text);
         }
         if per < Duration::from_millis(1) {
-            let text = format!("a period of {per:?} is shorter than the network is even");
+            let text = format!(
+                "a period of {per:?} is shorter than the differences between the ways of two \
+                 requests; use a longer one with a larger count"
+            );
             self.add(at, "short-window", text);
         }
         let is_window = matches!(algorithm, Algorithm::FixedWindow | Algorithm::AnchoredWindow);

@@ -11,7 +11,7 @@ use super::{
     fields::Reader,
     judge,
     keys::FILE,
-    tree::{Node, Spot},
+    tree::{Node, Spot, shown},
     yaml,
 };
 use std::{
@@ -31,8 +31,8 @@ const FILES_MAX: usize = 4096;
 const ENTRIES_MAX: usize = 65_536;
 
 impl Config {
-    /// Reads files, and folders: of a folder every `.yaml` and `.yml` file in the order of the names,
-    /// without those that start with a dot and without folders in it. Links are followed.
+    /// Reads files, and folders: of a folder every `.yaml` and `.yml` file in the order of the
+    /// names, without those that start with a dot and without folders in it. Links are followed.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ fn assemble(parts: Vec<Parts>, errors: &mut Errors) -> Config {
 fn join(known: (&mut Domain, &mut Sharing), more: (Domain, Sharing), errors: &mut Errors) {
     let ((known, sharing), (more, shared)) = (known, more);
     if !(sharing.merge && shared.merge) {
-        let (name, first) = (&more.name, &known.at);
+        let (name, first) = (shown(&more.name), &known.at);
         let text = format!(
             "duplicate domain '{name}' in config file; it is in {first} already: use another name, \
              or write 'merge: true' in both"

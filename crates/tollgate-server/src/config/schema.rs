@@ -1,4 +1,5 @@
-//! The JSON schema of a configuration file, for editors: made from the tables of [`keys`](super::keys).
+//! The JSON schema of a configuration file, for editors: made from the tables of
+//! [`keys`](super::keys).
 
 use super::keys::{Origin, SECTIONS, Section, Shape};
 use serde_json::{Map, Value, json};
@@ -70,7 +71,8 @@ fn of_shape(shape: Shape) -> Value {
         ]}),
         Shape::OneOf(words) if words.contains(&"minute") => {
             let any_case: Vec<String> = words.iter().map(|word| any_case(word)).collect();
-            json!({"type": "string", "pattern": format!("^({})$", any_case.join("|")), "examples": words})
+            let pattern = format!("^({})$", any_case.join("|"));
+            json!({"type": "string", "pattern": pattern, "examples": words})
         }
         Shape::OneOf(words) => json!({"enum": words}),
         Shape::Map(section) => reference(section),

@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest of the known names.
 
 /// Returns the known name that is nearest to a wrong one, if one is near.
-pub(super) fn nearest<'a>(
+pub(crate) fn nearest<'a>(
     wrong: &str,
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {

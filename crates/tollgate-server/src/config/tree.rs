@@ -42,7 +42,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Returns the text of a scalar, as it is written in the file; none for nothing, lists and maps.
+    /// Returns the text of a scalar, as it is written in the file; none for the others.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Bool(_, text) | Kind::Number(text) | Kind::String(text) => Some(text),
@@ -68,8 +68,8 @@ impl Node {
 }
 
 impl Kind {
-    /// Returns what a text without quotes means. The words for true and false are those of YAML 1.1,
-    /// which the reference reads.
+    /// Returns what a text without quotes means. The words for true and false are those of YAML
+    /// 1.1, which the reference reads.
     pub(super) fn of_plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => Self::Null,

@@ -1,7 +1,7 @@
 //! From YAML text to a [tree](super::tree). The only module that knows the YAML parser.
 //!
 //! Everything that could take long or much memory has a bound: the depth, the number of values, and
-//! what aliases repeat. Merge keys (`<<`) are carried out here; a key that its map says itself wins.
+//! what aliases repeat. Merge keys (`<<`) are carried out here; a key that a map says itself wins.
 
 use super::tree::{Entry, Kind, Node, Spot, shown};
 use granit_parser::{ErrorKind, Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};

@@ -424,5 +424,4 @@ impl Word<'_> {
 }
 
 #[cfg(test)]
-#[path = "parse/tests.rs"]
 mod tests;

@@ -51,8 +51,8 @@ fn cost(text: &[u8]) -> Result<u64, Wrong> {
 }
 
 /// Reads `policy key [cost]`, or `policy KEYS n value.. [COST cost]`, once or several times. Where
-/// several follow, each has its cost.
-fn read<'a>(args: &Args<'a>, tail: Tail) -> Result<Given<'a>, Wrong> {
+/// several follow, each has its cost; `unsaid` is that of a policy without one.
+fn read<'a>(args: &Args<'a>, tail: Tail, unsaid: u64) -> Result<Given<'a>, Wrong> {
     let mut given = Given { values: Vec::new(), items: Vec::new(), life: None };
     let mut at = 1;
     while let Some(policy) = args.get(at) {
@@ -71,14 +71,14 @@ fn read<'a>(args: &Args<'a>, tail: Tail) -> Result<Given<'a>, Wrong> {
                     at += 2;
                     cost(args.at(at - 1))?
                 }
-                _ => 1,
+                _ => unsaid,
             }
         } else {
             given.values.push(key);
             at += 2;
             match args.get(at) {
-                None => 1,
-                Some(word) if tail == Tail::Life && is(word, "LIFE") => 1,
+                None => unsaid,
+                Some(word) if tail == Tail::Life && is(word, "LIFE") => unsaid,
                 Some(word) => {
                     at += 1;
                     cost(word)?
@@ -138,11 +138,12 @@ impl<'a> Given<'a> {
 }
 
 impl Session {
-    /// `TG.CHECK` and `TG.PEEK`
+    /// `TG.CHECK`, and `TG.PEEK`, which asks for nothing unless a cost is given.
     pub(super) async fn check(&mut self, batch: &Batch<'_>, args: &Args<'_>, verb: Verb) {
+        let unsaid = u64::from(verb != Verb::Peek);
         // The usual form needs no memory.
         if args.len() <= 4 && !is(args.at(2), "KEYS") {
-            let hits = args.get(3).map_or(Ok(1), cost);
+            let hits = args.get(3).map_or(Ok(unsaid), cost);
             let (policy, hits) = match (name(args.at(1)), hits) {
                 (Ok(policy), Ok(hits)) => (policy, hits),
                 (Err(wrong), _) | (_, Err(wrong)) => {
@@ -153,7 +154,7 @@ impl Session {
             let asks = [Ask { subject, hits: Hits::Take(hits), limit: None }];
             return self.decide(batch, &Request { domain: "", asks: &asks, verb }).await;
         }
-        match read(args, Tail::Nothing) {
+        match read(args, Tail::Nothing, unsaid) {
             Ok(given) => {
                 let asks = given.asks(Hits::Take);
                 self.decide(batch, &Request { domain: "", asks: &asks, verb }).await;
@@ -192,7 +193,7 @@ impl Session {
 
     /// `TG.RESERVE policy key [cost] [LIFE ms]`
     pub(super) async fn reserve(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
-        match read(args, Tail::Life) {
+        match read(args, Tail::Life, 1) {
             Ok(given) => {
                 let (asks, life) = (given.asks(Hits::Take), given.life.unwrap_or(DEFAULT_LIFE));
                 let verb = Verb::Reserve(life);
@@ -204,7 +205,7 @@ impl Session {
 
     /// `TG.REFUND policy key [cost]`
     pub(super) async fn refund(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
-        let given = match read(args, Tail::Nothing) {
+        let given = match read(args, Tail::Nothing, 1) {
             Ok(given) => given,
             Err(wrong) => return self.wrong(format_args!("ERR {wrong}")),
         };
@@ -218,7 +219,7 @@ impl Session {
 
     /// `TG.RESET policy key`
     pub(super) async fn reset(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
-        let given = match read(args, Tail::Nothing) {
+        let given = match read(args, Tail::Nothing, 1) {
             Ok(given) => given,
             Err(wrong) => return self.wrong(format_args!("ERR {wrong}")),
         };

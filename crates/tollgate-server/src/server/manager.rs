@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::{
+    admin::{Control, ControlFuture, ControlStatus, LoadStatus, ReloadReport, SnapshotStatus},
     config::{Config, EXAMPLE, ServerSettings, StoreSettings},
     net::TlsOf,
     plan::Plan,
@@ -87,6 +88,28 @@ pub struct Manager {
     loading: tokio::sync::Mutex<u64>,
     last: Mutex<Loaded>,
     loads: [AtomicU64; 2],
+    snapshots: Mutex<Vec<SnapshotStatus>>,
+}
+
+impl Control for Manager {
+    fn reload(&self) -> ControlFuture<'_> {
+        Box::pin(async {
+            let Loaded { version, error, warnings, .. } = Self::reload(self).await;
+            error.map_or(Ok(ReloadReport { version, warnings }), Err)
+        })
+    }
+
+    fn status(&self) -> ControlStatus {
+        let (loads, failed_loads) = self.loads();
+        let Loaded { at, error, warnings, .. } = self.last();
+        ControlStatus {
+            files: self.source.paths.iter().map(|path| path.display().to_string()).collect(),
+            loads,
+            failed_loads,
+            last_load: Some(LoadStatus { at, error, warnings }),
+            snapshots: self.lock_snapshots().clone(),
+        }
+    }
 }
 
 impl Manager {
@@ -101,7 +124,29 @@ impl Manager {
             loading: tokio::sync::Mutex::new(seen),
             last: Mutex::new(last),
             loads: [AtomicU64::new(1), AtomicU64::new(0)],
+            snapshots: Mutex::default(),
         })
+    }
+
+    fn lock_snapshots(&self) -> std::sync::MutexGuard<'_, Vec<SnapshotStatus>> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how a snapshot went.
+    pub(super) fn note_snapshot(&self, store: usize, path: &Path, error: Option<String>) {
+        let now = self.shared.engine.now();
+        let mut snapshots = self.lock_snapshots();
+        let known = snapshots.iter().position(|known| known.store == store);
+        let index = known.unwrap_or_else(|| {
+            let path = path.display().to_string();
+            snapshots.push(SnapshotStatus { store, path, written: None, error: None });
+            snapshots.len() - 1
+        });
+        let status = &mut snapshots[index];
+        if error.is_none() {
+            status.written = Some(now);
+        }
+        status.error = error;
     }
 
     /// Returns what became of the last load.

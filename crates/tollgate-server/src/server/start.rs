@@ -2,6 +2,7 @@
 
 use super::{Manager, Settings, Shared, Source};
 use crate::{
+    admin::Control,
     config::{Config, Endpoint, MemorySettings, SnapshotSettings},
     engine::{Backend, Engine},
     net::{BindError, Bound, Listener, Secret, TlsOf, Workers},
@@ -46,6 +47,8 @@ pub struct Server {
 /// A store that is written to a file now and then.
 #[derive(Clone, Debug)]
 struct Snapshots {
+    /// The number of the store.
+    number: usize,
     store: MemoryStore,
     settings: SnapshotSettings,
 }
@@ -69,16 +72,23 @@ impl Server {
         let mut stores = vec![(&config.server.memory, config.server.snapshot.as_ref())];
         stores.extend(config.stores.iter().map(|store| (&store.memory, store.snapshot.as_ref())));
         let mut backends = Vec::new();
-        for (memory, snapshot) in stores {
+        for (number, (memory, snapshot)) in stores.into_iter().enumerate() {
             let store = open_store(memory, snapshot, &clock)?;
             if let Some(settings) = snapshot {
-                snapshots.push(Snapshots { store: store.clone(), settings: settings.clone() });
+                let (store, settings) = (store.clone(), settings.clone());
+                snapshots.push(Snapshots { number, store, settings });
             }
             backends.push(Backend::Memory(store));
         }
         let plan = Plan::compile(config, None).map_err(wrong)?;
         let shared = Shared::new(Engine::new(plan, backends), settings);
         let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
+        shared.admin.set_control(Arc::clone(&manager) as Arc<dyn Control>);
+        for Snapshots { number, settings, .. } in &snapshots {
+            if settings.path.exists() {
+                manager.note_snapshot(*number, &settings.path, None);
+            }
+        }
         Ok(Self { shared, manager, bound, tls, snapshots })
     }
 
@@ -118,8 +128,9 @@ impl Server {
             });
         }
         tasks.spawn(watch_files(Arc::clone(&manager)));
+        tasks.spawn(sample(Arc::clone(&shared)));
         for snapshots in &snapshots {
-            tasks.spawn(write_snapshots(snapshots.clone()));
+            tasks.spawn(write_snapshots(snapshots.clone(), Arc::clone(&manager)));
         }
         stop.await;
         tracing::info!("shutting down");
@@ -130,7 +141,7 @@ impl Server {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
         }
-        for Snapshots { store, settings } in snapshots {
+        for Snapshots { store, settings, .. } in snapshots {
             let saved = store.save(&settings.path).map_err(wrong)?;
             tracing::info!(keys = saved, "snapshot written");
         }
@@ -222,8 +233,18 @@ async fn watch_files(manager: Arc<Manager>) {
     }
 }
 
-async fn write_snapshots(snapshots: Snapshots) {
-    let Snapshots { store, settings } = snapshots;
+/// Tells the administrators' desk the counts, every second.
+async fn sample(shared: Arc<Shared>) {
+    let mut ticks = interval(Duration::from_secs(1));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.admin.sampler().tick(&shared.engine);
+    }
+}
+
+async fn write_snapshots(snapshots: Snapshots, manager: Arc<Manager>) {
+    let Snapshots { number, store, settings } = snapshots;
     let mut ticks = interval(settings.every.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
@@ -232,8 +253,14 @@ async fn write_snapshots(snapshots: Snapshots) {
         let (store, path) = (store.clone(), settings.path.clone());
         let saved = tokio::task::spawn_blocking(move || store.save(path)).await;
         match saved {
-            Ok(Ok(keys)) => tracing::debug!(keys, "snapshot written"),
-            Ok(Err(error)) => tracing::error!("the snapshot was not written: {error}"),
+            Ok(Ok(keys)) => {
+                tracing::debug!(keys, "snapshot written");
+                manager.note_snapshot(number, &settings.path, None);
+            }
+            Ok(Err(error)) => {
+                tracing::error!("the snapshot was not written: {error}");
+                manager.note_snapshot(number, &settings.path, Some(error.to_string()));
+            }
             Err(_) => {}
         }
     }

@@ -38,6 +38,12 @@ fn limits_that_make_no_sense_are_refused() {
             "rate_limit: {quota: 10/s initial empty}",
             &["3:25 'quota': a key that is not known starts full; remove 'initial'"],
         ),
+    ]);
+}
+
+#[test]
+fn limits_that_cannot_be_counted_are_refused() {
+    check_one(&[
         (
             "rate_limit: {unit: second, requests_per_unit: 5, burst: 9}",
             &[
@@ -145,6 +151,9 @@ fn patterns_that_say_the_same_are_duplicates() {
         let errors = told(&[("x", &text)]);
         assert!(errors[0].contains("duplicate descriptor composite key 'd.k_"), "{errors:?}");
     }
+    let alike = "domain: d\ndescriptors: [{key: a_b}, {key: a, value: b}, {key: a, regex: b}, \
+                 {key: a, value: 'regex:b'}]";
+    assert!(Config::from_text("x", alike).is_ok());
 }
 
 #[test]

@@ -250,3 +250,10 @@ fn a_long_line_is_shown_around_the_place() {
     assert!(shown.iter().all(|line| line.chars().count() < 110), "{errors}");
     assert!(!errors.contains('\u{7}'));
 }
+
+#[test]
+fn a_mistake_that_aliases_repeat_is_told_once() {
+    let text = "domain: d\ndescriptors:\n- {key: a, rate_limit: &l {unit: never, requests_per_unit: 1}}\n\
+                - {key: b, rate_limit: *l}";
+    assert_eq!(told(&[("x", text)]).len(), 1);
+}

@@ -105,6 +105,24 @@ impl Core {
         self.tables.update(&who, decide).ok()
     }
 
+    /// Looks at a single key on the short way; `None` if there is more to do.
+    pub(crate) fn peek_stored(
+        &self,
+        key: (Key<'_>, &Policy),
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        if self.mode() != 0 || !self.tables.takes_all_in() {
+            return None;
+        }
+        let stamp = self.tables.base.classes.stamp();
+        let (Key { fingerprint, call, .. }, policy) = key;
+        let class = self.hinted(policy, stamp)?;
+        let who = Who { fingerprint, class, now, class_since: now, stamp };
+        let peek = |entry: &mut Entry<'_>| entry.peek(now, cost);
+        self.tables.read(&who, |entry| entry.by(call.as_ref(), peek)).ok()
+    }
+
     /// Takes as many permits as are free, at most `most`, with the right to give back.
     pub(crate) fn lease(&self, key: Key<'_>, now: Tick, most: u64) -> (Decision, Option<u64>) {
         let (_, access) = self.who(key, now);

@@ -236,6 +236,13 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn peek_at(&self, now: Tick, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        if let [demand] = demands {
+            let (core, key) = (&self.shared.core, self.key(demand)?);
+            if let Some(decision) = core.peek_stored((key, demand.policy()), now, demand.cost()) {
+                demand.tell(decision);
+                return Ok(decision);
+            }
+        }
         Ok(self.decide(demands, now, Taking::Look)?.0)
     }
 

@@ -118,7 +118,7 @@ impl<'a> Judge<'a> {
         parent: &str,
         (path, errors): (&[&str], &Errors),
     ) -> Result<(), String> {
-        let (name, domain) = (shown(parent), &self.domain.name);
+        let (name, domain) = (shown(parent), shown(&self.domain.name));
         if child.limits.iter().any(|limit| limit.name.as_deref() == Some(parent)) {
             return Err(format!("the limit '{name}' cannot be its own parent"));
         }

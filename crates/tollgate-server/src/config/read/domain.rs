@@ -15,6 +15,9 @@ use regex::RegexBuilder;
 /// The memory that one compiled expression may take, in bytes.
 const REGEX_MAX: usize = 256 << 10;
 
+/// The most expressions in a configuration: a bound on the time that reading takes.
+const EXPRESSIONS_MAX: usize = 1000;
+
 /// Reads the domain of a file, if it has one.
 pub(super) fn domain(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Domain> {
     let name = reader.text(fields, "domain").unwrap_or_default();
@@ -127,8 +130,12 @@ fn value(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
 }
 
 fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> {
-    /// A bound on the time that reading takes.
-    const EXPRESSIONS_MAX: usize = 1000;
+    /// Its syntax tree takes a hundred times as much memory.
+    const LENGTH_MAX: usize = 4096;
+    if text.len() > LENGTH_MAX {
+        reader.error(spot, format!("a regular expression has at most {LENGTH_MAX} bytes"));
+        return None;
+    }
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
         reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
@@ -215,4 +222,27 @@ fn number(text: &str) -> serde_json::Value {
         .or_else(|| whole_number(text).ok().map(serde_json::Value::from))
         .or_else(|| bare.parse::<f64>().ok().and_then(serde_json::Number::from_f64).map(Into::into))
         .unwrap_or_else(|| text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::error::Errors;
+
+    #[test]
+    fn expressions_have_a_most() {
+        let mut errors = Errors::default();
+        errors.expressions = EXPRESSIONS_MAX - 1;
+        let mut reader = Reader { file: "x".into(), errors: &mut errors };
+        let mut read = |text: &str| regex(&mut reader, Spot::default(), text).is_some();
+        assert!(!read(&"a".repeat(4097)), "too long, and not counted");
+        assert!(read("a"));
+        assert!(!read("b"));
+        let told = errors.finish(()).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "x: a regular expression has at most 4096 bytes\n\
+             x: more than 1000 regular expressions; join some"
+        );
+    }
 }

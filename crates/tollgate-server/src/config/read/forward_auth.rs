@@ -4,7 +4,7 @@ use super::super::{
     AuthEntry, AuthSource, ForwardAuth,
     fields::{Fields, Reader},
     keys::AUTH_ENTRY,
-    tree::{Kind, Node},
+    tree::{Kind, Node, shown},
 };
 
 pub(super) fn forward_auth(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<ForwardAuth> {
@@ -23,7 +23,7 @@ fn one(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ForwardAuth {
     let path = reader.text(fields, "path").unwrap_or_default();
     if fields.entry("path").is_some() && !path.starts_with('/') {
         let spot = fields.get("path").map_or(fields.spot, |node| node.spot);
-        reader.error(spot, format!("the path '{path}' must start with '/'"));
+        reader.error(spot, format!("the path '{}' must start with '/'", shown(&path)));
     }
     ForwardAuth {
         at: reader.place(fields.get("path").map_or(fields.spot, |node| node.spot)),
@@ -90,7 +90,7 @@ fn source(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<AuthSource> {
     if let Some(header) = reader.text(fields, "header") {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if header.is_empty() || !header.chars().all(is_name) {
-            let text = format!("'{}' is no name of a header", super::super::tree::shown(&header));
+            let text = format!("'{}' is no name of a header", shown(&header));
             reader.error(fields.spot_of("header"), text);
             return None;
         }

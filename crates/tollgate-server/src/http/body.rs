@@ -1,0 +1,396 @@
+//! What the bodies of `/v1` look like, and what the query of a `GET` says.
+
+use super::json::{Bad, Json, once, unknown};
+use crate::{
+    engine::{Ask, Hits, MAX_ASKS, MAX_LIFE, Subject, Ticket},
+    plan::{Entry, MAX_ENTRIES},
+};
+use std::{borrow::Cow, time::Duration};
+
+/// What is asked about: one policy, several, or descriptors.
+#[derive(Debug, Default)]
+pub(super) struct Body<'a> {
+    one: Named<'a>,
+    limits: Option<Vec<Named<'a>>>,
+    domain: Option<Cow<'a, str>>,
+    descriptors: Option<Vec<Descriptor<'a>>>,
+    hits: Option<u64>,
+    life_ms: Option<u64>,
+}
+
+/// A policy by name.
+#[derive(Debug, Default)]
+struct Named<'a> {
+    policy: Option<Cow<'a, str>>,
+    key: Option<Cow<'a, str>>,
+    keys: Option<Vec<Cow<'a, str>>>,
+    cost: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Descriptor<'a> {
+    entries: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    hits: Option<u64>,
+}
+
+const FIELDS: [&str; 9] =
+    ["policy", "key", "keys", "cost", "limits", "domain", "descriptors", "hits", "life_ms"];
+const SHAPES: &str = "say {\"policy\": .., \"key\": ..}, or {\"limits\": [..]}, or {\"domain\": .., \"descriptors\": [..]}";
+
+/// What a body may have beside what it asks about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Extra {
+    Nothing,
+    /// `life_ms`: how long a reservation lives.
+    Life,
+}
+
+impl<'a> Body<'a> {
+    /// Reads a body.
+    pub(super) fn read(text: &'a str, extra: Extra) -> Result<Self, Bad> {
+        let mut body = Self::default();
+        let mut json = Json::new(text);
+        json.object("the body", |json, field| body.field(json, field))?;
+        json.end()?;
+        body.judged(extra)
+    }
+
+    fn field(&mut self, json: &mut Json<'a>, field: &str) -> Result<(), Bad> {
+        match field {
+            "limits" => {
+                let mut limits = Vec::new();
+                json.list((field, MAX_ASKS), |json| {
+                    let mut limit = Named::default();
+                    json.object("limits", |json, field| {
+                        if limit.field(json, field)? {
+                            Ok(())
+                        } else {
+                            Err(unknown(field, &FIELDS[..4]))
+                        }
+                    })?;
+                    limit.judged()?;
+                    limits.push(limit);
+                    Ok(())
+                })?;
+                once(&mut self.limits, field, limits)
+            }
+            "domain" => once(&mut self.domain, field, json.text(field)?),
+            "descriptors" => {
+                let mut descriptors = Vec::new();
+                json.list((field, MAX_ASKS), |json| {
+                    descriptors.push(Descriptor::read(json)?);
+                    Ok(())
+                })?;
+                once(&mut self.descriptors, field, descriptors)
+            }
+            "hits" => once(&mut self.hits, field, json.number(field)?),
+            "life_ms" => once(&mut self.life_ms, field, json.number(field)?),
+            _ if self.one.field(json, field)? => Ok(()),
+            _ => Err(unknown(field, &FIELDS)),
+        }
+    }
+
+    /// Reads the query of a `GET`. Returns the names that are not of the body, with their values.
+    pub(super) fn query(query: &'a str) -> Result<(Self, Option<u16>), Bad> {
+        let (mut body, mut status) = (Self::default(), None);
+        let mut keys: Vec<Cow<'a, str>> = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = decoded(value)?;
+            match name {
+                "policy" => once(&mut body.one.policy, name, value)?,
+                "key" if keys.len() == MAX_ENTRIES => {
+                    return Err(Bad(format!("\"key\" is there more than {MAX_ENTRIES} times")));
+                }
+                "key" => keys.push(value),
+                "cost" => once(&mut body.one.cost, name, Json::new(&value).number(name)?)?,
+                "denied_status" => once(&mut status, name, denied_status(&value)?)?,
+                _ => return Err(unknown(name, &["policy", "key", "cost", "denied_status"])),
+            }
+        }
+        match keys.len() {
+            0 => {}
+            1 => body.one.key = keys.pop(),
+            _ => body.one.keys = Some(keys),
+        }
+        Ok((body.judged(Extra::Nothing)?, status))
+    }
+
+    fn judged(self, extra: Extra) -> Result<Self, Bad> {
+        let Self { one, limits, domain, descriptors, hits, life_ms } = &self;
+        let has_one = one.policy.is_some() || one.key.is_some() || one.keys.is_some();
+        let has_descriptors = domain.is_some() || descriptors.is_some();
+        match (has_one, limits, has_descriptors) {
+            (true, None, false) => one.judged()?,
+            (false, Some(limits), false) if limits.is_empty() => {
+                return Err(Bad::new("\"limits\" is empty; name a policy in it"));
+            }
+            (false, Some(_), false) => {}
+            (false, None, true) => match (domain, descriptors) {
+                (Some(_), Some(list)) if !list.is_empty() => {}
+                (None, _) => {
+                    return Err(Bad::new("\"domain\" is missing; \"descriptors\" needs it"));
+                }
+                _ => return Err(Bad::new("\"descriptors\" is missing or empty; name one in it")),
+            },
+            (false, None, false) => return Err(Bad(format!("nothing is asked about; {SHAPES}"))),
+            _ => return Err(Bad(format!("the body asks in two ways at once; {SHAPES}"))),
+        }
+        if one.cost.is_some() && !has_one {
+            return Err(Bad::new("\"cost\" belongs beside \"policy\"; descriptors have \"hits\""));
+        }
+        if hits.is_some() && !has_descriptors {
+            return Err(Bad::new("\"hits\" belongs to descriptors; a policy has a \"cost\""));
+        }
+        let most = MAX_LIFE.as_millis();
+        match life_ms {
+            Some(_) if extra == Extra::Nothing => {
+                Err(Bad::new("\"life_ms\" belongs to /v1/reserve; leave it out"))
+            }
+            Some(life) if *life == 0 || u128::from(*life) > most => {
+                Err(Bad(format!("\"life_ms\" is {life}; it must be from 1 to {most}")))
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Returns how long a reservation shall live.
+    pub(super) fn life(&self) -> Option<Duration> {
+        self.life_ms.map(Duration::from_millis)
+    }
+
+    /// Returns the values that its asks are made of.
+    pub(super) fn values(&self) -> Values<'_> {
+        if let Some(descriptors) = &self.descriptors {
+            let all = descriptors.iter().flat_map(|descriptor| &descriptor.entries);
+            return Values::Entries(all.map(|(key, value)| Entry { key, value }).collect());
+        }
+        match (&self.limits, &self.one.keys, &self.one.key) {
+            (None, None, None) => Values::None,
+            (None, None, Some(key)) => Values::One([key.as_bytes()]),
+            (None, ..) => Values::Keys(vec![self.one.values()]),
+            (Some(limits), ..) => Values::Keys(limits.iter().map(Named::values).collect()),
+        }
+    }
+
+    /// Returns what is asked, made of its [`values`](Self::values).
+    pub(super) fn asks<'s>(&'s self, values: &'s Values<'s>) -> Asks<'s> {
+        match values {
+            Values::None => Asks::One([self.one.ask(&[])]),
+            Values::One(key) => Asks::One([self.one.ask(key)]),
+            Values::Keys(keys) => {
+                let one = std::slice::from_ref(&self.one);
+                let named = self.limits.as_deref().unwrap_or(one);
+                Asks::Many(named.iter().zip(keys).map(|(named, keys)| named.ask(keys)).collect())
+            }
+            Values::Entries(entries) => {
+                let mut rest = &entries[..];
+                let asks = self.descriptors.iter().flatten().map(|descriptor| {
+                    let (its, after) = rest.split_at(descriptor.entries.len());
+                    rest = after;
+                    let hits = Hits::Take(descriptor.hits.or(self.hits).unwrap_or(1));
+                    Ask { subject: Subject::Entries(its), hits, limit: None }
+                });
+                Asks::Many(asks.collect())
+            }
+        }
+    }
+
+    /// Returns the domain of its descriptors.
+    pub(super) fn domain(&self) -> &str {
+        self.domain.as_deref().unwrap_or_default()
+    }
+}
+
+/// The keys or entries of a body. The usual one asks for no memory.
+#[derive(Debug)]
+pub(super) enum Values<'a> {
+    None,
+    One([&'a [u8]; 1]),
+    Keys(Vec<Vec<&'a [u8]>>),
+    Entries(Vec<Entry<'a>>),
+}
+
+/// What a body asks. The usual one asks for no memory.
+#[derive(Debug)]
+pub(super) enum Asks<'a> {
+    One([Ask<'a>; 1]),
+    Many(Vec<Ask<'a>>),
+}
+
+impl<'a> Asks<'a> {
+    pub(super) fn as_slice(&self) -> &[Ask<'a>] {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl<'a> Named<'a> {
+    /// Reads a field; returns false if it is none of a policy's.
+    fn field(&mut self, json: &mut Json<'a>, field: &str) -> Result<bool, Bad> {
+        match field {
+            "policy" => once(&mut self.policy, field, json.text(field)?)?,
+            "key" => once(&mut self.key, field, json.text(field)?)?,
+            "keys" => {
+                let mut keys = Vec::new();
+                json.list((field, MAX_ENTRIES), |json| {
+                    keys.push(json.text("keys")?);
+                    Ok(())
+                })?;
+                once(&mut self.keys, field, keys)?;
+            }
+            "cost" => once(&mut self.cost, field, json.number(field)?)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn judged(&self) -> Result<(), Bad> {
+        match (&self.policy, &self.key, &self.keys) {
+            (None, ..) => Err(Bad::new("\"policy\" is missing; name the policy to ask")),
+            (_, Some(_), Some(_)) => {
+                Err(Bad::new("\"key\" and \"keys\" are both there; say one of them"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn values(&self) -> Vec<&[u8]> {
+        let several = self.keys.iter().flatten();
+        self.key.iter().chain(several).map(|key| key.as_bytes()).collect()
+    }
+
+    fn ask<'s>(&'s self, keys: &'s [&'s [u8]]) -> Ask<'s> {
+        let policy = self.policy.as_deref().unwrap_or_default();
+        let hits = Hits::Take(self.cost.unwrap_or(1));
+        Ask { subject: Subject::Named { policy, keys }, hits, limit: None }
+    }
+}
+
+impl<'a> Descriptor<'a> {
+    fn read(json: &mut Json<'a>) -> Result<Self, Bad> {
+        let (mut entries, mut hits) = (None, None);
+        json.object("descriptors", |json, field| match field {
+            "entries" => {
+                let mut list = Vec::new();
+                json.list((field, MAX_ENTRIES), |json| {
+                    let (mut key, mut value) = (None, None);
+                    json.object("entries", |json, field| match field {
+                        "key" => once(&mut key, field, json.text(field)?),
+                        "value" => once(&mut value, field, json.text(field)?),
+                        _ => Err(unknown(field, &["key", "value"])),
+                    })?;
+                    let Some(key) = key else {
+                        return Err(Bad::new("an entry has no \"key\"; every entry needs one"));
+                    };
+                    list.push((key, value.unwrap_or_default()));
+                    Ok(())
+                })?;
+                once(&mut entries, field, list)
+            }
+            "hits" => once(&mut hits, field, json.number(field)?),
+            _ => Err(unknown(field, &["entries", "hits"])),
+        })?;
+        match entries {
+            Some(entries) if !entries.is_empty() => Ok(Self { entries, hits }),
+            _ => Err(Bad::new("a descriptor has no \"entries\"; every descriptor needs one")),
+        }
+    }
+}
+
+/// What a reservation is corrected to.
+#[derive(Debug)]
+pub(super) struct Settlement<'a> {
+    pub(super) id: Cow<'a, str>,
+    pub(super) actual: Vec<u64>,
+}
+
+impl<'a> Settlement<'a> {
+    /// Reads the body of `settle`.
+    pub(super) fn settle(text: &'a str) -> Result<Self, Bad> {
+        let (mut id, mut actual) = (None, None);
+        Self::fields(text, &mut id, |json, field| match field {
+            "actual" => {
+                let mut costs = Vec::new();
+                if json.is_list() {
+                    json.list((field, Ticket::ASKS), |json| {
+                        costs.push(json.number("actual")?);
+                        Ok(())
+                    })?;
+                } else {
+                    costs.push(json.number(field)?);
+                }
+                once(&mut actual, field, costs)
+            }
+            _ => Err(unknown(field, &["id", "actual"])),
+        })?;
+        match (id, actual) {
+            (Some(id), Some(actual)) if !actual.is_empty() => Ok(Self { id, actual }),
+            (None, _) => Err(Bad::new("\"id\" is missing; use the one that /v1/reserve gave")),
+            _ => Err(Bad::new("\"actual\" is missing or empty; say what it cost in the end")),
+        }
+    }
+
+    /// Reads the body of `cancel`.
+    pub(super) fn cancel(text: &'a str) -> Result<Self, Bad> {
+        let mut id = None;
+        Self::fields(text, &mut id, |_, field| Err(unknown(field, &["id"])))?;
+        let id = id.ok_or_else(|| Bad::new("\"id\" is missing; use the one of /v1/reserve"))?;
+        Ok(Self { id, actual: vec![0] })
+    }
+
+    fn fields(
+        text: &'a str,
+        id: &mut Option<Cow<'a, str>>,
+        mut other: impl FnMut(&mut Json<'a>, &str) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        let mut json = Json::new(text);
+        json.object("the body", |json, field| match field {
+            "id" => once(id, field, json.text(field)?),
+            _ => other(json, field),
+        })?;
+        json.end()
+    }
+}
+
+/// Reads the status that a refusal shall have.
+pub(super) fn denied_status(text: &str) -> Result<u16, Bad> {
+    match text {
+        "200" => Ok(200),
+        "403" => Ok(403),
+        "429" => Ok(429),
+        "503" => Ok(503),
+        _ => {
+            let shown: String = text.chars().take(40).collect();
+            Err(Bad(format!("\"denied_status\" is \"{shown}\"; it must be 200, 403, 429 or 503")))
+        }
+    }
+}
+
+/// Decodes a value of a query.
+pub(super) fn decoded(value: &str) -> Result<Cow<'_, str>, Bad> {
+    if !value.bytes().any(|byte| byte == b'%' || byte == b'+') {
+        return Ok(Cow::Borrowed(value));
+    }
+    let mut out = Vec::with_capacity(value.len());
+    let mut bytes = value.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let mut digit = || char::from(bytes.next()?).to_digit(16);
+                match digit().zip(digit()) {
+                    // OVERFLOW: two digits are at most 255.
+                    Some((high, low)) => (high << 4 | low) as u8,
+                    None => {
+                        return Err(Bad::new("the query has a '%' without two digits; write %25"));
+                    }
+                }
+            }
+            plain => plain,
+        });
+    }
+    String::from_utf8(out).map(Cow::Owned).map_err(|_| Bad::new("the query is not UTF-8"))
+}

@@ -1,0 +1,436 @@
+//! HTTP/1.1, by hand.
+//!
+//! All requests that have arrived are answered in one go, and the replies are written in one go. A
+//! connection keeps its buffers; a usual request asks for no memory. Measured against hyper in
+//! `docs/http.md`.
+
+use super::{
+    call::{Call, Fields, Span},
+    chunk::{Chunks, too_large},
+    date::Date,
+    head::{self, Framing, Head},
+    reply::{Kind, Problem, Reply},
+    route::{Desk, Moment},
+};
+use crate::net::{Connection, Stream, Traffic};
+use bytes::{Buf, BytesMut};
+use std::{io, pin::pin, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    time::{Interval, MissedTickBehavior, interval, timeout},
+};
+
+/// Replies are written when there are so many bytes, even if more requests are here.
+const MOST_OUT: usize = 64 << 10;
+/// How much is read at once.
+const READ: usize = 4 << 10;
+/// Buffers that have grown beyond this are given back.
+const KEPT: usize = 64 << 10;
+/// Silence is measured in so many parts of the idle timeout.
+const IDLE_PARTS: u32 = 4;
+/// After an error so much is read and thrown away, or the client might never see the reply.
+const LINGER: (Duration, usize) = (Duration::from_secs(1), 256 << 10);
+/// How HTTP/2 begins.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// What became of a connection.
+#[derive(Debug)]
+pub(super) enum End {
+    /// It is over.
+    Closed,
+    /// It is HTTP/2. These are its first bytes.
+    Http2(Stream, BytesMut),
+}
+
+/// Serves a connection until it ends, or turns out to be HTTP/2.
+pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
+    let shared = connection.shared.clone();
+    let traffic = shared.traffic(connection.listener);
+    let peer = connection.peer;
+    let mut draining = pin!(connection.draining());
+    let mut wire = Wire::new(stream, Desk::new(shared.clone(), peer));
+    let mut is_first = true;
+    loop {
+        let more = tokio::select! {
+            biased;
+            more = wire.idle() => more,
+            () = &mut draining => false,
+        };
+        if !more {
+            return End::Closed;
+        }
+        if is_first {
+            match wire.is_http2().await {
+                Ok(true) => return End::Http2(wire.stream, wire.input),
+                Ok(false) => is_first = false,
+                Err(()) => return End::Closed,
+            }
+        }
+        loop {
+            wire.batch(traffic).await;
+            if !wire.flush().await {
+                return End::Closed;
+            }
+            if wire.is_closing {
+                wire.linger().await;
+                return End::Closed;
+            }
+            if wire.input.is_empty() {
+                break;
+            }
+            wire.complete(traffic).await;
+        }
+        wire.shrink();
+    }
+}
+
+/// A connection and its buffers.
+struct Wire {
+    stream: Stream,
+    desk: Desk,
+    input: BytesMut,
+    out: Vec<u8>,
+    spans: Vec<Span>,
+    pending: Pending,
+    date: Date,
+    ticks: Interval,
+    quiet: u32,
+    is_closing: bool,
+    /// Whether the client may still be sending what nobody will read.
+    is_cut: bool,
+}
+
+/// A request that is arriving.
+#[derive(Debug, Default)]
+struct Pending {
+    scanned: usize,
+    head: Option<Head>,
+    chunks: Option<Chunks>,
+    /// How many bytes behind the head have been read as chunks.
+    used: usize,
+    body: Vec<u8>,
+    /// How long the whole request is, when the last chunk has come.
+    whole: Option<usize>,
+    is_told: bool,
+}
+
+impl Pending {
+    /// Looks whether the request is whole. Returns how long it is then.
+    fn step(
+        &mut self,
+        input: &[u8],
+        spans: &mut Vec<Span>,
+        most: usize,
+    ) -> Result<Option<usize>, Problem> {
+        let head = match self.head {
+            Some(head) => head,
+            None => {
+                let Some(end) = head::end(input, &mut self.scanned)? else { return Ok(None) };
+                let head = Head::parse(&input[..end], spans)?;
+                *self.head.insert(head)
+            }
+        };
+        match head.framing {
+            Framing::Length(length) if length > most => Err(too_large(most)),
+            Framing::Length(length) => {
+                // OVERFLOW: both are bounded.
+                let whole = head.length + length;
+                Ok((input.len() >= whole).then_some(whole))
+            }
+            Framing::Chunks if self.whole.is_some() => Ok(self.whole),
+            Framing::Chunks => {
+                let chunks = self.chunks.get_or_insert_with(|| Chunks::new(most));
+                let from = head.length + self.used;
+                let (used, is_done) = chunks.read(&input[from..], &mut self.body)?;
+                self.used += used;
+                // Many small chunks are more than they carry.
+                if self.used > most.saturating_mul(2).saturating_add(MOST_OUT) {
+                    return Err(too_large(most));
+                }
+                self.whole = is_done.then_some(head.length + self.used);
+                Ok(self.whole)
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        (self.scanned, self.head, self.is_told) = (0, None, false);
+        (self.used, self.whole) = (0, None);
+        if self.chunks.take().is_some() {
+            self.body.clear();
+            self.body.shrink_to(KEPT);
+        }
+    }
+}
+
+impl Wire {
+    fn new(stream: Stream, desk: Desk) -> Self {
+        let idle = desk.shared.settings.idle_timeout / IDLE_PARTS;
+        let mut ticks = interval(idle.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        Self {
+            stream,
+            desk,
+            input: BytesMut::with_capacity(READ / 2),
+            out: Vec::with_capacity(READ / 4),
+            spans: Vec::with_capacity(16),
+            pending: Pending::default(),
+            date: Date::default(),
+            ticks,
+            quiet: 0,
+            is_closing: false,
+            is_cut: false,
+        }
+    }
+
+    fn most(&self) -> usize {
+        self.desk.shared.settings.max_request
+    }
+
+    fn timeout(&self) -> Duration {
+        self.desk.shared.settings.request_timeout
+    }
+
+    /// Waits for the first bytes of a request. Returns false if the connection is over: closed, or
+    /// silent for longer than it may be. Cancel-safe.
+    async fn idle(&mut self) -> bool {
+        self.quiet = 0;
+        self.input.reserve(READ / 2);
+        loop {
+            tokio::select! {
+                biased;
+                read = self.stream.read_buf(&mut self.input) => return matches!(read, Ok(1..)),
+                _ = self.ticks.tick() => {
+                    self.quiet += 1;
+                    // One more, as the first may come at once.
+                    if self.quiet > IDLE_PARTS {
+                        return false;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells whether HTTP/2 begins here. An error means that the connection is over.
+    async fn is_http2(&mut self) -> Result<bool, ()> {
+        let timeout_ = self.timeout();
+        while self.input.len() < PREFACE.len() && PREFACE.starts_with(&self.input) {
+            self.input.reserve(READ / 2);
+            match timeout(timeout_, self.stream.read_buf(&mut self.input)).await {
+                Ok(Ok(1..)) => {}
+                _ => return Err(()),
+            }
+        }
+        Ok(self.input.starts_with(PREFACE))
+    }
+
+    /// Answers all requests that are here.
+    async fn batch(&mut self, traffic: &Traffic) {
+        let most = self.most();
+        let shared = self.desk.shared.clone();
+        let is_timed = shared.engine.timing().is_due();
+        let mut moment: Option<Moment> = None;
+        let mut count = 0_u32;
+        while !self.is_closing {
+            while self.pending.head.is_none() && self.input.starts_with(b"\r\n") {
+                // Some clients send a line end too many behind a body.
+                self.input.advance(2);
+            }
+            if self.input.is_empty() || self.input[..] == *b"\r" {
+                break;
+            }
+            match self.pending.step(&self.input, &mut self.spans, most) {
+                Ok(Some(length)) => {
+                    let moment = moment.get_or_insert_with(|| Moment::new(&shared.engine));
+                    self.answer(moment, length).await;
+                    count += 1;
+                    if self.desk.reply.is_bad {
+                        traffic.bad_request();
+                    }
+                    if self.out.len() > MOST_OUT && !self.flush().await {
+                        self.is_closing = true;
+                    }
+                }
+                Ok(None) => break,
+                Err(problem) => {
+                    self.refuse(&problem, traffic);
+                    count += 1;
+                }
+            }
+        }
+        if count > 0 {
+            traffic.requests(u64::from(count));
+        }
+        if let (true, Some(moment)) = (is_timed && count > 0, &moment) {
+            shared.engine.timing().note(shared.engine.now().since(moment.now()) / count);
+        }
+    }
+
+    /// Answers the request that is here whole.
+    async fn answer(&mut self, moment: &Moment, length: usize) {
+        let Self { desk, input, out, spans, pending, date, .. } = self;
+        let Some(head) = pending.head else { return };
+        let (method, target) = head.start(input);
+        let (path, query) = Call::split(target);
+        let body = match pending.chunks {
+            Some(_) => &pending.body[..],
+            None => &input[head.length..length],
+        };
+        let call = Call { method, path, query, fields: Fields { bytes: input, spans }, body };
+        desk.answer(moment, &call).await;
+        let keeps = head.keeps_alive && !desk.reply.closes && !desk.is_draining();
+        let connection = match (keeps, head.is_old) {
+            (true, false) => "",
+            (true, true) => "Connection: keep-alive\r\n",
+            (false, _) => "Connection: close\r\n",
+        };
+        let now = desk.shared.engine.clock().to_wall(moment.now()).as_secs();
+        put(out, &desk.reply, (date.text(now), connection), method == "HEAD");
+        self.is_closing = !keeps;
+        self.pending.clear();
+        self.input.advance(length);
+    }
+
+    /// Answers a request that cannot be read.
+    fn refuse(&mut self, problem: &Problem, traffic: &Traffic) {
+        traffic.bad_request();
+        let engine = &self.desk.shared.engine;
+        let now = engine.clock().to_wall(engine.now()).as_secs();
+        self.desk.reply.clear();
+        self.desk.reply.problem(problem);
+        put(&mut self.out, &self.desk.reply, (self.date.text(now), "Connection: close\r\n"), false);
+        (self.is_closing, self.is_cut) = (true, true);
+    }
+
+    /// Reads until the request that has begun is whole. If it takes too long, or makes no sense, it
+    /// is answered, and the connection ends.
+    async fn complete(&mut self, traffic: &Traffic) {
+        let limit = self.timeout();
+        match timeout(limit, self.rest()).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => self.is_closing = true,
+            Ok(Err(problem)) => {
+                traffic.requests(1);
+                self.refuse(&problem, traffic);
+            }
+            Err(_) => {
+                traffic.requests(1);
+                let text = format!("the request did not arrive within {} ms", limit.as_millis());
+                self.refuse(&Problem::new(Kind::Slow, text), traffic);
+            }
+        }
+    }
+
+    /// Reads the rest of a request. Returns false if the client has gone.
+    async fn rest(&mut self) -> Result<bool, Problem> {
+        loop {
+            let head = self.pending.head;
+            if head.is_some_and(|head| head.expects_continue) && !self.pending.is_told {
+                self.pending.is_told = true;
+                self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                if !self.flush().await {
+                    return Ok(false);
+                }
+            }
+            self.input.reserve(READ);
+            if !matches!(self.stream.read_buf(&mut self.input).await, Ok(1..)) {
+                return Ok(false);
+            }
+            if self.pending.head.is_none() && self.input.starts_with(b"\r\n") {
+                return Ok(true);
+            }
+            let most = self.most();
+            if self.pending.step(&self.input, &mut self.spans, most)?.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Writes what there is to write. Returns false if that cannot be done.
+    async fn flush(&mut self) -> bool {
+        if self.out.is_empty() {
+            return true;
+        }
+        let limit = self.timeout();
+        let write = async {
+            self.stream.write_all(&self.out).await?;
+            self.stream.flush().await
+        };
+        let written: Result<io::Result<()>, _> = timeout(limit, write).await;
+        self.out.clear();
+        matches!(written, Ok(Ok(())))
+    }
+
+    /// Closes so that the client sees the last reply.
+    async fn linger(&mut self) {
+        let (limit, most) = LINGER;
+        let drained = async {
+            if self.stream.shutdown().await.is_err() || !self.is_cut {
+                return;
+            }
+            let mut left = most;
+            while left > 0 {
+                self.input.clear();
+                self.input.reserve(READ);
+                match self.stream.read_buf(&mut self.input).await {
+                    Ok(read @ 1..) => left = left.saturating_sub(read),
+                    _ => return,
+                }
+            }
+        };
+        let _ = timeout(limit, drained).await;
+    }
+
+    /// Gives memory back after a large request.
+    fn shrink(&mut self) {
+        if self.input.capacity() > KEPT {
+            self.input = BytesMut::with_capacity(READ / 2);
+        }
+        self.out.shrink_to(KEPT);
+        self.desk.reply.body.shrink_to(KEPT);
+    }
+}
+
+/// Appends a reply.
+fn put(out: &mut Vec<u8>, reply: &Reply, (date, connection): (&[u8], &str), is_head: bool) {
+    out.extend_from_slice(status_line(reply.status).as_bytes());
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"\r\nContent-Type: ");
+    out.extend_from_slice(reply.content_type.as_bytes());
+    out.extend_from_slice(b"\r\nContent-Length: ");
+    super::json::push_number(out, reply.body.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in reply.headers() {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(connection.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    if !is_head {
+        out.extend_from_slice(&reply.body);
+    }
+}
+
+/// Returns the first line of a reply, and the name of the header that follows it.
+const fn status_line(status: u16) -> &'static str {
+    match status {
+        200 => "HTTP/1.1 200 OK\r\nDate: ",
+        400 => "HTTP/1.1 400 Bad Request\r\nDate: ",
+        401 => "HTTP/1.1 401 Unauthorized\r\nDate: ",
+        403 => "HTTP/1.1 403 Forbidden\r\nDate: ",
+        404 => "HTTP/1.1 404 Not Found\r\nDate: ",
+        405 => "HTTP/1.1 405 Method Not Allowed\r\nDate: ",
+        408 => "HTTP/1.1 408 Request Timeout\r\nDate: ",
+        413 => "HTTP/1.1 413 Content Too Large\r\nDate: ",
+        415 => "HTTP/1.1 415 Unsupported Media Type\r\nDate: ",
+        417 => "HTTP/1.1 417 Expectation Failed\r\nDate: ",
+        429 => "HTTP/1.1 429 Too Many Requests\r\nDate: ",
+        431 => "HTTP/1.1 431 Request Header Fields Too Large\r\nDate: ",
+        501 => "HTTP/1.1 501 Not Implemented\r\nDate: ",
+        503 => "HTTP/1.1 503 Service Unavailable\r\nDate: ",
+        _ => "HTTP/1.1 500 Internal Server Error\r\nDate: ",
+    }
+}

@@ -1,0 +1,144 @@
+//! A reply, before it is put on the wire.
+
+use super::json::{Bad, push_number, push_text};
+
+/// A reply. Its memory is used again.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) content_type: &'static str,
+    pub(super) body: Vec<u8>,
+    /// Whether the request made no sense.
+    pub(super) is_bad: bool,
+    /// Whether the connection must end after it.
+    pub(super) closes: bool,
+    /// Names, and where their values end in `values`.
+    names: Vec<(&'static str, usize)>,
+    values: Vec<u8>,
+}
+
+pub(super) const JSON: &str = "application/json";
+pub(super) const PROBLEM: &str = "application/problem+json";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+impl Reply {
+    pub(super) fn clear(&mut self) {
+        (self.status, self.content_type) = (200, JSON);
+        (self.is_bad, self.closes) = (false, false);
+        self.body.clear();
+        self.names.clear();
+        self.values.clear();
+    }
+
+    /// Adds a header whose value `write` appends. It must write visible ASCII only.
+    pub(super) fn header(&mut self, name: &'static str, write: impl FnOnce(&mut Vec<u8>)) {
+        write(&mut self.values);
+        self.names.push((name, self.values.len()));
+    }
+
+    /// Adds a header.
+    pub(super) fn header_text(&mut self, name: &'static str, value: &str) {
+        self.header(name, |out| out.extend_from_slice(value.as_bytes()));
+    }
+
+    /// Returns the headers.
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let mut start = 0;
+        self.names.iter().map(move |(name, end)| {
+            let value = &self.values[start..*end];
+            start = *end;
+            (*name, value)
+        })
+    }
+
+    /// Answers with a plain text.
+    pub(super) fn plain(&mut self, status: u16, text: &str) {
+        (self.status, self.content_type) = (status, TEXT);
+        self.body.extend_from_slice(text.as_bytes());
+    }
+
+    /// Answers with what is wrong.
+    #[cold]
+    pub(super) fn problem(&mut self, problem: &Problem) {
+        let Problem { kind, detail } = problem;
+        let (status, name, title) = kind.parts();
+        (self.status, self.content_type) = (status, PROBLEM);
+        self.body.clear();
+        let out = &mut self.body;
+        out.extend_from_slice(b"{\"type\":\"urn:tollgate:problem:");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"\",\"title\":");
+        push_text(out, title);
+        out.extend_from_slice(b",\"status\":");
+        push_number(out, u64::from(status));
+        out.extend_from_slice(b",\"detail\":");
+        push_text(out, detail);
+        out.push(b'}');
+        self.is_bad = status < 500;
+        self.closes |=
+            matches!(kind, Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow);
+        if *kind == Kind::Unauthorized {
+            self.header_text("WWW-Authenticate", "Bearer");
+        }
+    }
+}
+
+/// What is wrong with a request, or with us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) kind: Kind,
+    pub(super) detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+}
+
+impl From<Bad> for Problem {
+    fn from(Bad(detail): Bad) -> Self {
+        Self { kind: Kind::BadRequest, detail }
+    }
+}
+
+/// The kinds of problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    BadRequest,
+    BadHttp,
+    Unauthorized,
+    NotFound,
+    NoPolicy,
+    NoReservation,
+    MethodNotAllowed,
+    Slow,
+    TooLarge,
+    NotJson,
+    Expectation,
+    HeadTooLarge,
+    NotImplemented,
+    StoreFailed,
+}
+
+impl Kind {
+    /// Returns status, name and title.
+    const fn parts(self) -> (u16, &'static str, &'static str) {
+        match self {
+            Self::BadRequest => (400, "bad-request", "The request makes no sense"),
+            Self::BadHttp => (400, "bad-http", "This is no proper HTTP"),
+            Self::Unauthorized => (401, "unauthorized", "The token is missing or wrong"),
+            Self::NotFound => (404, "not-found", "There is nothing at this path"),
+            Self::NoPolicy => (404, "no-policy", "There is no such policy"),
+            Self::NoReservation => (404, "no-reservation", "There is no such reservation"),
+            Self::MethodNotAllowed => (405, "method-not-allowed", "Not with this method"),
+            Self::Slow => (408, "timeout", "The request took too long to arrive"),
+            Self::TooLarge => (413, "too-large", "The body is too large"),
+            Self::NotJson => (415, "not-json", "The body is not said to be JSON"),
+            Self::Expectation => (417, "expectation", "The expectation is not known"),
+            Self::HeadTooLarge => (431, "head-too-large", "The head of the request is too large"),
+            Self::NotImplemented => (501, "not-implemented", "This is not there yet"),
+            Self::StoreFailed => (503, "store-failed", "The store could not answer"),
+        }
+    }
+}

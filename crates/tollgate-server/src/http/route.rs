@@ -1,0 +1,336 @@
+//! Which path does what.
+
+use super::{
+    body::{Body, Extra, Settlement, denied_status},
+    call::Call,
+    forward,
+    json::Bad,
+    limits::{self, Told},
+    reply::{JSON, Kind, Problem, Reply},
+};
+use crate::{
+    engine::{Answer, DEFAULT_LIFE, Engine, Request, RequestError, Verb},
+    plan::Plan,
+    server::Shared,
+};
+use arc_swap::Guard;
+use std::{net::SocketAddr, sync::Arc};
+use tokio::sync::watch;
+use tollgate::Tick;
+
+/// What a connection keeps between its requests.
+#[derive(Debug)]
+pub(super) struct Desk {
+    pub(super) shared: Arc<Shared>,
+    pub(super) peer: Option<SocketAddr>,
+    pub(super) answer: Answer,
+    pub(super) reply: Reply,
+    drain: watch::Receiver<bool>,
+    was_draining: bool,
+}
+
+/// The plan and the time that a batch of requests is decided by.
+#[derive(Debug)]
+pub(super) struct Moment {
+    plan: Guard<Arc<Plan>>,
+    now: Tick,
+}
+
+impl Moment {
+    pub(super) fn new(engine: &Engine) -> Self {
+        Self { plan: engine.plan(), now: engine.now() }
+    }
+
+    pub(super) const fn now(&self) -> Tick {
+        self.now
+    }
+}
+
+/// The paths, and the methods that each takes.
+pub(super) const ROUTES: [(&str, &str); 13] = [
+    ("/v1/check", "GET, HEAD, POST"),
+    ("/v1/peek", "GET, HEAD, POST"),
+    ("/v1/reserve", "POST"),
+    ("/v1/settle", "POST"),
+    ("/v1/cancel", "POST"),
+    ("/v1/refund", "POST"),
+    ("/v1/reset", "POST"),
+    ("/v1/policies", "GET, HEAD"),
+    ("/healthcheck", "GET, HEAD"),
+    ("/healthz", "GET, HEAD"),
+    ("/openapi.json", "GET, HEAD"),
+    ("/json", "POST"),
+    ("/", "GET, HEAD"),
+];
+
+/// What this server says about itself, for programs.
+const OPENAPI: &str = include_str!("openapi.json");
+
+impl Desk {
+    pub(super) fn new(shared: Arc<Shared>, peer: Option<SocketAddr>) -> Self {
+        let drain = shared.drain();
+        let was_draining = *drain.borrow();
+        let (answer, reply) = (Answer::new(), Reply::default());
+        Self { shared, peer, answer, reply, drain, was_draining }
+    }
+
+    /// Tells whether the server shuts down. It is told so only once, so to look for news is enough,
+    /// and that takes no lock.
+    pub(super) fn is_draining(&self) -> bool {
+        self.was_draining || self.drain.has_changed().unwrap_or(true)
+    }
+
+    /// Answers a request. The reply is in the desk.
+    pub(super) async fn answer(&mut self, moment: &Moment, call: &Call<'_>) {
+        self.reply.clear();
+        if let Err(problem) = self.route(moment, call).await {
+            self.reply.problem(&problem);
+        }
+    }
+
+    async fn route(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
+        let plan = &*moment.plan;
+        match (call.method, call.path) {
+            ("POST", "/v1/check") => self.decide(moment, call, Verb::Check).await,
+            ("POST", path) if path.starts_with("/v1/") => self.post(moment, call).await,
+            ("GET" | "HEAD", "/v1/check") => self.query(moment, call, Verb::Check).await,
+            ("GET" | "HEAD", "/v1/peek") => self.query(moment, call, Verb::Peek).await,
+            ("GET" | "HEAD", "/v1/policies") => {
+                self.authorize(call)?;
+                limits::list(plan, &mut self.reply);
+                Ok(())
+            }
+            ("GET" | "HEAD", "/healthcheck") => self.health(500),
+            ("GET" | "HEAD", "/healthz") => self.health(503),
+            ("GET" | "HEAD", "/openapi.json") => {
+                self.reply.body.extend_from_slice(OPENAPI.as_bytes());
+                Ok(())
+            }
+            ("GET" | "HEAD", "/") => {
+                self.reply.plain(200, "Tollgate. What can be asked here: /openapi.json\n");
+                Ok(())
+            }
+            ("POST", "/json") => json_route(call, &mut self.reply),
+            (_, path) => match plan.forward_auth(path) {
+                Some(route) => forward::answer((plan, moment.now), route, call, self).await,
+                None => Err(self.lost(call)),
+            },
+        }
+    }
+
+    async fn post(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
+        match call.path {
+            "/v1/peek" => self.decide(moment, call, Verb::Peek).await,
+            "/v1/reserve" => self.decide(moment, call, Verb::Reserve(DEFAULT_LIFE)).await,
+            "/v1/settle" => {
+                let text = self.body(call)?;
+                self.settle(&Settlement::settle(text)?, "settled").await
+            }
+            "/v1/cancel" => {
+                let text = self.body(call)?;
+                self.settle(&Settlement::cancel(text)?, "cancelled").await
+            }
+            "/v1/refund" | "/v1/reset" => self.give(moment, call).await,
+            path => match moment.plan.forward_auth(path) {
+                Some(route) => forward::answer((&moment.plan, moment.now), route, call, self).await,
+                None => Err(self.lost(call)),
+            },
+        }
+    }
+
+    /// Nothing is there, or not for this method.
+    #[cold]
+    fn lost(&mut self, call: &Call<'_>) -> Problem {
+        let path: String = call.path.chars().take(80).collect();
+        if let Some((_, methods)) = ROUTES.iter().find(|(known, _)| *known == call.path) {
+            self.reply.header_text("Allow", methods);
+            let method: String = call.method.chars().take(20).collect();
+            return Problem::new(
+                Kind::MethodNotAllowed,
+                format!("{path} does not take {method}; use {methods}"),
+            );
+        }
+        let text = format!(
+            "no path is called \"{path}\"; /openapi.json lists those that there are, and `forward_auth` in the configuration adds some"
+        );
+        Problem::new(Kind::NotFound, text)
+    }
+
+    /// Checks the token of `/v1`.
+    fn authorize(&self, call: &Call<'_>) -> Result<(), Problem> {
+        let Some(token) = &self.shared.settings.http_token else { return Ok(()) };
+        let given = call.fields.values("Authorization").next().and_then(bearer);
+        if given.is_some_and(|given| token.matches(given)) {
+            return Ok(());
+        }
+        let text = "send the token of the server's `http_token_file` as `Authorization: Bearer ..`";
+        Err(Problem::new(Kind::Unauthorized, text))
+    }
+
+    /// Returns the body of a request that may be answered.
+    fn body<'a>(&self, call: &Call<'a>) -> Result<&'a str, Problem> {
+        self.authorize(call)?;
+        if let Some(kind) = call.fields.values("Content-Type").next()
+            && !is_json(kind)
+        {
+            let kind: String = String::from_utf8_lossy(kind).chars().take(80).collect();
+            let text = format!("Content-Type is \"{kind}\"; send application/json (`curl --json`)");
+            return Err(Problem::new(Kind::NotJson, text));
+        }
+        std::str::from_utf8(call.body).map_err(|error| {
+            let at = error.valid_up_to();
+            Problem::from(Bad(format!("the body is not UTF-8 at byte {at}; JSON must be")))
+        })
+    }
+
+    async fn query(&mut self, moment: &Moment, call: &Call<'_>, verb: Verb) -> Result<(), Problem> {
+        self.authorize(call)?;
+        let (body, status) = Body::query(call.query)?;
+        self.decided(moment, &body, verb).await?;
+        self.refuse_with(status);
+        Ok(())
+    }
+
+    async fn decide(
+        &mut self,
+        moment: &Moment,
+        call: &Call<'_>,
+        verb: Verb,
+    ) -> Result<(), Problem> {
+        let text = self.body(call)?;
+        let status = only_status(call.query)?;
+        let extra = if let Verb::Reserve(_) = verb { Extra::Life } else { Extra::Nothing };
+        let body = Body::read(text, extra)?;
+        let verb = match (verb, body.life()) {
+            (Verb::Reserve(_), Some(life)) => Verb::Reserve(life),
+            _ => verb,
+        };
+        self.decided(moment, &body, verb).await?;
+        self.refuse_with(status);
+        Ok(())
+    }
+
+    async fn decided(
+        &mut self,
+        moment: &Moment,
+        body: &Body<'_>,
+        verb: Verb,
+    ) -> Result<(), Problem> {
+        let Self { shared, answer, reply, .. } = self;
+        let (plan, now) = (&**moment.plan, moment.now);
+        let values = body.values();
+        let asks = body.asks(&values);
+        let request = Request { domain: body.domain(), asks: asks.as_slice(), verb };
+        shared.engine.decide(plan, now, &request, answer).await.map_err(problem)?;
+        let told = Told { plan, now, answer };
+        told.headers(reply);
+        told.open_body(&mut reply.body);
+        if let Verb::Reserve(_) = verb {
+            let id = match answer.ticket() {
+                Some(ticket) => format!(",\"id\":\"{ticket}\""),
+                None => ",\"id\":null".to_owned(),
+            };
+            reply.body.extend_from_slice(id.as_bytes());
+        }
+        reply.body.push(b'}');
+        reply.status = if answer.is_allowed() { 200 } else { 429 };
+        Ok(())
+    }
+
+    /// Gives a refusal the status that the client has asked for.
+    fn refuse_with(&mut self, status: Option<u16>) {
+        if let (429, Some(status)) = (self.reply.status, status) {
+            self.reply.status = status;
+        }
+    }
+
+    async fn settle(&mut self, settlement: &Settlement<'_>, done: &str) -> Result<(), Problem> {
+        let gone = || {
+            let id: String = settlement.id.chars().take(80).collect();
+            let text = format!(
+                "\"{id}\" is no reservation of this server, or it is settled already, or its life is over"
+            );
+            Problem::new(Kind::NoReservation, text)
+        };
+        let ticket = settlement.id.parse().map_err(|_| gone())?;
+        let settled = self.shared.engine.settle(ticket, &settlement.actual).await;
+        if !settled.map_err(problem)? {
+            return Err(gone());
+        }
+        self.reply.body.extend_from_slice(format!("{{\"{done}\":true}}").as_bytes());
+        Ok(())
+    }
+
+    async fn give(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
+        let text = self.body(call)?;
+        let body = Body::read(text, Extra::Nothing)?;
+        let Self { shared, answer, reply, .. } = self;
+        let (plan, now) = (&**moment.plan, moment.now);
+        let values = body.values();
+        let asks = body.asks(&values);
+        let request = Request { domain: body.domain(), asks: asks.as_slice(), verb: Verb::Peek };
+        let done = if call.path == "/v1/refund" {
+            let given = shared.engine.refund(plan, now, &request, answer).await;
+            format!("{{\"refunded\":{}}}", given.map_err(problem)?)
+        } else {
+            shared.engine.reset(plan, now, &request, answer).await.map_err(problem)?;
+            "{\"reset\":true}".to_owned()
+        };
+        reply.body.extend_from_slice(done.as_bytes());
+        reply.content_type = JSON;
+        Ok(())
+    }
+
+    /// Says whether new requests are welcome; `bad` is the status when they are not.
+    fn health(&mut self, bad: u16) -> Result<(), Problem> {
+        if self.is_draining() {
+            self.reply.plain(bad, "draining");
+        } else {
+            self.reply.plain(200, "OK");
+        }
+        Ok(())
+    }
+}
+
+/// Envoy's protocol as JSON. The lead wires this to `crate::rls::json`.
+fn json_route(_call: &Call<'_>, _reply: &mut Reply) -> Result<(), Problem> {
+    Err(Problem::new(Kind::NotImplemented, "/json is not there yet; use /v1/check"))
+}
+
+/// Returns the token of an `Authorization`, whose scheme may be in any case.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Tells whether a content type is JSON, with or without parameters.
+fn is_json(kind: &[u8]) -> bool {
+    let name = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let ends = |end: &[u8]| {
+        name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
+    };
+    name.eq_ignore_ascii_case(b"application/json") || ends(b"+json")
+}
+
+/// Reads the query of a `POST`, which has only one thing to say.
+fn only_status(query: &str) -> Result<Option<u16>, Bad> {
+    match query {
+        "" => Ok(None),
+        _ => match query.strip_prefix("denied_status=") {
+            Some(status) => denied_status(status).map(Some),
+            None => {
+                let shown: String = query.chars().take(40).collect();
+                Err(Bad(format!("the query is \"{shown}\"; a POST takes only denied_status")))
+            }
+        },
+    }
+}
+
+fn problem(error: RequestError) -> Problem {
+    let kind = match error {
+        RequestError::Name(_) => Kind::NoPolicy,
+        RequestError::Store(_) => Kind::StoreFailed,
+        _ => Kind::BadRequest,
+    };
+    Problem::new(kind, error.to_string())
+}

@@ -1,0 +1,332 @@
+//! HTTP itself: what arrives in pieces, what is smuggled, what is too slow, and how it ends.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod http_support;
+
+use http_support::{CONFIG, Client, start};
+use std::time::Duration;
+use tokio::{io::AsyncWriteExt, net::UnixStream};
+use tollgate_server::{
+    http,
+    net::{Connection, Listener, Stream},
+    server::Settings,
+};
+
+const CHECK: &str = r#"{"policy":"big","key":"a"}"#;
+
+fn post(headers: &str, body: &str) -> String {
+    format!("POST /v1/check HTTP/1.1\r\nHost: t\r\n{headers}\r\n{body}")
+}
+
+#[tokio::test]
+async fn requests_are_read_however_they_arrive() {
+    let (address, ..) = start(CONFIG, Settings::default()).await;
+    let length = format!("Content-Length: {}\r\n", CHECK.len());
+    let chunks =
+        format!("5\r\n{}\r\n{:X}\r\n{}\r\n0\r\n\r\n", &CHECK[..5], CHECK.len() - 5, &CHECK[5..]);
+    let whole = [post(&length, CHECK), post("Transfer-Encoding: chunked\r\n", &chunks)].concat();
+    for step in [1, 2, 7, 64, whole.len()] {
+        let mut client = Client::connect(address).await;
+        for piece in whole.as_bytes().chunks(step) {
+            client.send(piece).await;
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..2 {
+            assert_eq!(client.read().await.status, 200, "in pieces of {step}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let mut client = Client::connect(address).await;
+    let mut all = String::new();
+    for cost in 0..300 {
+        all += &format!(
+            "GET /v1/check?policy=big&key=p&cost={} HTTP/1.1\r\nHost: t\r\n\r\n",
+            cost % 3
+        );
+        all += if cost % 2 == 0 { "" } else { "\r\n" };
+    }
+    client.send(&all).await;
+    let mut remaining = 1000;
+    for cost in 0..300 {
+        remaining -= cost % 3;
+        assert_eq!(client.read().await.json()["remaining"], remaining, "request {cost}");
+    }
+    assert_eq!(shared.traffic(Listener::Http).counts().requests, 300);
+}
+
+#[tokio::test]
+async fn what_could_be_read_in_two_ways_is_refused() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let get = |rest: &str| format!("GET /healthz HTTP/1.1\r\nHost: t\r\n{rest}\r\n");
+    let rows: Vec<(String, u16)> = vec![
+        (post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
+        (post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"), 400),
+        (post("Content-Length: 5\r\nContent-Length: 5\r\n", "hello"), 400),
+        (post("Content-Length: 5\r\nContent-Length: 6\r\n", "hello"), 400),
+        (post("Content-Length: 5, 5\r\n", "hello"), 400),
+        (post("Content-Length: +5\r\n", "hello"), 400),
+        (post("Content-Length: -1\r\n", ""), 400),
+        (post("Content-Length: 0x5\r\n", "hello"), 400),
+        (post("Content-Length: \r\n", ""), 400),
+        (post("Content-Length: 99999999999999999999999\r\n", ""), 400),
+        (post("Content-Length: 9999999999\r\n", ""), 413),
+        (post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), 400),
+        (post("Transfer-Encoding: xchunked\r\n", "0\r\n\r\n"), 400),
+        (post("Transfer-Encoding: identity\r\n", ""), 400),
+        (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
+        (post("Transfer-Encoding : chunked\r\n", "0\r\n\r\n"), 400),
+        (post("Transfer-Encoding: chunked\r\n", "5;\nx\r\nhello\r\n0\r\n\r\n"), 400),
+        (get("X: a\r\n folded\r\n"), 400),
+        (get("X: a\rb\r\n"), 400),
+        (get("X: a\0b\r\n"), 400),
+        (get("X\r\n"), 400),
+        (get(": x\r\n"), 400),
+        (get("X y: z\r\n"), 400),
+        (get("Host: u\r\n"), 400),
+        (get("Expect: 200-ok\r\n"), 417),
+        ("GET /healthz HTTP/1.1\r\n\r\n".into(), 400),
+        ("GET /healthz HTTP/1.1\nHost: t\n\n".into(), 400),
+        ("GET  /healthz HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("GET /health z HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("GET /healthz\r\n\r\n".into(), 400),
+        ("GET /healthz HTTP/2.0\r\nHost: t\r\n\r\n".into(), 400),
+        ("GET /health\u{e9} HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("G(T /healthz HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("\u{16}\u{3}\u{1}\u{2}".into(), 400),
+        ("POST /v1/check HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
+        (get(&format!("X: {}\r\n", "x".repeat(40_000))), 431),
+        (get(&"X: y\r\n".repeat(101)), 431),
+    ];
+    let count = rows.len() as u64;
+    for (request, status) in rows {
+        let mut client = Client::connect(address).await;
+        // What follows must never be taken for a request.
+        client.send(request.clone() + "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        let got = client.read().await;
+        let shown: String = request.chars().take(120).collect();
+        assert_eq!(got.status, status, "{shown:?}: {got:?}");
+        assert_eq!(got.header("connection"), Some("close"), "{shown:?}");
+        assert_eq!(client.read_to("GET").await, None, "{shown:?}: closed");
+    }
+    assert_eq!(shared.traffic(Listener::Http).counts().bad_requests, count);
+}
+
+#[tokio::test]
+async fn what_the_standard_allows_is_taken() {
+    let (address, ..) = start(CONFIG, Settings::default()).await;
+    let rows = [
+        ("\r\n\r\nGET /healthz HTTP/1.1\r\nHost: t\r\n\r\n", true, None),
+        ("GET http://t/healthz HTTP/1.1\r\nHost: t\r\n\r\n", true, None),
+        (
+            "GET /healthz?x=y HTTP/1.1\r\nHOST:t\r\nX:\t a b \t\r\nY:\r\nZ: \u{e9}\r\n\r\n",
+            true,
+            None,
+        ),
+        ("GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: Close\r\n\r\n", false, Some("close")),
+        (
+            "GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: keep-alive, close\r\n\r\n",
+            false,
+            Some("close"),
+        ),
+        ("GET /healthz HTTP/1.0\r\n\r\n", false, Some("close")),
+        ("GET /healthz HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true, Some("keep-alive")),
+        ("GET /healthz HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc", true, None),
+        (
+            "GET /healthz HTTP/1.1\r\nHost: t\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+            true,
+            None,
+        ),
+    ];
+    for (request, stays, connection) in rows {
+        let mut client = Client::connect(address).await;
+        client.send(request).await;
+        let got = client.read().await;
+        assert_eq!((got.status, &*got.body), (200, "OK"), "{request:?}");
+        assert_eq!(got.header("connection"), connection, "{request:?}");
+        if stays {
+            assert_eq!(
+                client.ask("HEAD", "/healthz", "").await.header("content-length"),
+                Some("2")
+            );
+            assert_eq!(client.ask("GET", "/healthz", "").await.status, 200);
+        } else {
+            assert_eq!(client.read_to("GET").await, None, "{request:?}: closed");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_waits_is_told_to_go_on() {
+    let (address, ..) = start(CONFIG, Settings { max_request: 100, ..Settings::default() }).await;
+    let mut client = Client::connect(address).await;
+    let length = CHECK.len();
+    client.send(post(&format!("Expect: 100-continue\r\nContent-Length: {length}\r\n"), "")).await;
+    assert_eq!(client.read().await.status, 100);
+    client.send(CHECK).await;
+    assert_eq!(client.read().await.status, 200);
+    // Too large: it is told so before it sends anything.
+    client.send(post("Expect: 100-continue\r\nContent-Length: 101\r\n", "")).await;
+    assert_eq!(client.read().await.status, 413);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slow_and_the_silent_are_let_go() {
+    let settings = Settings {
+        idle_timeout: Duration::from_secs(100),
+        request_timeout: Duration::from_secs(10),
+        ..Settings::default()
+    };
+    let (address, ..) = start(CONFIG, settings).await;
+    for (sent, status) in
+        [("", None), ("GET /heal", Some(408)), (&post("Content-Length: 9\r\n", "x"), Some(408))]
+    {
+        let mut client = Client::connect(address).await;
+        client.send(sent).await;
+        // The paused clock jumps ahead as all wait.
+        let got = client.read_to("GET").await;
+        assert_eq!(got.map(|got| got.status), status, "{sent:?}");
+    }
+    // An active connection stays, however long it lives.
+    let mut client = Client::connect(address).await;
+    for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(client.ask("GET", "/healthz", "").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn draining_finishes_what_has_begun() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let mut quiet = Client::connect(address).await;
+    assert_eq!(quiet.ask("GET", "/healthz", "").await.status, 200);
+    let mut busy = Client::connect(address).await;
+    assert_eq!(busy.ask("GET", "/healthcheck", "").await.body, "OK");
+    let request = "GET /healthcheck HTTP/1.1\r\nHost: t\r\n\r\n";
+    busy.send(&request[..20]).await;
+    // The server reads the first half before it is told to stop.
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    shared.start_draining();
+    assert_eq!(quiet.read_to("GET").await, None, "nothing was asked: closed at once");
+    busy.send(&request[20..]).await;
+    let got = busy.read().await;
+    assert_eq!(
+        (got.status, &*got.body, got.header("connection")),
+        (500, "draining", Some("close"))
+    );
+    assert_eq!(busy.read_to("GET").await, None);
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(shared.traffic(Listener::Http).counts().open, 0);
+}
+
+#[tokio::test]
+async fn unix_sockets_are_served_too() {
+    let (shared, _) = http_support::shared(CONFIG, Settings::default());
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let connection = Connection::new(shared, Listener::Http, None);
+    let served = tokio::spawn(http::serve(Stream::Unix(theirs), connection));
+    ours.write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut got = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut ours, &mut got).await.unwrap();
+    assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\nOK"), "{got}");
+    served.await.unwrap();
+}
+
+#[tokio::test]
+async fn http_2_with_prior_knowledge_shares_the_port() {
+    let settings = Settings { max_request: 100, ..Settings::default() };
+    let (address, shared, _) = start(CONFIG, settings).await;
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let (mut sender, connection) = h2::client::handshake(stream).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let long = format!(r#"{{"policy":"{}"}}"#, "x".repeat(200));
+    for (method, path, body, status, remaining) in [
+        ("POST", "/v1/check", CHECK, 200, Some("999")),
+        ("POST", "/v1/check", CHECK, 200, Some("998")),
+        ("GET", "/v1/check?policy=big&key=a&cost=999", "", 429, Some("998")),
+        ("HEAD", "/v1/peek?policy=big&key=a", "", 200, Some("997")),
+        ("GET", "/nowhere", "", 404, None),
+        ("POST", "/v1/check", &long, 413, None),
+    ] {
+        let request = ::http::Request::builder().method(method).uri(format!("http://t{path}"));
+        let is_empty = body.is_empty();
+        let (response, mut stream) =
+            sender.send_request(request.body(()).unwrap(), is_empty).unwrap();
+        if !is_empty {
+            stream.send_data(body.to_owned().into(), true).unwrap();
+        }
+        let response = response.await.unwrap();
+        assert_eq!(response.status(), status, "{method} {path}");
+        let told =
+            response.headers().get("ratelimit-remaining").map(|value| value.to_str().unwrap());
+        assert_eq!(told, remaining, "{method} {path}");
+        let mut body = response.into_body();
+        while let Some(data) = body.data().await {
+            let data = data.unwrap();
+            let _ = body.flow_control().release_capacity(data.len());
+        }
+    }
+    shared.start_draining();
+    driver.await.unwrap().unwrap();
+    assert!(sender.ready().await.is_err(), "told to go");
+}
+
+#[tokio::test]
+async fn eight_hundred_in_flight_admit_exactly_the_limit() {
+    let config = "
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: hour, requests_per_unit: 100, name: user}
+  - key: all
+    value: x
+    rate_limit: {unit: hour, requests_per_unit: 250, name: all}
+";
+    let (address, ..) = start(config, Settings::default()).await;
+    // One key, on 100 connections with 8 pipelined each.
+    let one = r#"{"policy":"user","key":"hot"}"#;
+    assert_eq!(admitted(address, |_| one.to_owned()).await, 100);
+    // Four keys and one limit over all: 4 x 100 would pass, and only 250 do.
+    let both = |number: usize| {
+        let key = number % 4;
+        format!(r#"{{"limits":[{{"policy":"user","key":"k{key}"}},{{"policy":"all"}}]}}"#)
+    };
+    assert_eq!(admitted(address, both).await, 250);
+    let mut client = Client::connect(address).await;
+    let mut used = 0;
+    for key in 0..4 {
+        let peek = format!(r#"{{"policy":"user","key":"k{key}","cost":0}}"#);
+        used += 100 - client.post("/v1/peek", &peek).await.json()["remaining"].as_u64().unwrap();
+    }
+    assert_eq!(used, 250, "what was refused by one is charged to none");
+}
+
+/// Sends 800 requests over 100 connections before it reads a reply; returns how many passed.
+async fn admitted(address: std::net::SocketAddr, body: impl Fn(usize) -> String) -> usize {
+    let mut clients = Vec::new();
+    for _ in 0..100 {
+        clients.push(Client::connect(address).await);
+    }
+    for round in 0..8 {
+        for (number, client) in clients.iter_mut().enumerate() {
+            let body = body(number + round);
+            client.send(post(&format!("Content-Length: {}\r\n", body.len()), &body)).await;
+        }
+    }
+    let mut passed = 0;
+    for client in &mut clients {
+        for _ in 0..8 {
+            let got = client.read().await;
+            assert!(matches!(got.status, 200 | 429), "{got:?}");
+            passed += usize::from(got.status == 200);
+        }
+    }
+    passed
+}

