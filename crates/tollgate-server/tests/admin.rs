@@ -396,6 +396,40 @@ async fn a_server_that_drains_is_not_ready_and_closes() {
 }
 
 #[tokio::test]
+async fn a_store_that_fails_three_seconds_in_a_row_makes_the_server_unready() {
+    let harness = Harness::with_token();
+    let address = harness.listen().await;
+    harness.tick();
+    harness.reserve().await;
+    // fails in this second?, status of /ready after it
+    for (second, (fails, status)) in [
+        (true, 200),
+        (true, 200),
+        (false, 200),
+        (true, 200),
+        (true, 200),
+        (true, 503),
+        (true, 503),
+        (false, 200),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        if fails {
+            harness.reserve().await;
+        }
+        harness.tick();
+        let told = ask(address, "GET", "/ready", "").await;
+        assert_eq!(told.status, status, "second {second}: {told:?}");
+    }
+    let store = ask(address, "GET", "/store", "").await.json();
+    assert_eq!((&store["errors"], &store["is_failing"]), (&json!(6), &json!(false)));
+    assert!(store["last_error"].is_string(), "{store}");
+    let metrics = ask(address, "GET", "/metrics", "").await.body;
+    assert!(metrics.contains("\ntollgate_store_errors_total 6\n"));
+}
+
+#[tokio::test]
 async fn bodies_and_heads_have_bounds() {
     let settings = Settings { max_request: 100, ..Settings::default() };
     let harness = Harness::new(CONFIG, settings);

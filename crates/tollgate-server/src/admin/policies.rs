@@ -21,11 +21,14 @@ use tollgate::{
 const USUAL: u64 = 1000;
 const MOST: u64 = 20_000;
 
+/// After so many policies others have their turn.
+const PIECE: usize = 16;
+
 /// Samples in the history of a policy.
 const HISTORY: u64 = 60;
 
 /// `GET /policies`
-pub(super) fn policies(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     let known = ["domain", "filter", "sort", "limit", "offset", "history"];
     query.only(&known).map_err(Problem::bad)?;
     let page = || -> Result<_, String> {
@@ -46,8 +49,14 @@ pub(super) fn policies(shared: &Shared, query: &Query) -> Result<Value, Problem>
     let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
     sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
     let total = rules.len();
-    let page = rules.into_iter().skip(offset).take(limit);
-    let list: Vec<_> = page.map(|rule| describe(shared, (&plan, now), rule, history)).collect();
+    let mut list = Vec::new();
+    for rule in rules.into_iter().skip(offset).take(limit) {
+        list.push(describe(shared, (&plan, now), rule, history));
+        if list.len().is_multiple_of(PIECE) {
+            // Decisions of other connections of this worker come first.
+            tokio::task::yield_now().await;
+        }
+    }
     Ok(json!({ "version": plan.version(), "total": total, "policies": list }))
 }
 

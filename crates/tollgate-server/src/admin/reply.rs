@@ -22,7 +22,12 @@ pub(super) enum ReplyBody {
     /// All at once.
     Full(Full<Bytes>),
     /// Metrics, piece by piece.
-    Metrics(Box<Exposition>),
+    Metrics {
+        /// What is left.
+        rest: Box<Exposition>,
+        /// Whether it is others' turn.
+        is_resting: bool,
+    },
 }
 
 impl Body for ReplyBody {
@@ -35,8 +40,15 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Full(full) => Pin::new(full).poll_frame(cx),
-            Self::Metrics(metrics) => {
-                Poll::Ready(metrics.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
+            Self::Metrics { is_resting, .. } if *is_resting => {
+                // Decisions of other connections of this worker come first.
+                *is_resting = false;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Self::Metrics { rest, is_resting } => {
+                *is_resting = true;
+                Poll::Ready(rest.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
             }
         }
     }
@@ -44,14 +56,14 @@ impl Body for ReplyBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(full) => full.is_end_stream(),
-            Self::Metrics(_) => false,
+            Self::Metrics { .. } => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(full) => full.size_hint(),
-            Self::Metrics(_) => SizeHint::default(),
+            Self::Metrics { .. } => SizeHint::default(),
         }
     }
 }
@@ -77,7 +89,8 @@ pub(super) fn text_reply(text: String) -> Reply {
 
 pub(super) fn metrics_reply(metrics: Exposition) -> Reply {
     let kind = metrics.content_type();
-    let mut reply = Response::new(ReplyBody::Metrics(Box::new(metrics)));
+    let mut reply =
+        Response::new(ReplyBody::Metrics { rest: Box::new(metrics), is_resting: false });
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
 }

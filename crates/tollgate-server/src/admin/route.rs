@@ -124,7 +124,7 @@ async fn respond(
         "/ready" => return read::ready(shared, &query),
         "/version" => read::version(&query),
         "/health/detail" => return read::detail(shared, &query),
-        "/policies" => policies(shared, &query),
+        "/policies" => policies(shared, &query).await,
         "/policies/{name}" => {
             let name = decoded(&path[POLICY.len()..], false).map_err(Problem::bad)?;
             policy(shared, &String::from_utf8_lossy(&name), &query)

@@ -60,7 +60,7 @@ impl Harness {
         clock.set_wall_offset(Duration::from_secs(1_767_225_600));
         let config = Config::from_text("shop.yaml", config).unwrap();
         let plan = Plan::compile(config, None).unwrap();
-        let store = MemoryStore::builder().clock(clock).build().unwrap();
+        let store = MemoryStore::builder().clock(clock).max_reservations(1).build().unwrap();
         let engine = Engine::new(plan, vec![Backend::Memory(store)]);
         Self { shared: Shared::new(engine, settings), hand }
     }
@@ -111,6 +111,17 @@ impl Harness {
             passed += u64::from(answer.is_allowed());
         }
         passed
+    }
+
+    /// Reserves. The store has room for one reservation and fails from the second on.
+    pub(crate) async fn reserve(&self) {
+        let engine = &self.shared.engine;
+        let (plan, now, mut answer) = (engine.plan_arc(), engine.now(), Answer::new());
+        let subject = Subject::Named { policy: "whole-site", keys: &[] };
+        let asks = [Ask { subject, hits: Hits::Take(1), limit: None }];
+        let verb = Verb::Reserve(Duration::from_secs(3600));
+        let request = Request { domain: "", asks: &asks, verb };
+        engine.decide(&plan, now, &request, &mut answer).await.unwrap();
     }
 
     pub(crate) fn tick(&self) {
