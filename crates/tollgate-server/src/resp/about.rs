@@ -1,7 +1,7 @@
 //! What the server says about itself.
 
 use super::{
-    command::{self, COMMANDS, Spec},
+    command::{self, COMMANDS, Spec, is},
     parse::Args,
     session::{Batch, Session},
 };
@@ -10,10 +10,6 @@ use std::fmt::Write;
 
 /// What clients are told when they ask which Redis this is: they choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
-
-fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
-}
 
 /// Returns how many keys the default store has.
 pub(super) fn keys(batch: &Batch<'_>) -> u64 {

@@ -2,7 +2,7 @@
 
 use super::{
     about::REDIS_VERSION,
-    command::number,
+    command::{is, number},
     parse::Args,
     reply::Version,
     session::{Session, Wanted},
@@ -10,10 +10,6 @@ use super::{
 
 /// The longest name of a connection or library, in bytes.
 const NAME_MAX: usize = 256;
-
-fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
-}
 
 /// Returns a name, if it is one: printable, and without spaces.
 fn name(text: &[u8]) -> Option<&str> {

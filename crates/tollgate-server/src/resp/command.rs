@@ -124,6 +124,11 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
     COMMANDS.iter().find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
+/// Tells whether a word is this one, in letters of any size.
+pub(super) const fn is(word: &[u8], name: &str) -> bool {
+    word.eq_ignore_ascii_case(name.as_bytes())
+}
+
 /// Reads a whole number as Rust does: with any sign, and zeros in front.
 #[inline]
 pub(super) fn number(text: &[u8]) -> Option<i64> {

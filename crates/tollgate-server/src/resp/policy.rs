@@ -1,7 +1,7 @@
 //! `TG.*`: the policies of the configuration.
 
 use super::{
-    command::count,
+    command::{count, is},
     parse::Args,
     session::{Batch, Session},
     throttle::milliseconds,
@@ -30,10 +30,6 @@ enum Tail {
     Nothing,
     /// `LIFE ms`
     Life,
-}
-
-fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
 }
 
 fn shown(text: &[u8]) -> String {

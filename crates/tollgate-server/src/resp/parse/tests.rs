@@ -108,7 +108,7 @@ fn strangers_may_send_less() {
 
 fn command() -> impl Strategy<Value = (bool, Vec<Vec<u8>>)> {
     let array = proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 1..6);
-    let line = proptest::collection::vec(proptest::collection::vec(b'a'..b'z', 1..8), 1..5);
+    let line = proptest::collection::vec(proptest::collection::vec(b'a'..=b'z', 1..8), 1..5);
     prop_oneof![array.prop_map(|args| (true, args)), line.prop_map(|args| (false, args))]
 }
 
