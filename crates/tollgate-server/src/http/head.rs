@@ -144,7 +144,8 @@ impl Head {
             match name.len() {
                 4 if name.eq_ignore_ascii_case(b"host") => hosts += 1,
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
-                    if length.replace(whole(value)?).is_some() {
+                    let other = length.replace(whole(value)?);
+                    if other.is_some() {
                         return Err(bad("there are several Content-Length; there must be one"));
                     }
                 }

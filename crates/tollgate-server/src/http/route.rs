@@ -221,7 +221,7 @@ impl Desk {
         let values = body.values();
         let asks = body.asks(&values);
         let request = Request { domain: body.domain(), asks: asks.as_slice(), verb };
-        shared.engine.decide(plan, now, &request, answer).await.map_err(problem)?;
+        shared.engine.decide(plan, now, &request, answer).await.map_err(|error| problem(&error))?;
         let told = Told { plan, now, answer };
         told.headers(reply);
         told.open_body(&mut reply.body);
@@ -254,7 +254,7 @@ impl Desk {
         };
         let ticket = settlement.id.parse().map_err(|_| gone())?;
         let settled = self.shared.engine.settle(ticket, &settlement.actual).await;
-        if !settled.map_err(problem)? {
+        if !settled.map_err(|error| problem(&error))? {
             return Err(gone());
         }
         self.reply.body.extend_from_slice(format!("{{\"{done}\":true}}").as_bytes());
@@ -271,9 +271,13 @@ impl Desk {
         let request = Request { domain: body.domain(), asks: asks.as_slice(), verb: Verb::Peek };
         let done = if call.path == "/v1/refund" {
             let given = shared.engine.refund(plan, now, &request, answer).await;
-            format!("{{\"refunded\":{}}}", given.map_err(problem)?)
+            format!("{{\"refunded\":{}}}", given.map_err(|error| problem(&error))?)
         } else {
-            shared.engine.reset(plan, now, &request, answer).await.map_err(problem)?;
+            shared
+                .engine
+                .reset(plan, now, &request, answer)
+                .await
+                .map_err(|error| problem(&error))?;
             "{\"reset\":true}".to_owned()
         };
         reply.body.extend_from_slice(done.as_bytes());
@@ -326,7 +330,7 @@ fn only_status(query: &str) -> Result<Option<u16>, Bad> {
     }
 }
 
-fn problem(error: RequestError) -> Problem {
+fn problem(error: &RequestError) -> Problem {
     let kind = match error {
         RequestError::Name(_) => Kind::NoPolicy,
         RequestError::Store(_) => Kind::StoreFailed,

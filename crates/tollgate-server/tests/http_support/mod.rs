@@ -18,7 +18,7 @@ use tollgate_server::{
 };
 
 /// Limits that most tests use.
-pub const CONFIG: &str = "
+pub(crate) const CONFIG: &str = "
 domain: shop
 descriptors:
   - key: user
@@ -40,7 +40,7 @@ descriptors:
 ";
 
 /// Returns what connections share, with a clock that the test moves.
-pub fn shared(config: &str, settings: Settings) -> (Arc<Shared>, ManualClock) {
+pub(crate) fn shared(config: &str, settings: Settings) -> (Arc<Shared>, ManualClock) {
     let config = Config::from_text("test.yaml", config).unwrap();
     let (clock, hand) = Clock::manual();
     clock.set_wall_offset(std::time::Duration::from_secs(784_111_777));
@@ -50,7 +50,7 @@ pub fn shared(config: &str, settings: Settings) -> (Arc<Shared>, ManualClock) {
 }
 
 /// Serves connections of a listener, on the runtime that this is called on.
-pub async fn accept(listener: TcpListener, shared: Arc<Shared>) {
+pub(crate) async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let (stream, peer) = listener.accept().await.unwrap();
         stream.set_nodelay(true).unwrap();
@@ -60,7 +60,10 @@ pub async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Starts a server on the runtime that this is called on.
-pub async fn start(config: &str, settings: Settings) -> (SocketAddr, Arc<Shared>, ManualClock) {
+pub(crate) async fn start(
+    config: &str,
+    settings: Settings,
+) -> (SocketAddr, Arc<Shared>, ManualClock) {
     let (shared, hand) = shared(config, settings);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -69,16 +72,16 @@ pub async fn start(config: &str, settings: Settings) -> (SocketAddr, Arc<Shared>
 }
 
 /// A server with a thread of its own, for tests that run other programs.
-pub struct Server {
-    pub address: SocketAddr,
-    pub shared: Arc<Shared>,
-    pub hand: ManualClock,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) hand: ManualClock,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub fn start(config: &str, settings: Settings) -> Self {
+    pub(crate) fn start(config: &str, settings: Settings) -> Self {
         let (shared, hand) = shared(config, settings);
         let (stop, stopped) = oneshot::channel();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -110,40 +113,40 @@ impl Drop for Server {
 
 /// A reply as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Got {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Got {
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(its, _)| its.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
 
 /// A client that keeps its connection.
-pub struct Client {
+pub(crate) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    pub async fn connect(address: SocketAddr) -> Self {
+    pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.unwrap(), buffer: Vec::new() }
     }
 
-    pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
     /// Says that nothing more comes.
-    pub async fn finish(&mut self) {
+    pub(crate) async fn finish(&mut self) {
         self.stream.shutdown().await.unwrap();
     }
 
@@ -152,7 +155,7 @@ impl Client {
     }
 
     /// Reads a reply, or returns `None` if the connection is closed before one begins.
-    pub async fn read_to(&mut self, method: &str) -> Option<Got> {
+    pub(crate) async fn read_to(&mut self, method: &str) -> Option<Got> {
         let end = loop {
             let found = self.buffer.windows(4).position(|window| window == b"\r\n\r\n");
             match found {
@@ -184,12 +187,12 @@ impl Client {
         Some(got)
     }
 
-    pub async fn read(&mut self) -> Got {
+    pub(crate) async fn read(&mut self) -> Got {
         self.read_to("GET").await.expect("a reply")
     }
 
     /// Sends a request and reads the reply.
-    pub async fn ask(&mut self, method: &str, target: &str, body: &str) -> Got {
+    pub(crate) async fn ask(&mut self, method: &str, target: &str, body: &str) -> Got {
         let length = body.len();
         let head =
             format!("{method} {target} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n");
@@ -197,13 +200,13 @@ impl Client {
         self.read_to(method).await.expect("a reply")
     }
 
-    pub async fn post(&mut self, path: &str, body: &str) -> Got {
+    pub(crate) async fn post(&mut self, path: &str, body: &str) -> Got {
         self.ask("POST", path, body).await
     }
 }
 
 /// Returns a program of the Python environment, which `./test` fills.
-pub fn venv(program: &str, package: &str) -> std::path::PathBuf {
+pub(crate) fn venv(program: &str, package: &str) -> std::path::PathBuf {
     let folder = std::env::var_os("TOLLGATE_VENV").map_or_else(
         || std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv"),
         Into::into,
