@@ -117,7 +117,6 @@ pub(super) enum Kind {
     NotJson,
     Expectation,
     HeadTooLarge,
-    NotImplemented,
     StoreFailed,
 }
 
@@ -137,7 +136,6 @@ impl Kind {
             Self::NotJson => (415, "not-json", "The body is not said to be JSON"),
             Self::Expectation => (417, "expectation", "The expectation is not known"),
             Self::HeadTooLarge => (431, "head-too-large", "The head of the request is too large"),
-            Self::NotImplemented => (501, "not-implemented", "This is not there yet"),
             Self::StoreFailed => (503, "store-failed", "The store could not answer"),
         }
     }

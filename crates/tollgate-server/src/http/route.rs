@@ -11,6 +11,7 @@ use super::{
 use crate::{
     engine::{Answer, DEFAULT_LIFE, Engine, Request, RequestError, Verb},
     plan::Plan,
+    rls,
     server::Shared,
 };
 use arc_swap::Guard;
@@ -110,12 +111,32 @@ impl Desk {
                 self.reply.plain(200, "Tollgate. What can be asked here: /openapi.json\n");
                 Ok(())
             }
-            ("POST", "/json") => json_route(call, &mut self.reply),
+            ("POST", "/json") => {
+                self.json(call).await;
+                Ok(())
+            }
             (_, path) => match plan.forward_auth(path) {
                 Some(route) => forward::answer((plan, moment.now), route, call, self).await,
                 None => Err(self.lost(call)),
             },
         }
+    }
+
+    /// Envoy's protocol as JSON.
+    async fn json(&mut self, call: &Call<'_>) {
+        let told = rls::json::json(&self.shared, call.body, &mut self.answer).await;
+        self.reply.plain(told.status, "");
+        for (name, value) in &told.headers {
+            match *name {
+                "content-type" if value.starts_with("application/json") => {
+                    self.reply.content_type = JSON;
+                }
+                "content-type" => {}
+                name => self.reply.header_text(name, value),
+            }
+        }
+        self.reply.is_bad = told.status == 400;
+        self.reply.body.extend_from_slice(&told.body);
     }
 
     async fn post(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
@@ -294,11 +315,6 @@ impl Desk {
         }
         Ok(())
     }
-}
-
-/// Envoy's protocol as JSON. The lead wires this to `crate::rls::json`.
-fn json_route(_call: &Call<'_>, _reply: &mut Reply) -> Result<(), Problem> {
-    Err(Problem::new(Kind::NotImplemented, "/json is not there yet; use /v1/check"))
 }
 
 /// Returns the token of an `Authorization`, whose scheme may be in any case.
