@@ -6,6 +6,7 @@ use std::{
     io::{self, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,7 +16,7 @@ use tollgate_server::{
         Endpoint, MemorySettings, ServerSettings, SnapshotSettings, TlsSettings, parse_duration,
     },
     net::{Listener, raise_descriptor_limit},
-    server::{Server, Source, notify},
+    server::{Manager, Server, Source, notify},
 };
 
 const ENDPOINT_HELP: &str = "an address, unix:PATH or off";
@@ -203,19 +204,16 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     if let Some(most) = raise_descriptor_limit() {
         tracing::debug!(most, "file descriptors");
     }
-    let server = match Server::bind(args.source(), Clock::monotonic()) {
-        Ok(server) => server,
-        Err(error) => {
-            complain(format_args!("{error}"));
-            return Ok(ExitCode::FAILURE);
-        }
-    };
-    greet(&server, args.config.is_empty());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| InputError(format!("no runtime: {error}")))?;
     let done = runtime.block_on(async {
-        let stop = stop(&server)?;
+        // Whoever sees a listener may send a signal, so those come first.
+        let signals = Signals::listen()?;
+        let server = Server::bind(args.source(), &Clock::monotonic());
+        let server = server.map_err(|error| error.to_string())?;
+        greet(&server, args.config.is_empty());
         notify("READY=1");
+        let stop = signals.stop(Arc::clone(server.manager()));
         server.run(stop).await.map_err(|error| error.to_string())
     });
     notify("STOPPING=1");
@@ -228,28 +226,39 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     }
 }
 
-/// Returns what is ready when the process is told to stop. Meanwhile SIGHUP loads the configuration.
-fn stop(server: &Server) -> Result<impl Future<Output = ()> + use<>, String> {
-    let listen = |kind: SignalKind| -> Result<Signal, String> {
-        signal(kind).map_err(|error| format!("signals cannot be received: {error}"))
-    };
-    let (mut terminate, mut interrupt) =
-        (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let mut hang_up = listen(SignalKind::hangup())?;
-    let manager = std::sync::Arc::clone(server.manager());
-    Ok(async move {
+/// The signals that the process listens to.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, String> {
+        let listen = |kind: SignalKind| -> Result<Signal, String> {
+            signal(kind).map_err(|error| format!("signals cannot be received: {error}"))
+        };
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits until the process is told to stop. Meanwhile SIGHUP loads the configuration.
+    async fn stop(mut self, manager: Arc<Manager>) {
         loop {
             tokio::select! {
-                _ = terminate.recv() => return,
-                _ = interrupt.recv() => return,
-                _ = hang_up.recv() => {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => {
                     notify("RELOADING=1");
                     manager.reload().await;
                     notify("READY=1");
                 }
             }
         }
-    })
+    }
 }
 
 /// Says where it listens and what to try, on standard error.

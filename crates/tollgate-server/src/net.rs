@@ -166,6 +166,7 @@ impl Drop for Connection {
 }
 
 /// Lets the process have as many file descriptors as it may, and returns how many that are.
+#[must_use]
 pub fn raise_descriptor_limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

@@ -59,7 +59,7 @@ impl Server {
     /// # Errors
     ///
     /// When the configuration is wrong, a file cannot be read, or an address is taken.
-    pub fn bind(source: Source, clock: Clock) -> Result<Self, StartError> {
+    pub fn bind(source: Source, clock: &Clock) -> Result<Self, StartError> {
         let config = source.read().map_err(StartError)?;
         let settings = settings(&config)?;
         let tls = Arc::new(TlsOf::default());
@@ -73,7 +73,7 @@ impl Server {
         stores.extend(config.stores.iter().map(|store| (&store.memory, store.snapshot.as_ref())));
         let mut backends = Vec::new();
         for (number, (memory, snapshot)) in stores.into_iter().enumerate() {
-            let store = open_store(memory, snapshot, &clock)?;
+            let store = open_store(memory, snapshot, clock)?;
             if let Some(settings) = snapshot {
                 let (store, settings) = (store.clone(), settings.clone());
                 snapshots.push(Snapshots { number, store, settings });
