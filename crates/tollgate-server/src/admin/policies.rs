@@ -12,6 +12,7 @@ use crate::{
     server::Shared,
 };
 use serde_json::{Map, Value, json};
+use std::fmt::Write;
 use tollgate::{
     Tick,
     store::{Demand, Policy},
@@ -27,8 +28,8 @@ const PIECE: usize = 16;
 /// Samples in the history of a policy.
 const HISTORY: u64 = 60;
 
-/// `GET /policies`
-pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<Value, Problem> {
+/// `GET /policies`: as text, because there may be many.
+pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, Problem> {
     let known = ["domain", "filter", "sort", "limit", "offset", "history"];
     query.only(&known).map_err(Problem::bad)?;
     let page = || -> Result<_, String> {
@@ -49,15 +50,20 @@ pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<Value, Pr
     let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
     sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
     let total = rules.len();
-    let mut list = Vec::new();
-    for rule in rules.into_iter().skip(offset).take(limit) {
-        list.push(describe(shared, (&plan, now), rule, history));
-        if list.len().is_multiple_of(PIECE) {
+    let mut text = format!("{{\"version\":{},\"total\":{total},\"policies\":[", plan.version());
+    for (index, rule) in rules.into_iter().skip(offset).take(limit).enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{}", describe(shared, (&plan, now), rule, history));
+        if index % PIECE == PIECE - 1 {
             // Decisions of other connections of this worker come first.
             tokio::task::yield_now().await;
         }
     }
-    Ok(json!({ "version": plan.version(), "total": total, "policies": list }))
+    text.push_str("]}\n");
+    Ok(text)
 }
 
 /// Brings the busiest to the front. Without a word, the order is that of the files.

@@ -9,15 +9,16 @@ use serde_json::{Value, json};
 use std::{
     convert::Infallible,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 use tollgate::{Clock, Tick};
 
 pub(super) type Reply = Response<ReplyBody>;
 
+type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// The bytes of an answer.
-#[derive(Debug)]
 pub(super) enum ReplyBody {
     /// All at once.
     Full(Full<Bytes>),
@@ -25,8 +26,8 @@ pub(super) enum ReplyBody {
     Metrics {
         /// What is left.
         rest: Box<Exposition>,
-        /// Whether it is others' turn.
-        is_resting: bool,
+        /// While it is others' turn.
+        pause: Option<Pause>,
     },
 }
 
@@ -40,14 +41,14 @@ impl Body for ReplyBody {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Full(full) => Pin::new(full).poll_frame(cx),
-            Self::Metrics { is_resting, .. } if *is_resting => {
-                // Decisions of other connections of this worker come first.
-                *is_resting = false;
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Self::Metrics { rest, is_resting } => {
-                *is_resting = true;
+            Self::Metrics { rest, pause } => {
+                if let Some(waiting) = pause {
+                    ready!(waiting.as_mut().poll(cx));
+                }
+                // Decisions of other connections of this worker come before the next piece. Waking
+                // the task at once would not do: tokio looks at sockets only now and then while a
+                // task is ready.
+                *pause = Some(Box::pin(tokio::task::yield_now()));
                 Poll::Ready(rest.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
             }
         }
@@ -83,14 +84,18 @@ pub(super) fn json_reply(status: StatusCode, value: &Value) -> Reply {
     reply(status, "application/json", format!("{value}\n"))
 }
 
+/// Answers with JSON that is text already.
+pub(super) fn json_text_reply(text: String) -> Reply {
+    reply(StatusCode::OK, "application/json", text)
+}
+
 pub(super) fn text_reply(text: String) -> Reply {
     reply(StatusCode::OK, "text/plain; charset=utf-8", text)
 }
 
 pub(super) fn metrics_reply(metrics: Exposition) -> Reply {
     let kind = metrics.content_type();
-    let mut reply =
-        Response::new(ReplyBody::Metrics { rest: Box::new(metrics), is_resting: false });
+    let mut reply = Response::new(ReplyBody::Metrics { rest: Box::new(metrics), pause: None });
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     reply
 }

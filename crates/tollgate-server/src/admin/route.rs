@@ -5,7 +5,7 @@ use super::{
     policies::{policies, policy},
     query::{Query, decoded},
     read,
-    reply::{Extra, Problem, Reply, json_reply, metrics_reply, text_reply},
+    reply::{Extra, Problem, Reply, json_reply, json_text_reply, metrics_reply, text_reply},
 };
 use crate::{
     metrics::{Exposition, Format},
@@ -124,7 +124,7 @@ async fn respond(
         "/ready" => return read::ready(shared, &query),
         "/version" => read::version(&query),
         "/health/detail" => return read::detail(shared, &query),
-        "/policies" => policies(shared, &query).await,
+        "/policies" => return policies(shared, &query).await.map(json_text_reply),
         "/policies/{name}" => {
             let name = decoded(&path[POLICY.len()..], false).map_err(Problem::bad)?;
             policy(shared, &String::from_utf8_lossy(&name), &query)
