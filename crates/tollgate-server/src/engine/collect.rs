@@ -155,6 +155,7 @@ impl Engine {
             is_decided,
             key,
             gives: matches!(made.hits, Hits::Give(_)),
+            is_parent: made.depth > 0,
         });
         self.parents(plan, index, made, answer)
     }
@@ -268,6 +269,7 @@ fn ad_hoc(
         is_decided: limit.count == 0,
         key,
         gives: matches!(ask.hits, Hits::Give(_)),
+        is_parent: false,
     });
     Ok(())
 }

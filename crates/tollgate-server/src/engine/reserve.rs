@@ -206,7 +206,7 @@ impl Engine {
         Ok(given)
     }
 
-    /// Forgets what the keys of a request have used.
+    /// Forgets what the keys of a request have used. Parents keep their counts: others use them, too.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Engine {
         answer: &mut Answer,
     ) -> Result<(), RequestError> {
         self.collect(plan, now, request, answer)?;
-        for part in &answer.parts {
+        for part in answer.parts.iter().filter(|part| !part.is_parent) {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
