@@ -74,6 +74,10 @@ pub(super) struct Session {
     is_immediate: bool,
     /// Calls that are no decisions, since the last batch.
     others: u64,
+    /// Calls since the connection slept.
+    awake: u64,
+    /// Whether calls come one by one: then each is answered at once, without a look for others.
+    is_single: bool,
     /// Each task holds one.
     tasks: Arc<()>,
     idle: Idle,
@@ -128,6 +132,8 @@ impl Session {
             desk: Desk::new(),
             is_immediate,
             others: 0,
+            awake: 0,
+            is_single: true,
             tasks: Arc::default(),
             idle: Idle { look, quiet: 0, is_closing: false, ping, is_pinged: false },
         }
@@ -146,6 +152,9 @@ impl Session {
                 if is_closed {
                     return Poll::Ready(Event::Closed);
                 }
+                // Nothing has arrived, so the connection is about to sleep.
+                self.is_single = self.awake <= 1;
+                self.awake = 0;
                 if !is_draining && draining.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Event::Drain);
                 }
@@ -167,7 +176,8 @@ impl Session {
 
     /// Accepts what has arrived. Returns true when the connection is closed.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
-        while self.ready.len() < BATCH {
+        let most = if self.is_single { 1 } else { BATCH };
+        while self.ready.len() < most {
             match self.http.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => self.sort(request, respond, cx),
                 Poll::Ready(Some(Err(_)) | None) => return true,
@@ -249,6 +259,8 @@ impl Session {
         self.idle.quiet = 0;
         let Self { shared, ready, desk, .. } = self;
         let count = ready.len() as u64;
+        self.awake += count;
+        self.is_single &= self.awake <= 1;
         let traffic = shared.traffic(self.listener);
         traffic.requests(count + std::mem::take(&mut self.others));
         if ready.is_empty() {
