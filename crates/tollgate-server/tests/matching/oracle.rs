@@ -16,7 +16,7 @@ const WILDCARDS: [&str; 7] = ["x*", "*y", "*", "x*y", "x*x*", "**y", "1*.*"];
 const REGEXES: [&str; 3] = ["^x", "y$", "[0-9]+"];
 
 /// Bytes that decide what is made.
-pub struct Dice<'a>(pub &'a [u8]);
+pub(crate) struct Dice<'a>(pub(crate) &'a [u8]);
 
 impl Dice<'_> {
     fn roll(&mut self, sides: usize) -> usize {
@@ -31,7 +31,7 @@ impl Dice<'_> {
 }
 
 /// Makes a domain, asks for some descriptors, and compares.
-pub fn check(mut dice: Dice<'_>) {
+pub(crate) fn check(mut dice: Dice<'_>) {
     let descriptors = level(&mut dice, 0, "");
     let domain = Domain { name: "d".into(), descriptors, ..Domain::default() };
     let config = Config { domains: vec![domain.clone()], ..Config::default() };
