@@ -46,20 +46,16 @@ impl Engine {
         if answer.parts.iter().any(|part| part.gives) {
             self.give_back(plan, now, answer).await;
         }
-        let is_early = answer.parts.iter().any(|part| part.is_decided && part.code.is_refused());
         match request.verb {
             Verb::Peek => self.look(plan, now, answer).await,
-            Verb::Check | Verb::Reserve(_) if is_early => {
-                answer.allowed = false;
+            Verb::Check | Verb::Reserve(_) if is_refused(answer) && !pass_by_quota(answer) => {
                 self.look(plan, now, answer).await;
             }
             Verb::Check => self.take(plan, now, answer).await,
             Verb::Reserve(life) => self.reserve(plan, now, life, answer).await?,
         }
         if !matches!(request.verb, Verb::Peek) {
-            if !answer.allowed {
-                self.charge_refused(plan, answer).await;
-            }
+            self.charge_refused(plan, answer).await;
             self.record(plan, now, answer);
         }
         summarize(request.asks.len(), answer);
@@ -123,7 +119,7 @@ impl Engine {
         answer.allowed = !all_spent && !answer.parts.iter().any(refuses);
         if answer.allowed {
             for part in &mut answer.parts {
-                if part.code == Code::Denied && part.mode == Mode::Quota {
+                if part.code.is_refused() && part.mode == Mode::Quota {
                     part.code = Code::QuotaSpent;
                 }
             }
@@ -218,8 +214,9 @@ impl Engine {
     async fn charge_refused(&self, plan: &Plan, answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
+            let passes = matches!(part.code, Code::Allowed) && answer.allowed;
             let counts = part.rule.is_some_and(|rule| plan.rule(rule).counts_refused());
-            if !counts || part.is_decided || part.gives || part.cost == 0 {
+            if passes || !counts || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
@@ -326,19 +323,28 @@ pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
     if !quotas.any(|part| !part.code.is_refused() && part.code != Code::QuotaSpent) {
         for part in &mut answer.parts {
             if part.code == Code::QuotaSpent {
-                part.code = Code::Denied;
+                part.code = refusal(part);
             }
         }
         return false;
     }
     for part in &mut answer.parts {
-        if part.mode == Mode::Quota && part.code == Code::Denied {
+        if part.mode == Mode::Quota && part.code.is_refused() {
             part.code = Code::QuotaSpent;
         } else if !part.is_decided {
             part.code = Code::Allowed;
         }
     }
     true
+}
+
+/// Returns why a part refused before its quota was called spent.
+fn refusal(part: &Part) -> Code {
+    match part.by {
+        _ if part.blocked_until.is_some() => Code::Blocked,
+        By::Rule | By::Listed(_) if part.is_decided => Code::FailedClosed,
+        _ => Code::Denied,
+    }
 }
 
 /// Returns what a part asks of its store; `None` if it asks nothing.

@@ -1,0 +1,5 @@
+//! Decisions in odd combinations: modes, stores, parents, blocks, reservations.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bench;
+mod modes;
