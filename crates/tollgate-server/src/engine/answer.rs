@@ -47,6 +47,8 @@ pub struct Part {
     pub(super) key: (u32, u32),
     /// Whether it gives back instead of taking.
     pub(super) gives: bool,
+    /// Whether it is there because of another one, whose rule names it as a parent.
+    pub(super) is_parent: bool,
 }
 
 /// The answer of one limit, or of one descriptor.
