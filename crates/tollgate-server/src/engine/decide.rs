@@ -52,7 +52,9 @@ impl Engine {
                 self.look(plan, now, answer).await;
             }
             Verb::Check => self.take(plan, now, answer).await,
-            Verb::Reserve(life) => self.reserve(plan, now, life, answer).await?,
+            Verb::Reserve(life) => {
+                self.reserve(plan, now, (life, request.asks.len()), answer).await?;
+            }
         }
         if !matches!(request.verb, Verb::Peek) {
             self.charge_refused(plan, answer).await;

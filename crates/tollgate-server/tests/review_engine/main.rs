@@ -4,3 +4,4 @@
 mod bench;
 mod modes;
 mod parents;
+mod reserved;
