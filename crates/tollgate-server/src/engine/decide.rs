@@ -76,7 +76,7 @@ impl Engine {
                 }
                 if is_refused(answer) {
                     // What other stores were charged is given back.
-                    self.undo(plan, store, answer).await;
+                    self.undo(plan, (now, store), answer).await;
                     refused = true;
                     break;
                 }
@@ -176,15 +176,25 @@ impl Engine {
         Some(asked)
     }
 
-    /// Gives back what other stores than `refusing`, before it, were charged.
-    async fn undo(&self, plan: &Plan, refusing: usize, answer: &Answer) {
-        for part in answer.parts.iter().filter(|part| is_in_force(part)) {
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
-            if store < refusing
-                && let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part)
-            {
+    /// Gives back what other stores than `refusing`, before it, were charged, and looks at what is
+    /// left then.
+    async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
+        let Answer { parts, keys, policies, .. } = answer;
+        let store_of = |part: &Part| part.rule.map_or(0, |rule| plan.rule(rule).store());
+        let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
+        for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
+            if let Some(charged) = demand(plan, (policies, keys), part) {
                 // A store that fails now has charged too much: said in the docs.
-                let _ = self.stores[store].refund(&demand).await;
+                let _ = self.stores[store_of(part)].refund(&charged).await;
+            }
+        }
+        for part in parts.iter_mut().filter(is_charged) {
+            let Some(mut look) = demand(plan, (policies, keys), &Part { cost: 0, ..*part }) else {
+                continue;
+            };
+            let store = &self.stores[store_of(part)];
+            if let Ok(left) = store.peek(now, std::slice::from_mut(&mut look)).await {
+                part.decision = Some(left);
             }
         }
     }
@@ -386,7 +396,7 @@ fn summarize(asks: usize, answer: &mut Answer) {
     for (index, part) in answer.parts.iter().enumerate() {
         let status = &mut answer.statuses[part.ask];
         let rank = |part: &Part| match part.code {
-            code if code.is_refused() => (0, 0),
+            code if code.is_refused() => (0, u64::MAX - part.waits_until()),
             Code::QuotaSpent => (1, 0),
             Code::Unlimited => (3, 0),
             _ => (2, part.decision.map_or(u64::MAX, |decision| decision.remaining())),

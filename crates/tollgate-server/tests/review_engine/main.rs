@@ -4,4 +4,6 @@
 mod bench;
 mod modes;
 mod parents;
+mod reload;
 mod reserved;
+mod told;
