@@ -125,14 +125,9 @@ impl Engine {
         let mut failures = Vec::new();
         let mut changed = Vec::new();
         for rule in plan.rules() {
-            let Ok(index) = old.named(rule.id()) else { continue };
-            let before = old.rule(index);
-            let (Some(from), Some(to)) = (before.kind().policy(), rule.kind().policy()) else {
-                continue;
-            };
-            if from != to && before.store() == rule.store() {
-                changed.push((rule, from.clone(), to.clone()));
-            }
+            let before = old.with_id(rule.id()).filter(|before| before.store() == rule.store());
+            let pairs = before.map(|before| rule.changes(before)).unwrap_or_default();
+            changed.extend(pairs.into_iter().map(|(from, to)| (rule, from, to)));
         }
         self.plan.store(Arc::clone(&plan));
         for (rule, from, to) in changed {

@@ -183,6 +183,13 @@ impl Plan {
         }
     }
 
+    /// Returns the rule with an id, which is not just a name that looks like it.
+    #[must_use]
+    pub fn with_id(&self, id: &str) -> Option<&Rule> {
+        let rule = self.rule((*self.names.get(id)?)?);
+        (rule.id() == id).then_some(rule)
+    }
+
     #[cold]
     fn unknown(&self, name: &str) -> NameError {
         let lower = name.to_ascii_lowercase();

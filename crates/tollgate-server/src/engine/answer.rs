@@ -47,7 +47,7 @@ pub struct Part {
     pub(super) key: (u32, u32),
     /// Whether it gives back instead of taking.
     pub(super) gives: bool,
-    /// Whether it is charged for another limit, whose parent it is.
+    /// Whether it is there because of another one, whose rule names it as a parent.
     pub(super) is_parent: bool,
 }
 
@@ -163,7 +163,8 @@ impl Answer {
         (self.allowed, self.ticket, self.given) = (true, None, 0);
     }
 
-    /// Returns what there is to tell of a part; `None` if it has no limit.
+    /// Returns what there is to tell of a part; `None` if it has no limit, or passes and nobody has
+    /// asked how much is left.
     #[must_use]
     pub fn summary_of<'p>(&self, plan: &'p Plan, part: &Part, now: Tick) -> Option<Summary<'p>> {
         let (policy, (limit, per, unit)) = part.configured(plan)?;
@@ -200,14 +201,10 @@ impl Answer {
     /// else the limit with the least remaining.
     #[must_use]
     pub fn summary<'p>(&self, plan: &'p Plan, now: Tick) -> Option<Summary<'p>> {
-        let rank = |part: &&Part| {
-            let retry_at = part.blocked_until.or(part.decision.and_then(|told| told.retry_at()));
-            let wait = part.decision.map(|_| retry_at.map_or(u64::MAX, Tick::as_nanos));
-            match part.code {
-                code if code.is_refused() => (0, u64::MAX - wait.unwrap_or(0)),
-                Code::Shadowed => (2, 0),
-                _ => (1, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
-            }
+        let rank = |part: &&Part| match part.code {
+            code if code.is_refused() => (0, u64::MAX - part.waits_until()),
+            Code::Shadowed => (2, 0),
+            _ => (1, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
         };
         let told = self.parts.iter().filter(|part| part.configured(plan).is_some());
         self.summary_of(plan, told.min_by_key(rank)?, now)
@@ -218,9 +215,26 @@ impl Answer {
 type Configured = (u64, Duration, Option<Unit>);
 
 impl Part {
-    /// Returns what the limit is called and what was configured; `None` if it is unlimited.
+    /// Returns when a part that refuses may pass, in nanoseconds: the largest number if never, none
+    /// if nobody knows.
+    pub(super) fn waits_until(&self) -> u64 {
+        match (self.blocked_until, &self.decision) {
+            (Some(until), _) => until.as_nanos(),
+            (None, Some(decision)) => decision.retry_at().map_or(u64::MAX, Tick::as_nanos),
+            (None, None) if self.code == Code::FailedClosed => 0,
+            (None, None) => u64::MAX,
+        }
+    }
+
+    const fn passes_unasked(&self) -> bool {
+        matches!(self.code, Code::Allowed | Code::Bypassed | Code::FailedOpen)
+    }
+
+    /// Returns what the limit is called and what was configured; `None` if it is unlimited, or
+    /// if nothing is known of it.
     pub(super) fn configured<'p>(&self, plan: &'p Plan) -> Option<(&'p str, Configured)> {
         match (self.kind, self.rule) {
+            _ if self.decision.is_none() && self.passes_unasked() => None,
             (PartKind::AdHoc(limit), _) => {
                 Some(("", (limit.count, limit.unit.length(), Some(limit.unit))))
             }

@@ -44,6 +44,8 @@ struct Made<'a> {
     now: Tick,
     depth: usize,
     values: &'a Values<'a>,
+    /// Names of rules that are replaced.
+    without: &'a [&'a str],
 }
 
 impl Engine {
@@ -55,10 +57,32 @@ impl Engine {
         request: &Request<'_>,
         answer: &mut Answer,
     ) -> Result<(), RequestError> {
-        answer.clear();
         if request.asks.len() > MAX_ASKS {
             return Err(RequestError::TooMany { count: request.asks.len() });
         }
+        if self.gather(plan, now, request, (&[], answer))? {
+            // Parents of what is replaced are not charged: all is gathered again without it.
+            let names = replaced(plan, answer);
+            self.gather(plan, now, request, (&names, answer))?;
+        }
+        if matches!(request.verb, Verb::Peek) {
+            for part in answer.parts.iter_mut().filter(|part| part.gives) {
+                (part.gives, part.cost) = (false, 0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the answer with the parts of a request, less rules with one of the names. Tells whether
+    /// some rule replaces others.
+    fn gather(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        request: &Request<'_>,
+        (without, answer): (&[&str], &mut Answer),
+    ) -> Result<bool, RequestError> {
+        answer.clear();
         let mut replaces = false;
         for (index, ask) in request.asks.iter().enumerate() {
             match ask.subject {
@@ -71,8 +95,9 @@ impl Engine {
                         ad_hoc(domain, (index, ask), entries, answer)?;
                     } else if let Some(found) = domain.find(entries) {
                         let values = free_values(entries, found.free);
+                        let hits = ask.hits;
                         let made =
-                            Made { ask: index, hits: ask.hits, now, depth: 0, values: &values };
+                            Made { ask: index, hits, now, depth: 0, values: &values, without };
                         for rule in found.rules {
                             replaces |= !plan.rule(*rule).replaces().is_empty();
                             self.part(plan, *rule, &made, answer)?;
@@ -82,18 +107,13 @@ impl Engine {
                 Subject::Named { policy, keys } => {
                     let rule = plan.named(policy)?;
                     let values = given_values(plan, rule, keys)?;
-                    let made = Made { ask: index, hits: ask.hits, now, depth: 0, values: &values };
+                    let hits = ask.hits;
+                    let made = Made { ask: index, hits, now, depth: 0, values: &values, without };
                     self.part(plan, rule, &made, answer)?;
                 }
             }
         }
-        if replaces {
-            drop_replaced(plan, answer);
-        }
-        if matches!(request.verb, Verb::Peek) {
-            answer.parts.iter_mut().for_each(|part| part.gives = false);
-        }
-        Ok(())
+        Ok(replaces)
     }
 
     fn part(
@@ -104,11 +124,15 @@ impl Engine {
         answer: &mut Answer,
     ) -> Result<(), RequestError> {
         let rule = plan.rule(index);
-        let key = write_key(made.values.as_slice(), &mut answer.keys);
-        let cost = made.hits.taken();
-        if made.depth > 0 && is_repeated(answer, index, key, cost) {
+        if !made.without.is_empty() && rule.name().is_some_and(|name| made.without.contains(&name))
+        {
             return Ok(());
         }
+        let key = write_key(made.values.as_slice(), &mut answer.keys);
+        let is_parent = made.depth > 0;
+        let Some(cost) = cost_beside(answer, (index, key), made.hits, is_parent) else {
+            return Ok(());
+        };
         if answer.parts.len() >= MAX_ASKS {
             return Err(RequestError::TooMany { count: answer.parts.len() + 1 });
         }
@@ -145,7 +169,7 @@ impl Engine {
         answer.parts.push(Part {
             rule: Some(index),
             ask: made.ask,
-            cost: if let Hits::Give(give) = made.hits { give } else { cost },
+            cost,
             code,
             decision: None,
             blocked_until: blocked,
@@ -155,7 +179,7 @@ impl Engine {
             is_decided,
             key,
             gives: matches!(made.hits, Hits::Give(_)),
-            is_parent: made.depth > 0,
+            is_parent,
         });
         self.parents(plan, index, made, answer)
     }
@@ -181,8 +205,7 @@ impl Engine {
                 });
             }
             let depth = made.depth + 1;
-            let made =
-                Made { values: &values, depth, ask: made.ask, hits: made.hits, now: made.now };
+            let made = Made { values: &values, depth, ..*made };
             self.part(plan, parent.rule, &made, answer)?;
         }
         Ok(())
@@ -246,6 +269,25 @@ fn ad_hoc(
         values.extend([entry.key.as_bytes(), entry.value.as_bytes()]);
     }
     let key = write_key(&values, &mut answer.keys);
+    if answer.parts.len() >= MAX_ASKS {
+        return Err(RequestError::TooMany { count: answer.parts.len() + 1 });
+    }
+    // No store can hold two limits against one count.
+    let differs = |part: &Part| match part.kind {
+        PartKind::AdHoc(known) => {
+            let is_same = bytes_at(&answer.keys, part.key) == bytes_at(&answer.keys, key);
+            is_same && known.unit == limit.unit && known.count != limit.count
+        }
+        _ => false,
+    };
+    if let Some(Part { kind: PartKind::AdHoc(known), .. }) =
+        answer.parts.iter().find(|p| differs(p))
+    {
+        return Err(RequestError::Limit(format!(
+            "a descriptor comes twice, with the limits {} and {} per {}; give both the same one",
+            known.count, limit.count, limit.unit
+        )));
+    }
     let policy = domain.window(limit.unit);
     let (code, by) = if limit.count == 0 {
         (Code::Denied, By::Nothing)
@@ -274,33 +316,44 @@ fn ad_hoc(
     Ok(())
 }
 
-/// Tells whether a parent is there already with this key; it is charged once, for the largest cost.
-fn is_repeated(answer: &mut Answer, rule: RuleIndex, key: (u32, u32), cost: u64) -> bool {
-    let Answer { parts, keys, .. } = answer;
-    let bytes = |(start, end): (u32, u32)| &keys[start as usize..end as usize];
-    let same = |part: &&mut Part| part.rule == Some(rule) && bytes(part.key) == bytes(key);
-    match parts.iter_mut().find(same) {
-        Some(part) => {
-            part.cost = part.cost.max(cost);
-            true
-        }
-        None => false,
-    }
+fn bytes_at(keys: &[u8], (start, end): (u32, u32)) -> &[u8] {
+    &keys[start as usize..end as usize]
 }
 
-/// Drops parts whose rule another part's rule replaces.
-fn drop_replaced(plan: &Plan, answer: &mut Answer) {
+/// Returns what a part costs beside those that are there already; `None` if one of them is enough. A
+/// parent is charged once for the largest cost, also if a descriptor of the request is about it.
+fn cost_beside(
+    answer: &mut Answer,
+    (rule, key): (RuleIndex, (u32, u32)),
+    hits: Hits,
+    is_parent: bool,
+) -> Option<u64> {
+    let (Hits::Take(cost) | Hits::Give(cost)) = hits;
+    let gives = matches!(hits, Hits::Give(_));
+    let Answer { parts, keys, .. } = answer;
+    let same = parts.iter_mut().filter(|part| {
+        let may = part.rule == Some(rule) && part.gives == gives && (is_parent || part.is_parent);
+        may && bytes_at(keys, part.key) == bytes_at(keys, key)
+    });
+    let Some(known) = same.max_by_key(|part| part.cost) else { return Some(cost) };
+    let largest = cost.max(known.cost);
+    if is_parent {
+        known.cost = largest;
+        return None;
+    }
+    known.cost = 0;
+    Some(largest)
+}
+
+/// Returns the names of rules that other rules of the request replace.
+fn replaced<'p>(plan: &'p Plan, answer: &Answer) -> Vec<&'p str> {
     let mut names: Vec<&str> = Vec::new();
     for part in &answer.parts {
         if let Some(rule) = part.rule {
             names.extend(plan.rule(rule).replaces().iter().map(|name| &**name));
         }
     }
-    let is_kept = |part: &Part| {
-        let name = part.rule.and_then(|rule| plan.rule(rule).name());
-        name.is_none_or(|name| !names.contains(&name))
-    };
-    answer.parts.retain(is_kept);
+    names
 }
 
 /// Tells whether a key is among the percentage for which refusals count. The same key always is or is

@@ -46,20 +46,18 @@ impl Engine {
         if answer.parts.iter().any(|part| part.gives) {
             self.give_back(plan, now, answer).await;
         }
-        let is_early = answer.parts.iter().any(|part| part.is_decided && part.code.is_refused());
         match request.verb {
             Verb::Peek => self.look(plan, now, answer).await,
-            Verb::Check | Verb::Reserve(_) if is_early => {
-                answer.allowed = false;
+            Verb::Check | Verb::Reserve(_) if is_refused(answer) && !pass_by_quota(answer) => {
                 self.look(plan, now, answer).await;
             }
             Verb::Check => self.take(plan, now, answer).await,
-            Verb::Reserve(life) => self.reserve(plan, now, life, answer).await?,
+            Verb::Reserve(life) => {
+                self.reserve(plan, now, (life, request.asks.len()), answer).await?;
+            }
         }
         if !matches!(request.verb, Verb::Peek) {
-            if !answer.allowed {
-                self.charge_refused(plan, answer).await;
-            }
+            self.charge_refused(plan, answer).await;
             self.record(plan, now, answer);
         }
         summarize(request.asks.len(), answer);
@@ -78,7 +76,7 @@ impl Engine {
                 }
                 if is_refused(answer) {
                     // What other stores were charged is given back.
-                    self.undo(plan, store, answer).await;
+                    self.undo(plan, (now, store), answer).await;
                     refused = true;
                     break;
                 }
@@ -123,7 +121,7 @@ impl Engine {
         answer.allowed = !all_spent && !answer.parts.iter().any(refuses);
         if answer.allowed {
             for part in &mut answer.parts {
-                if part.code == Code::Denied && part.mode == Mode::Quota {
+                if part.code.is_refused() && part.mode == Mode::Quota {
                     part.code = Code::QuotaSpent;
                 }
             }
@@ -178,15 +176,25 @@ impl Engine {
         Some(asked)
     }
 
-    /// Gives back what other stores than `refusing`, before it, were charged.
-    async fn undo(&self, plan: &Plan, refusing: usize, answer: &Answer) {
-        for part in answer.parts.iter().filter(|part| is_in_force(part)) {
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
-            if store < refusing
-                && let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part)
-            {
+    /// Gives back what other stores than `refusing`, before it, were charged, and looks at what is
+    /// left then.
+    async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
+        let Answer { parts, keys, policies, .. } = answer;
+        let store_of = |part: &Part| part.rule.map_or(0, |rule| plan.rule(rule).store());
+        let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
+        for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
+            if let Some(charged) = demand(plan, (policies, keys), part) {
                 // A store that fails now has charged too much: said in the docs.
-                let _ = self.stores[store].refund(&demand).await;
+                let _ = self.stores[store_of(part)].refund(&charged).await;
+            }
+        }
+        for part in parts.iter_mut().filter(is_charged) {
+            let Some(mut look) = demand(plan, (policies, keys), &Part { cost: 0, ..*part }) else {
+                continue;
+            };
+            let store = &self.stores[store_of(part)];
+            if let Ok(left) = store.peek(now, std::slice::from_mut(&mut look)).await {
+                part.decision = Some(left);
             }
         }
     }
@@ -218,8 +226,9 @@ impl Engine {
     async fn charge_refused(&self, plan: &Plan, answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
+            let passes = matches!(part.code, Code::Allowed) && answer.allowed;
             let counts = part.rule.is_some_and(|rule| plan.rule(rule).counts_refused());
-            if !counts || part.is_decided || part.gives || part.cost == 0 {
+            if passes || !counts || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
@@ -326,19 +335,28 @@ pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
     if !quotas.any(|part| !part.code.is_refused() && part.code != Code::QuotaSpent) {
         for part in &mut answer.parts {
             if part.code == Code::QuotaSpent {
-                part.code = Code::Denied;
+                part.code = refusal(part);
             }
         }
         return false;
     }
     for part in &mut answer.parts {
-        if part.mode == Mode::Quota && part.code == Code::Denied {
+        if part.mode == Mode::Quota && part.code.is_refused() {
             part.code = Code::QuotaSpent;
         } else if !part.is_decided {
             part.code = Code::Allowed;
         }
     }
     true
+}
+
+/// Returns why a part refused before its quota was called spent.
+fn refusal(part: &Part) -> Code {
+    match part.by {
+        _ if part.blocked_until.is_some() => Code::Blocked,
+        By::Rule | By::Listed(_) if part.is_decided => Code::FailedClosed,
+        _ => Code::Denied,
+    }
 }
 
 /// Returns what a part asks of its store; `None` if it asks nothing.
@@ -378,7 +396,7 @@ fn summarize(asks: usize, answer: &mut Answer) {
     for (index, part) in answer.parts.iter().enumerate() {
         let status = &mut answer.statuses[part.ask];
         let rank = |part: &Part| match part.code {
-            code if code.is_refused() => (0, 0),
+            code if code.is_refused() => (0, u64::MAX - part.waits_until()),
             Code::QuotaSpent => (1, 0),
             Code::Unlimited => (3, 0),
             _ => (2, part.decision.map_or(u64::MAX, |decision| decision.remaining())),

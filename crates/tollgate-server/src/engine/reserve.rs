@@ -2,7 +2,7 @@
 
 use super::{
     Answer, Engine, Request, RequestError,
-    decide::{demand, is_in_force, is_refused, note},
+    decide::{demand, is_in_force, is_refused, note, pass_by_quota},
 };
 use crate::plan::Plan;
 use siphasher::sip::SipHasher13;
@@ -24,6 +24,8 @@ pub struct Ticket {
     id: u64,
     /// How many limits each ask has, for at most 16 asks: four bits each are not enough, eight are.
     parts: [u8; Ticket::ASKS],
+    /// How many asks there were; some may have no limit.
+    asks: u8,
     proof: u64,
 }
 
@@ -34,7 +36,7 @@ impl Ticket {
     /// Returns how many asks were reserved.
     #[must_use]
     pub fn asks(&self) -> usize {
-        self.parts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1)
+        usize::from(self.asks).min(Self::ASKS)
     }
 }
 
@@ -82,7 +84,9 @@ impl FromStr for Ticket {
             *slot = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
         }
         let store = u8::from_str_radix(store, 16).map_err(|_| wrong())?;
-        Ok(Self { store, id: number(id)?, parts, proof: number(proof)? })
+        // OVERFLOW: at most 16.
+        let asks = (counts.len() / 2) as u8;
+        Ok(Self { store, id: number(id)?, parts, asks, proof: number(proof)? })
     }
 }
 
@@ -105,7 +109,31 @@ impl Engine {
         &self,
         plan: &Plan,
         now: Tick,
-        life: Duration,
+        (life, asks): (Duration, usize),
+        answer: &mut Answer,
+    ) -> Result<(), RequestError> {
+        if asks > Ticket::ASKS {
+            return Err(RequestError::Limit(format!(
+                "{asks} parts of a reservation are more than {}; reserve them in several",
+                Ticket::ASKS
+            )));
+        }
+        loop {
+            self.reserve_once(plan, (life, asks), answer).await?;
+            if !is_refused(answer) || !pass_by_quota(answer) {
+                break;
+            }
+        }
+        answer.allowed = !is_refused(answer);
+        self.shadows(plan, now, answer).await;
+        Ok(())
+    }
+
+    /// Takes from all limits in force. A refusal has taken nothing.
+    async fn reserve_once(
+        &self,
+        plan: &Plan,
+        (life, asks): (Duration, usize),
         answer: &mut Answer,
     ) -> Result<(), RequestError> {
         let Answer { parts, keys, policies, .. } = answer;
@@ -117,10 +145,7 @@ impl Engine {
         }
         let mut counts = [0_u8; Ticket::ASKS];
         for at in &in_force {
-            let Some(count) = counts.get_mut(parts[*at].ask) else {
-                return Err(RequestError::TooMany { count: parts[*at].ask + 1 });
-            };
-            *count += 1;
+            counts[parts[*at].ask] += 1;
         }
         let mut demands: Vec<_> =
             in_force.iter().filter_map(|at| demand(plan, (policies, keys), &parts[*at])).collect();
@@ -136,15 +161,14 @@ impl Engine {
                     note(&mut parts[at], decision);
                 }
                 answer.ticket = reserved.id.map(|ReservationId(id)| {
-                    // OVERFLOW: a configuration has few stores.
-                    let store = store as u8;
-                    Ticket { store, id, parts: counts, proof: self.proof(store, id, &counts) }
+                    // OVERFLOW: a configuration has few stores, and there are at most 16 asks.
+                    let (store, count) = (store as u8, asks as u8);
+                    let proof = self.proof(store, id, &counts[..asks]);
+                    Ticket { store, id, parts: counts, asks: count, proof }
                 });
             }
             Err(error) => self.failed(plan, store, &error, answer),
         }
-        answer.allowed = !is_refused(answer);
-        self.shadows(plan, now, answer).await;
         Ok(())
     }
 
@@ -157,12 +181,13 @@ impl Engine {
     /// When the ticket is not one of this process, or the number of costs is wrong, or the store
     /// fails.
     pub async fn settle(&self, ticket: Ticket, actual: &[u64]) -> Result<bool, RequestError> {
-        let Ticket { store, id, parts, proof } = ticket;
+        let Ticket { store, id, parts, proof, .. } = ticket;
         let backend = self.stores.get(usize::from(store));
-        let (true, Some(backend)) = (self.proof(store, id, &parts) == proof, backend) else {
+        let asks = ticket.asks();
+        let is_ours = self.proof(store, id, &parts[..asks]) == proof;
+        let (true, Some(backend)) = (is_ours, backend) else {
             return Ok(false);
         };
-        let asks = ticket.asks();
         // One cost is good for all.
         if actual.len() != asks && actual.len() != 1 {
             return Err(RequestError::Limit(format!(

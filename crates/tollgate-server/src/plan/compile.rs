@@ -212,7 +212,7 @@ impl Compiler<'_> {
         let ban = descriptor
             .ban
             .map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
-        let known = self.old.and_then(|old| Some(old.rule((*old.names.get(id)?)?).live()));
+        let known = self.old.and_then(|old| Some(old.with_id(id)?.live()));
         match known.filter(|live| live.fits(ban, self.top_keys)) {
             Some(live) => Ok(Arc::clone(live)),
             None => Live::new(ban, self.top_keys).map(Arc::new),

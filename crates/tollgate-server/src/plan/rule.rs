@@ -150,6 +150,37 @@ impl Rule {
         last.and_then(|last| self.overrides.get(last)).unwrap_or(&self.kind)
     }
 
+    /// Returns the policies whose keys are carried over to others since `before`, in an order in which
+    /// none is carried over twice. What one policy's keys become must be one policy: where it is
+    /// several, that of most keys is returned, or none.
+    #[must_use]
+    pub fn changes(&self, before: &Self) -> Vec<(Policy, Policy)> {
+        let own = (before.kind.policy(), self.kind.policy());
+        // By what is known of the old policy; without a new one, there is none or more than one.
+        let mut pairs: HashMap<String, (&Policy, Option<&Policy>)> = HashMap::new();
+        for value in before.overrides.keys().chain(self.overrides.keys()) {
+            let kinds = (before.kind_of(Some(value)), self.kind_of(Some(value)));
+            let (Some(from), to) = (kinds.0.policy(), kinds.1.policy()) else { continue };
+            let known = pairs.entry(format!("{from:?}")).or_insert((from, to));
+            known.1 = known.1.filter(|known| Some(*known) == to);
+        }
+        if let (Some(from), to) = own {
+            pairs.insert(format!("{from:?}"), (from, to));
+        }
+        let changed = pairs.into_values().filter_map(|(from, to)| Some((from, to?)));
+        let mut left: Vec<_> = changed.filter(|(from, to)| from != to).collect();
+        let mut ordered = Vec::new();
+        while !left.is_empty() {
+            let is_free = |(_, to): &(&Policy, &Policy)| left.iter().all(|(from, _)| from != to);
+            let Some(index) = left.iter().position(is_free) else { break };
+            ordered.push(left.swap_remove(index));
+        }
+        // They change places: only the rule's own are carried over.
+        let is_own = |(from, _): &(&Policy, &Policy)| Some(*from) == own.0;
+        ordered.extend(left.into_iter().filter(is_own));
+        ordered.into_iter().map(|(from, to)| (from.clone(), to.clone())).collect()
+    }
+
     /// Returns the keys whose values make the key in the store.
     #[must_use]
     pub const fn free_keys(&self) -> &[Box<str>] {

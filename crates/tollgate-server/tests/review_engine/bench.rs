@@ -1,0 +1,181 @@
+//! An engine with a clock that is set by hand, and stores that can fail.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tollgate::{
+    Clock, Decision, Inherit, ManualClock,
+    store::{
+        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
+        StoreError,
+    },
+    testing::block_on,
+};
+use tollgate_server::{
+    config::Config,
+    engine::{Answer, Ask, Backend, Code, Engine, Hits, Request, RequestError, Subject, Verb},
+    plan::{Entry, Plan},
+};
+
+#[allow(dead_code, reason = "not all tests need all")]
+pub(crate) struct Bench {
+    pub(crate) engine: Engine,
+    pub(crate) hand: ManualClock,
+    pub(crate) answer: Answer,
+    /// Whether the stores that the configuration declares fail.
+    pub(crate) fails: Arc<AtomicBool>,
+}
+
+impl Bench {
+    pub(crate) fn new(yaml: &str) -> Self {
+        let (clock, hand) = Clock::manual();
+        let fails = Arc::new(AtomicBool::new(false));
+        let plan = plan(yaml, None);
+        let store = || MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let mut stores = vec![Backend::Memory(store())];
+        for _ in &plan.config().stores {
+            stores.push(Backend::Other(Arc::new(Shaky(store(), Arc::clone(&fails)))));
+        }
+        Self { engine: Engine::new(plan, stores), hand, answer: Answer::new(), fails }
+    }
+
+    pub(crate) fn try_ask(&mut self, asks: &[Ask<'_>], verb: Verb) -> Result<bool, RequestError> {
+        let (plan, now) = (self.engine.plan_arc(), self.engine.now());
+        let request = Request { domain: "d", asks, verb };
+        block_on(self.engine.decide(&plan, now, &request, &mut self.answer))?;
+        Ok(self.answer.is_allowed())
+    }
+
+    pub(crate) fn ask(&mut self, asks: &[Ask<'_>], verb: Verb) -> bool {
+        self.try_ask(asks, verb).unwrap()
+    }
+
+    /// Asks about descriptors, each written as `key=value|key=value`, with their hits.
+    pub(crate) fn verb(&mut self, descriptors: &[(&str, Hits)], verb: Verb) -> bool {
+        let lists: Vec<_> = descriptors.iter().map(|(text, hits)| (entries(text), *hits)).collect();
+        let asks: Vec<_> = lists.iter().map(|(entries, hits)| ask(entries, *hits)).collect();
+        self.ask(&asks, verb)
+    }
+
+    pub(crate) fn check(&mut self, descriptors: &[&str]) -> bool {
+        let each: Vec<_> = descriptors.iter().map(|text| (*text, Hits::Take(1))).collect();
+        self.verb(&each, Verb::Check)
+    }
+
+    pub(crate) fn codes(&self) -> Vec<Code> {
+        self.answer.statuses().iter().map(|status| status.code).collect()
+    }
+
+    /// Returns what each ask has left.
+    pub(crate) fn remaining(&self) -> Vec<Option<u64>> {
+        let (plan, now) = (self.engine.plan_arc(), self.engine.now());
+        let statuses = self.answer.statuses().iter();
+        let told = |status| self.answer.summary_at(&plan, status, now);
+        statuses.map(|status| told(status).map(|told| told.remaining)).collect()
+    }
+
+    /// Returns when to try again.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        let (plan, now) = (self.engine.plan_arc(), self.engine.now());
+        self.answer.summary(&plan, now)?.retry_after
+    }
+
+    /// Returns what a key has left.
+    pub(crate) fn left(&mut self, descriptor: &str) -> u64 {
+        self.verb(&[(descriptor, Hits::Take(0))], Verb::Peek);
+        self.remaining()[0].unwrap()
+    }
+
+    pub(crate) fn load(&self, yaml: &str) -> Result<(), String> {
+        let old = self.engine.plan_arc();
+        let installed = block_on(self.engine.install(plan(yaml, Some(&old))));
+        installed.map_err(|failures| format!("{failures:?}"))
+    }
+}
+
+pub(crate) fn plan(yaml: &str, old: Option<&Plan>) -> Plan {
+    let config = Config::from_text("test.yaml", &format!("domain: d\n{yaml}"));
+    Plan::compile(config.unwrap_or_else(|errors| panic!("{errors}")), old).unwrap()
+}
+
+pub(crate) fn entries(text: &str) -> Vec<Entry<'_>> {
+    let pairs = text.split('|').map(|part| part.split_once('=').unwrap());
+    pairs.map(|(key, value)| Entry::new(key, value)).collect()
+}
+
+pub(crate) fn ask<'a>(entries: &'a [Entry<'a>], hits: Hits) -> Ask<'a> {
+    Ask { subject: Subject::Entries(entries), hits, limit: None }
+}
+
+/// A store that fails when it is told to.
+struct Shaky(MemoryStore, Arc<AtomicBool>);
+
+impl Shaky {
+    fn up(&self) -> Result<&MemoryStore, StoreError> {
+        // ORDERING: SeqCst. A test.
+        match self.1.load(SeqCst) {
+            true => Err(StoreError::invalid("it was told to fail".to_owned())),
+            false => Ok(&self.0),
+        }
+    }
+}
+
+impl Store for Shaky {
+    fn clock(&self) -> &Clock {
+        Store::clock(&self.0)
+    }
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.up()?.acquire_now(demands)
+    }
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        Store::peek(self.up()?, demands).await
+    }
+    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        self.up()?.force(demand).await
+    }
+    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        self.up()?.refund(demand).await
+    }
+    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        self.up()?.reset(demand).await
+    }
+    async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        self.up()?.reserve(demands, life).await
+    }
+    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
+        self.up()?.settle(id, actual).await
+    }
+    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
+        self.up()?.lease(demand, life).await
+    }
+    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
+        self.up()?.enter(permits, life).await
+    }
+    async fn renew(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+        life: Duration,
+    ) -> Result<bool, StoreError> {
+        self.up()?.renew(permits, id, life).await
+    }
+    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
+        self.up()?.leave(permits, id).await
+    }
+    async fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> Result<(), StoreError> {
+        self.up()?.change_quota(old, new, how).await
+    }
+}

@@ -1,0 +1,9 @@
+//! Decisions in odd combinations: modes, stores, parents, blocks, reservations.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod bench;
+mod modes;
+mod parents;
+mod reload;
+mod reserved;
+mod told;

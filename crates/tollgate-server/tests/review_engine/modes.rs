@@ -1,0 +1,67 @@
+//! Quota mode and shadow mode together with blocks, closed limits and stores that fail.
+
+use super::bench::Bench;
+use std::{sync::atomic::Ordering::SeqCst, time::Duration};
+use tollgate_server::engine::{Code, Hits, Verb};
+
+const QUOTAS: &str = "stores: {other: {}}
+descriptors:
+  - {key: a, quota_mode: true, rate_limit: {name: a, unit: hour, requests_per_unit: 2}}
+  - {key: b, quota_mode: true, rate_limit: {name: b, unit: hour, requests_per_unit: 3}}
+  - {key: none, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: far, quota_mode: true, store: other, failure: deny, rate_limit: {unit: hour, requests_per_unit: 9}}
+";
+
+/// It passed, and nobody was charged: for ever.
+#[test]
+fn a_closed_quota_does_not_make_the_others_free() {
+    let mut bench = Bench::new(QUOTAS);
+    let passed = (0..9).filter(|_| bench.check(&["none=1", "b=1"])).count();
+    assert_eq!(passed, 3);
+    assert_eq!(bench.codes(), [Code::Denied, Code::Denied]);
+}
+
+#[test]
+fn a_blocked_quota_does_not_make_the_others_free() {
+    let mut bench = Bench::new(QUOTAS);
+    let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
+    let rule = plan.rule(plan.named("a").unwrap());
+    let until = now.saturating_add(Duration::from_secs(9));
+    let block = |key: &mut tollgate_server::engine::Special| key.blocked_until = Some(until);
+    bench.engine.overlay().change((rule, b"1"), now, block).unwrap();
+    assert!(bench.verb(&[("a=1", Hits::Take(1)), ("b=1", Hits::Take(1))], Verb::Peek));
+    assert_eq!(bench.codes(), [Code::QuotaSpent, Code::Allowed]);
+    assert!(bench.check(&["a=1", "b=1"]));
+    assert_eq!(bench.codes(), [Code::QuotaSpent, Code::Allowed]);
+    assert!(bench.check(&["a=1", "b=1"]) && bench.check(&["a=1", "b=1"]));
+    assert!(!bench.check(&["a=1", "b=1"]));
+    assert!(!bench.check(&["a=1"]), "alone, it refuses");
+}
+
+/// It did not return.
+#[test]
+fn a_store_that_fails_in_quota_mode_is_a_quota_that_is_spent() {
+    let mut bench = Bench::new(QUOTAS);
+    bench.fails.store(true, SeqCst); // ORDERING: SeqCst. A test.
+    let passed = (0..9).filter(|_| bench.check(&["b=1", "far=1"])).count();
+    assert_eq!(passed, 3);
+    assert!(!bench.check(&["far=1"]));
+}
+
+#[test]
+fn shadows_and_spent_quotas_count_refusals_if_the_rule_does() {
+    let mut bench = Bench::new(
+        "defaults: {count_refused: true}
+descriptors:
+  - {key: s, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: q, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: r, quota_mode: true, rate_limit: {unit: hour, requests_per_unit: 99}}
+",
+    );
+    for key in ["s=1", "q=1"] {
+        assert!(bench.verb(&[(key, Hits::Take(8)), ("r=1", Hits::Take(1))], Verb::Check));
+        assert!(bench.verb(&[(key, Hits::Take(8)), ("r=1", Hits::Take(1))], Verb::Check));
+        assert_eq!(bench.left(key), 0, "{key}: the reference has 16 on its count now");
+    }
+    assert_eq!(bench.left("r=1"), 95, "what passed was charged once");
+}

@@ -1,0 +1,46 @@
+//! What a reload carries over.
+
+use super::bench::Bench;
+use tollgate_server::engine::{Hits, Verb};
+
+fn yaml(count: u64, big: u64, huge: u64) -> String {
+    format!(
+        "descriptors:
+  - key: k
+    rate_limit: {{name: k, unit: hour, requests_per_unit: {count}}}
+    overrides: [{{value: big, requests_per_unit: {big}}}, {{value: huge, requests_per_unit: {huge}}}]
+"
+    )
+}
+
+/// Overrides kept what was left, whatever was declared.
+#[test]
+fn overrides_inherit_as_their_rule_does() {
+    // before, after, what is left of each when 5 were used
+    for (before, after, left) in [
+        ((10, 20, 40), (11, 22, 44), [6, 17, 39]),
+        ((10, 20, 40), (20, 40, 80), [15, 35, 75]), // each becomes what the next one was
+        ((20, 40, 80), (10, 20, 40), [5, 15, 35]),
+        ((10, 20, 20), (10, 30, 30), [5, 25, 25]),
+        ((10, 20, 40), (10, 30, 40), [5, 25, 35]),
+    ] {
+        let mut bench = Bench::new(&yaml(before.0, before.1, before.2));
+        let keys = ["k=1", "k=big", "k=huge"];
+        for key in keys {
+            assert!(bench.verb(&[(key, Hits::Take(5))], Verb::Check));
+        }
+        assert_eq!(bench.load(&yaml(after.0, after.1, after.2)), Ok(()));
+        assert_eq!(keys.map(|key| bench.left(key)), left, "{before:?} to {after:?}");
+    }
+}
+
+#[test]
+fn thousands_of_reloads_leave_room_for_quotas() {
+    let mut bench = Bench::new("descriptors: []\n");
+    for round in 1..=3_000 {
+        assert_eq!(bench.load(&yaml(10 + round, 20 + 2 * round, 9)), Ok(()), "{round}");
+        assert!(bench.check(&["k=1"]) && bench.check(&["k=big"]), "{round}");
+    }
+    assert_eq!((bench.left("k=1"), bench.left("k=big")), (10, 3_020));
+    assert_eq!(bench.engine.health().errors(), 0);
+}
