@@ -298,6 +298,8 @@ impl Signals {
 fn greet(server: &Server, is_example: bool) {
     let plan = server.shared().engine.plan_arc();
     let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
+    // The examples are for plain text.
+    let has_tls = plan.config().server.tls.is_some();
     let what = if is_example { "the built-in example" } else { "your configuration" };
     let mut text = format!(
         "tollgate {} with {what}: {rules} limits in {domains} {}, memory store\n",
@@ -307,7 +309,7 @@ fn greet(server: &Server, is_example: bool) {
     let mut tries = Vec::new();
     for (listener, endpoint) in server.endpoints() {
         text += &format!("listening {listener} {endpoint}\n");
-        if let (true, Endpoint::Tcp(address)) = (is_example, &endpoint) {
+        if let (true, Endpoint::Tcp(address)) = (is_example && !has_tls, &endpoint) {
             tries.extend(example_of(listener, *address));
         }
     }

@@ -67,9 +67,9 @@ async fn every_listener_speaks_tls() {
         assert!(answer.starts_with(expected), "{listener}: {answer}");
     }
     assert!(grpc(&server, &authority.client(None, &["h2"])).await);
-    let counts = server.stop().await;
+    let stopped = server.stop().await;
     for listener in Listener::ALL {
-        let counts = counts(listener);
+        let counts = stopped.counts(listener);
         assert_eq!((counts.requests, counts.turned_away), (1, 0), "{listener}");
     }
 }
@@ -108,7 +108,7 @@ async fn the_protocol_is_chosen_in_the_handshake() {
     let (answer, _) = send.send_request(Request::get(uri).body(()).unwrap(), true).unwrap();
     assert_eq!(answer.await.unwrap().status(), 200);
     drop(send);
-    assert_eq!(server.stop().await(Grpc).turned_away, 1);
+    assert_eq!(server.stop().await.counts(Grpc).turned_away, 1);
 }
 
 #[tokio::test]
@@ -131,9 +131,9 @@ async fn mutual_tls_lets_in_who_has_the_right_certificate() {
         let client = authority.client(identity, &["h2"]);
         assert_eq!(grpc(&server, &client).await, gets_in, "{who}, gRPC");
     }
-    let counts = server.stop().await;
+    let stopped = server.stop().await;
     for listener in Listener::ALL {
-        let counts = counts(listener);
+        let counts = stopped.counts(listener);
         assert_eq!((counts.accepted, counts.turned_away, counts.requests), (3, 2, 1), "{listener}");
         assert_eq!(counts.open, 0, "{listener}");
     }
@@ -164,9 +164,9 @@ async fn plain_text_is_refused_and_harms_nobody() {
         assert!(say(&mut stream, question).await.unwrap().starts_with(expected), "{listener}");
     }
     plain.stop().await;
-    let counts = server.stop().await;
+    let stopped = server.stop().await;
     for (listener, ..) in WORDS {
-        assert_eq!(counts(listener).turned_away, 1, "{listener}");
+        assert_eq!(stopped.counts(listener).turned_away, 1, "{listener}");
     }
 }
 
@@ -263,7 +263,6 @@ async fn listeners_can_have_tls_of_their_own() {
     let socket = files.path("resp.sock");
     let mut flags = flags(None);
     flags.resp = Some(Endpoint::Unix(socket.clone()));
-    flags.watch_interval = Some(Duration::ZERO);
     let server = Running::start_from(Source { paths: vec![config], flags });
 
     let known = authority.sign();

@@ -109,7 +109,7 @@ async fn every_protocol_has_its_span() {
     for (name, protocol, policy, of_caller) in [
         ("GET /v1/check", "http", Some("api"), 1),
         ("GET *", "http", None, 0),
-        ("GET /auth", "http", Some("everybody"), 0),
+        ("GET /auth", "http", Some("address"), 0),
         (method, "grpc", Some("api"), 1),
     ] {
         let named = || spans.iter().filter(|span| span.name == name);

@@ -13,6 +13,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -141,6 +142,8 @@ pub fn flags(tls: Option<TlsSettings>) -> ServerSettings {
         admin: free,
         tls,
         workers: Some(1),
+        // Changes are looked for when a test says so.
+        watch_interval: Some(Duration::ZERO),
         ..ServerSettings::default()
     }
 }
@@ -193,10 +196,19 @@ impl Running {
     }
 
     /// Stops it, and returns what it has counted: all is counted then.
-    pub async fn stop(self) -> impl Fn(Listener) -> TrafficCounts {
+    pub async fn stop(self) -> Stopped {
         self.stop.send(()).unwrap();
         self.task.await.unwrap().unwrap();
-        move |listener| self.shared.traffic(listener).counts()
+        Stopped(self.shared)
+    }
+}
+
+/// A server that has run.
+pub struct Stopped(Arc<Shared>);
+
+impl Stopped {
+    pub fn counts(&self, listener: Listener) -> TrafficCounts {
+        self.0.traffic(listener).counts()
     }
 }
 
