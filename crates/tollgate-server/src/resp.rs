@@ -157,7 +157,7 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     let (plan, now) = (engine.plan(), engine.now());
     let batch = Batch { engine, plan: &plan, now };
     let is_timed = engine.timing().is_due();
-    let traced = shared.trace.begin(Caller::default());
+    let traced = shared.trace.begin(Caller::NOBODY);
     if traced.is_some() {
         session.tally = Tally::on();
     }

@@ -309,6 +309,25 @@ async fn redis_cli_and_curl_speak_tls_with_it() {
 }
 
 #[tokio::test]
+async fn shutdown_does_not_wait_for_handshakes() {
+    let authority = Authority::new("the authority");
+    let files = Files::new(&authority);
+    let server = Running::start(flags(Some(files.settings())));
+    let mut silent = Vec::new();
+    for listener in Listener::ALL {
+        silent.push(TcpStream::connect(server.address(listener)).await.unwrap());
+    }
+    // The listeners take connections in their order: the silent ones have been taken then.
+    for listener in Listener::ALL {
+        server.connect(listener, &authority.client(None, &[])).await.unwrap();
+    }
+    let stopped = timeout(Duration::from_secs(5), server.stop()).await.unwrap();
+    for listener in Listener::ALL {
+        assert_eq!(stopped.counts(listener).turned_away, 1, "{listener}");
+    }
+}
+
+#[tokio::test]
 async fn the_end_is_said_so_that_nothing_can_be_cut_off_unseen() {
     let authority = Authority::new("the authority");
     let files = Files::new(&authority);

@@ -7,11 +7,16 @@ use crate::engine::Engine;
 pub(super) struct Slot;
 
 /// Nobody is known.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller;
 
+impl Caller {
+    /// Nobody that is known.
+    pub(crate) const NOBODY: Self = Self;
+}
+
 /// No request is sampled.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Begun {}
 
 impl Slot {

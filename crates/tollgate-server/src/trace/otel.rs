@@ -44,8 +44,13 @@ struct Sender {
 }
 
 /// Who asks, by `traceparent`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Caller(Option<Remote>);
+
+impl Caller {
+    /// Nobody that is known.
+    pub(crate) const NOBODY: Self = Self(None);
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Remote {
@@ -89,7 +94,7 @@ impl Slot {
     #[inline]
     pub(super) fn caller<'a>(&self, header: impl FnOnce() -> Option<&'a [u8]>) -> Caller {
         if self.0.get().is_none() {
-            return Caller(None);
+            return Caller::NOBODY;
         }
         Caller(header().and_then(Remote::read))
     }
