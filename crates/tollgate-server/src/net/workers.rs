@@ -135,8 +135,15 @@ async fn work(
 
 async fn serve(job: Job, shared: Arc<Shared>, tls: Arc<TlsOf>) {
     let Job { raw, listener, peer } = job;
+    let mut drain = shared.drain();
     let connection = Connection::new(shared, listener, peer);
-    let Some(stream) = open(raw, listener, &connection, &tls).await else {
+    let opened = tokio::select! {
+        biased;
+        opened = open(raw, listener, &connection, &tls) => opened,
+        // Nothing was asked yet, so shutdown does not wait for a handshake.
+        _ = drain.wait_for(|draining| *draining) => None,
+    };
+    let Some(stream) = opened else {
         connection.traffic().turned_away();
         return;
     };

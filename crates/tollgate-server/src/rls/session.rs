@@ -14,6 +14,7 @@ use crate::{
     engine::Backend,
     net::{Listener, Stream},
     server::Shared,
+    trace::Caller,
 };
 use bytes::{Bytes, BytesMut};
 use h2::{
@@ -68,7 +69,7 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     listener: Listener,
     /// Calls to be decided, with their bodies.
-    ready: Vec<(Bytes, SendResponse<Bytes>)>,
+    ready: Vec<(Bytes, Caller, SendResponse<Bytes>)>,
     desk: Desk,
     /// Whether no store must be waited for.
     is_immediate: bool,
@@ -219,15 +220,19 @@ impl Session {
             });
             return;
         }
+        let parent = || request.headers().get("traceparent").map(|value| value.as_bytes());
+        let caller = self.shared.trace.caller(parent);
         let mut body = Partial { stream: request.into_body(), first: Bytes::new(), more: None };
         let most = self.shared.settings.max_request;
         match body.poll_whole(most, cx) {
-            Poll::Ready(Ok(Some(whole))) if self.is_immediate => self.ready.push((whole, respond)),
-            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), respond),
+            Poll::Ready(Ok(Some(whole))) if self.is_immediate => {
+                self.ready.push((whole, caller, respond));
+            }
+            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), caller, respond),
             // Reset by the client: nobody waits.
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => self.wrong(respond, &error),
-            Poll::Pending => self.start(Body::Partial(body), respond),
+            Poll::Pending => self.start(Body::Partial(body), caller, respond),
         }
     }
 
@@ -244,12 +249,12 @@ impl Session {
     }
 
     /// Answers a call in a task of its own.
-    fn start(&mut self, body: Body, respond: SendResponse<Bytes>) {
+    fn start(&mut self, body: Body, caller: Caller, respond: SendResponse<Bytes>) {
         self.others += 1;
         let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
         let listener = self.listener;
         tokio::spawn(async move {
-            serve_late(&shared, listener, body, respond).await;
+            serve_late(&shared, listener, (body, caller), respond).await;
             drop(task);
         });
     }
@@ -268,8 +273,8 @@ impl Session {
         }
         let engine = &shared.engine;
         let (plan, now) = (engine.plan(), engine.now());
-        for (body, respond) in ready.drain(..) {
-            if !desk.serve(shared, (&plan, now), &body, respond).await {
+        for (body, caller, respond) in ready.drain(..) {
+            if !desk.serve(shared, (&plan, now), (&body, caller), respond).await {
                 traffic.bad_request();
             }
         }
@@ -354,7 +359,12 @@ impl Partial {
 }
 
 /// Waits for a body, and then for a store.
-async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: SendResponse<Bytes>) {
+async fn serve_late(
+    shared: &Shared,
+    listener: Listener,
+    (body, caller): (Body, Caller),
+    respond: SendResponse<Bytes>,
+) {
     let whole = match body {
         Body::Whole(whole) => whole,
         Body::Partial(mut partial) => {
@@ -378,7 +388,7 @@ async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: Se
     };
     let engine = &shared.engine;
     let (plan, now) = (engine.plan_arc(), engine.now());
-    if !Desk::new().serve(shared, (&plan, now), &whole, respond).await {
+    if !Desk::new().serve(shared, (&plan, now), (&whole, caller), respond).await {
         shared.traffic(listener).bad_request();
     }
 }

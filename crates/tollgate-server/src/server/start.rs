@@ -113,7 +113,8 @@ impl Server {
         self.bound.iter().map(|bound| (bound.listener, bound.endpoint())).collect()
     }
 
-    /// Serves until `stop` is ready; then finishes what has begun, and writes the snapshots.
+    /// Serves until `stop` is ready; then finishes what has begun, sends the last traces, and writes
+    /// the snapshots.
     ///
     /// # Errors
     ///
@@ -149,6 +150,9 @@ impl Server {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
         }
+        // What takes traces away needs this thread meanwhile.
+        let sent = tokio::task::spawn_blocking(move || shared.trace.finish()).await;
+        sent.map_err(wrong)?;
         for Snapshots { store, settings, .. } in snapshots {
             let saved = store.save(&settings.path).map_err(wrong)?;
             tracing::info!(keys = saved, "snapshot written");
