@@ -66,11 +66,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     snapshot_every: Duration,
 
-    /// Fixed memory for so many live keys; by default the table grows
+    /// Fixed memory for so many live keys; by default the table grows up to --max-keys
     #[arg(long, value_name = "KEYS")]
     bounded: Option<u64>,
 
-    /// The most keys of a table that grows
+    /// The most keys of a table that grows, by default 10 million
     #[arg(long, value_name = "KEYS", conflicts_with = "bounded")]
     max_keys: Option<u64>,
 

@@ -30,8 +30,8 @@ fn refuses(args: &[&str]) -> String {
 const FOUR_HUNDRED: &str = "every 10ms for 1s, 2s every 1ms for 100ms, 3s every 5ms for 1s";
 
 #[test]
-fn without_arguments_a_newcomer_sees_what_it_does() {
-    let text = prints(&[]);
+fn without_a_quota_a_newcomer_sees_what_a_table_is() {
+    let text = prints(&["table"]);
     assert_eq!(
         text,
         "\
@@ -66,7 +66,7 @@ Try next:
 
 #[test]
 fn the_hints_work() {
-    let text = prints(&[]);
+    let text = prints(&["table"]);
     let hints = text.lines().filter(|line| line.starts_with("  tollgate"));
     let hints: Vec<_> = hints.map(|line| &line[..35]).collect();
     assert_eq!(hints.len(), 3);

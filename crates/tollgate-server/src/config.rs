@@ -272,6 +272,9 @@ impl ServerSettings {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let tls_of = if self.tls_of.is_empty() { other.tls_of } else { self.tls_of };
+        // The two bounds exclude each other.
+        let has_bound = self.memory != MemorySettings::default();
+        let memory = if has_bound { self.memory } else { other.memory };
         Self {
             http: self.http.or(other.http),
             grpc: self.grpc.or(other.grpc),
@@ -287,10 +290,7 @@ impl ServerSettings {
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             watch_interval: self.watch_interval.or(other.watch_interval),
             snapshot: self.snapshot.or(other.snapshot),
-            memory: MemorySettings {
-                bounded: self.memory.bounded.or(other.memory.bounded),
-                max_keys: self.memory.max_keys.or(other.memory.max_keys),
-            },
+            memory,
             response_headers: self.response_headers.or(other.response_headers),
             dynamic_metadata: self.dynamic_metadata.or(other.dynamic_metadata),
             denial_log: self.denial_log.or(other.denial_log),

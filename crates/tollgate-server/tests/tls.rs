@@ -166,7 +166,9 @@ async fn plain_text_is_refused_and_harms_nobody() {
     plain.stop().await;
     let stopped = server.stop().await;
     for (listener, ..) in WORDS {
-        assert_eq!(stopped.counts(listener).turned_away, 1, "{listener}");
+        // The second one may have been met by the end before its handshake was over here.
+        let turned_away = stopped.counts(listener).turned_away;
+        assert!((1..=2).contains(&turned_away), "{listener}: {turned_away}");
     }
 }
 

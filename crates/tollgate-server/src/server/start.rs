@@ -195,6 +195,9 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
     Ok(settings)
 }
 
+/// Live keys of a store whose configuration says nothing: 400 MB of memory.
+const DEFAULT_MAX_KEYS: u64 = 10_000_000;
+
 fn open_store(
     memory: &MemorySettings,
     snapshot: Option<&SnapshotSettings>,
@@ -204,8 +207,8 @@ fn open_store(
     if let Some(keys) = memory.bounded {
         builder = builder.bounded(keys);
     }
-    if let Some(keys) = memory.max_keys {
-        builder = builder.max_keys(keys);
+    if memory.bounded.is_none() {
+        builder = builder.max_keys(memory.max_keys.unwrap_or(DEFAULT_MAX_KEYS));
     }
     if let Some(snapshot) = snapshot {
         builder = builder.seed(Seed::load_or_create(seed_path(&snapshot.path)).map_err(wrong)?);
