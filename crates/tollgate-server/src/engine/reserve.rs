@@ -231,7 +231,8 @@ impl Engine {
         Ok(given)
     }
 
-    /// Forgets what the keys of a request have used.
+    /// Forgets what the keys of a request have used. Parents keep what they have counted: others use
+    /// them, too.
     ///
     /// # Errors
     ///
@@ -244,7 +245,7 @@ impl Engine {
         answer: &mut Answer,
     ) -> Result<(), RequestError> {
         self.collect(plan, now, request, answer)?;
-        for part in &answer.parts {
+        for part in answer.parts.iter().filter(|part| !part.is_parent) {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
