@@ -221,13 +221,14 @@ impl Manager {
         if named(&config.stores) != named(&old.config().stores) {
             return Err("stores cannot change while the server runs; restart it".into());
         }
-        self.tls.load(&config.server).map_err(|error| error.to_string())?;
         let mut warnings = Vec::new();
         if needs_restart(&config.server, &old.config().server) {
             warnings
                 .push("listeners, workers, snapshots and bounds change with a restart only".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
+        // Last of what can fail: all of it is in force, or none.
+        self.tls.load(&plan.config().server).map_err(|error| error.to_string())?;
         if let Err(failures) = self.shared.engine.install(plan).await {
             for (rule, error) in failures {
                 warnings.push(format!("keys of {rule} start afresh: {error}"));
