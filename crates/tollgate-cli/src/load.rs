@@ -220,7 +220,7 @@ enum Spreads {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum RespReply {
-    /// By the name: zero-passes for CL.THROTTLE and TG.CHECK, one-passes for THROTTLE, else any
+    /// By the name: zero-passes for CL.THROTTLE, one-passes for THROTTLE and TG commands, else any
     #[default]
     Auto,
     /// The first number is 0; 1 is denied

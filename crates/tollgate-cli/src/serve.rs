@@ -17,6 +17,7 @@ use tollgate_server::{
     },
     net::{Listener, raise_descriptor_limit},
     server::{Manager, Server, Source, notify},
+    trace::TraceSettings,
 };
 
 const ENDPOINT_HELP: &str = "an address, unix:PATH or off";
@@ -90,6 +91,9 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     log: LogArgs,
+
+    #[command(flatten)]
+    trace: TraceArgs,
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -138,6 +142,34 @@ struct LogArgs {
     /// Show keys in the log of denials
     #[arg(long)]
     log_keys: bool,
+}
+
+/// Without the feature they are not shown, and say so.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Traces")]
+struct TraceArgs {
+    /// Send traces to this OpenTelemetry collector, for example http://127.0.0.1:4317
+    #[arg(long, value_name = "URL", hide = cfg!(not(feature = "otel")))]
+    otlp: Option<String>,
+
+    /// The part of the requests that are traced, from 0 to 1
+    #[arg(
+        long,
+        value_name = "PART",
+        default_value_t = 0.01,
+        requires = "otlp",
+        hide = cfg!(not(feature = "otel"))
+    )]
+    trace_sample: f64,
+}
+
+impl TraceArgs {
+    /// Starts to send traces, if that is wanted.
+    fn start(&self, server: &Server) -> Result<(), String> {
+        let Some(endpoint) = self.otlp.clone() else { return Ok(()) };
+        let settings = TraceSettings { endpoint, sample: self.trace_sample };
+        server.shared().trace.start(&settings).map_err(|error| format!("--otlp: {error}"))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -211,6 +243,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
         let signals = Signals::listen()?;
         let server = Server::bind(args.source(), &Clock::monotonic());
         let server = server.map_err(|error| error.to_string())?;
+        args.trace.start(&server)?;
         greet(&server, args.config.is_empty());
         notify("READY=1");
         let stop = signals.stop(Arc::clone(server.manager()));
@@ -265,6 +298,8 @@ impl Signals {
 fn greet(server: &Server, is_example: bool) {
     let plan = server.shared().engine.plan_arc();
     let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
+    // The examples are for plain text.
+    let has_tls = plan.config().server.tls.is_some();
     let what = if is_example { "the built-in example" } else { "your configuration" };
     let mut text = format!(
         "tollgate {} with {what}: {rules} limits in {domains} {}, memory store\n",
@@ -274,7 +309,7 @@ fn greet(server: &Server, is_example: bool) {
     let mut tries = Vec::new();
     for (listener, endpoint) in server.endpoints() {
         text += &format!("listening {listener} {endpoint}\n");
-        if let (true, Endpoint::Tcp(address)) = (is_example, &endpoint) {
+        if let (true, Endpoint::Tcp(address)) = (is_example && !has_tls, &endpoint) {
             tries.extend(example_of(listener, *address));
         }
     }

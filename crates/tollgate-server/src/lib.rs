@@ -20,3 +20,4 @@ pub mod plan;
 pub mod resp;
 pub mod rls;
 pub mod server;
+pub mod trace;

@@ -26,6 +26,7 @@ mod throttle;
 use crate::{
     net::{Connection, Stream},
     server::Shared,
+    trace::{Caller, Done, Outcome, Tally},
 };
 use input::Input;
 use session::{Batch, Session};
@@ -156,6 +157,10 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     let (plan, now) = (engine.plan(), engine.now());
     let batch = Batch { engine, plan: &plan, now };
     let is_timed = engine.timing().is_due();
+    let traced = shared.trace.begin(Caller::NOBODY);
+    if traced.is_some() {
+        session.tally = Tally::on();
+    }
     let mut count = 0;
     let next = loop {
         if session.replies.bytes().len() >= REPLIES_MAX {
@@ -180,6 +185,14 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     if is_timed && count > 0 {
         let took = engine.now().since(now);
         engine.timing().note(took / u32::try_from(count).unwrap_or(u32::MAX));
+    }
+    if let Some(traced) = traced {
+        let tally = std::mem::take(&mut session.tally);
+        if count > 0 {
+            let (name, outcome) = ("RESP".into(), Outcome::Commands(count));
+            let done = Done { name, protocol: "resp", begun: now, tally, outcome };
+            shared.trace.end(traced, engine, done);
+        }
     }
     session.traffic().requests(count);
     (count, next)

@@ -14,6 +14,7 @@ use crate::{
     admin::Desk,
     engine::Engine,
     net::{Listener, Traffic},
+    trace::Trace,
 };
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -27,6 +28,8 @@ pub struct Shared {
     pub settings: Settings,
     /// What administrators see and do.
     pub admin: Desk,
+    /// What sends traces, if something does.
+    pub trace: Trace,
     traffic: [Traffic; Listener::ALL.len()],
     drain: watch::Sender<bool>,
 }
@@ -37,7 +40,8 @@ impl Shared {
     pub fn new(engine: Engine, settings: Settings) -> Arc<Self> {
         let drain = watch::Sender::new(false);
         let admin = Desk::new(engine.now());
-        Arc::new(Self { engine, settings, admin, traffic: Default::default(), drain })
+        let (trace, traffic) = (Trace::default(), Default::default());
+        Arc::new(Self { engine, settings, admin, trace, traffic, drain })
     }
 
     /// Returns the counts of a listener.

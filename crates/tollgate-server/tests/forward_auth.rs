@@ -61,105 +61,104 @@ async fn ask(client: &mut Client, path: &str, headers: &str) -> Got {
     client.read().await
 }
 
+/// Each group starts afresh: path, headers, status.
+const GROUPS: &[&[(&str, &str, u16)]] = &[
+    // The last entry is the proxy's word; the others are the client's.
+    &[
+        ("/by-ip", "X-Forwarded-For: 192.0.2.1\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 6.6.6.6, 192.0.2.1\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 7.7.7.7\r\nX-Forwarded-For: ::ffff:192.0.2.1\r\n", 429),
+        ("/by-ip", "X-Forwarded-For: 192.0.2.2\r\n", 200),
+    ],
+    // With a trusted proxy before it, the one before is the client.
+    &[
+        ("/by-ip-2", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1\r\n", 200),
+        ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\n", 200),
+        ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.3\r\n", 429),
+        // Nonsense ends the search at the last good one.
+        ("/by-ip-2", "X-Forwarded-For: nonsense, 192.0.2.1\r\n", 429),
+        ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 429),
+    ],
+    // One network of 64 bits is one client.
+    &[
+        ("/by-ip", "X-Forwarded-For: 2001:db8:0:1::1\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 2001:db8:0:1:ffff::9\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 2001:DB8:0:1:1:2:3:4\r\n", 429),
+        ("/by-ip", "X-Forwarded-For: 2001:db8:0:2::1\r\n", 200),
+    ],
+    // X-Real-IP if there is no list; the connection's address if there is neither.
+    &[
+        ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 200),
+        ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 200),
+        ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 429),
+        ("/by-ip", "", 200),
+        ("/by-ip", "X-Forwarded-For: unknown\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 127.0.0.1\r\n", 429),
+    ],
+    // A request without the header has no such descriptor.
+    &[
+        ("/by-key", "", 200),
+        ("/by-key", "X-Api-Key: \r\n", 200),
+        ("/by-key", "x-api-key: k\r\n", 200),
+        ("/by-key", "X-API-KEY: k\r\n", 200),
+        ("/by-key", "X-Api-Key:  k \r\n", 200),
+        ("/by-key", "X-Api-Key: k\r\n", 429),
+        ("/by-key", "", 200),
+    ],
+    // Path without query, method, and an address.
+    &[
+        (
+            "/login?x",
+            "X-Forwarded-Method: POST\r\nX-Forwarded-Uri: /login?next=/\r\nX-Forwarded-For: 192.0.2.1\r\n",
+            200,
+        ),
+        (
+            "/login",
+            "X-Original-Method: POST\r\nX-Original-URI: /login#x\r\nX-Forwarded-For: 192.0.2.1\r\n",
+            429,
+        ),
+        (
+            "/login",
+            "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /login\r\nX-Forwarded-For: 192.0.2.1\r\n",
+            200,
+        ),
+        (
+            "/login",
+            "X-Forwarded-Method: POST\r\nX-Forwarded-Uri: /logout\r\nX-Forwarded-For: 192.0.2.1\r\n",
+            200,
+        ),
+        ("/login", "X-Forwarded-Method: POST\r\nX-Forwarded-For: 192.0.2.1\r\n", 200),
+    ],
+    &[
+        ("/by-host", "X-Forwarded-Host: Shop.Example\r\n", 200),
+        ("/by-host", "X-Forwarded-Host: shop.example:443\r\n", 200),
+        ("/by-host", "X-Forwarded-Host: SHOP.EXAMPLE.\r\n", 429),
+        ("/by-host", "", 200),
+        ("/by-host", "X-Forwarded-Host: proxy.test\r\n", 200),
+        ("/by-host", "", 429),
+    ],
+    &[
+        ("/tier", "", 200),
+        ("/tier", "X-Tier: basic\r\n", 429),
+        ("/tier", "X-Tier: gold\r\n", 200),
+        ("/tier", "X-Tier: \u{e9}\r\n", 200),
+        ("/tier", "X-Tier: \u{e9}\r\n", 429),
+    ],
+    &[("/fixed", "", 200), ("/fixed", "", 429)],
+    // All or nothing over two descriptors.
+    &[
+        ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
+        ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
+        ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 429),
+        ("/both", "X-Forwarded-For: 192.0.2.2\r\nX-Api-Key: k\r\n", 200),
+        ("/both", "X-Forwarded-For: 192.0.2.2\r\nX-Api-Key: k\r\n", 429),
+        ("/both", "X-Forwarded-For: 192.0.2.2\r\n", 200),
+    ],
+];
+
 #[tokio::test]
 async fn requests_are_counted_by_what_the_configuration_says() {
-    let (address, ..) = start(CONFIG, Settings::default()).await;
-    // Each group starts afresh: path, headers, status
-    let groups: &[&[(&str, &str, u16)]] = &[
-        // The last entry is the proxy's word; the others are the client's.
-        &[
-            ("/by-ip", "X-Forwarded-For: 192.0.2.1\r\n", 200),
-            ("/by-ip", "X-Forwarded-For: 6.6.6.6, 192.0.2.1\r\n", 200),
-            ("/by-ip", "X-Forwarded-For: 7.7.7.7\r\nX-Forwarded-For: ::ffff:192.0.2.1\r\n", 429),
-            ("/by-ip", "X-Forwarded-For: 192.0.2.2\r\n", 200),
-        ],
-        // With a trusted proxy before it, the one before is the client.
-        &[
-            ("/by-ip-2", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1\r\n", 200),
-            ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\n", 200),
-            ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.3\r\n", 429),
-            // Nonsense ends the search at the last good one.
-            ("/by-ip-2", "X-Forwarded-For: nonsense, 192.0.2.1\r\n", 429),
-            ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 429),
-        ],
-        // One network of 64 bits is one client.
-        &[
-            ("/by-ip", "X-Forwarded-For: 2001:db8:0:1::1\r\n", 200),
-            ("/by-ip", "X-Forwarded-For: 2001:db8:0:1:ffff::9\r\n", 200),
-            ("/by-ip", "X-Forwarded-For: 2001:DB8:0:1:1:2:3:4\r\n", 429),
-            ("/by-ip", "X-Forwarded-For: 2001:db8:0:2::1\r\n", 200),
-        ],
-        // X-Real-IP if there is no list; the connection's address if there is neither.
-        &[
-            ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 200),
-            ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 200),
-            ("/by-ip", "X-Real-IP: 192.0.2.7\r\n", 429),
-            ("/by-ip", "", 200),
-            ("/by-ip", "X-Forwarded-For: unknown\r\n", 200),
-            ("/by-ip", "X-Forwarded-For: 127.0.0.1\r\n", 429),
-        ],
-        // A request without the header has no such descriptor.
-        &[
-            ("/by-key", "", 200),
-            ("/by-key", "X-Api-Key: \r\n", 200),
-            ("/by-key", "x-api-key: k\r\n", 200),
-            ("/by-key", "X-API-KEY: k\r\n", 200),
-            ("/by-key", "X-Api-Key:  k \r\n", 200),
-            ("/by-key", "X-Api-Key: k\r\n", 429),
-            ("/by-key", "", 200),
-        ],
-        // Path without query, method, and an address.
-        &[
-            (
-                "/login?x",
-                "X-Forwarded-Method: POST\r\nX-Forwarded-Uri: /login?next=/\r\nX-Forwarded-For: 192.0.2.1\r\n",
-                200,
-            ),
-            (
-                "/login",
-                "X-Original-Method: POST\r\nX-Original-URI: /login#x\r\nX-Forwarded-For: 192.0.2.1\r\n",
-                429,
-            ),
-            (
-                "/login",
-                "X-Forwarded-Method: GET\r\nX-Forwarded-Uri: /login\r\nX-Forwarded-For: 192.0.2.1\r\n",
-                200,
-            ),
-            (
-                "/login",
-                "X-Forwarded-Method: POST\r\nX-Forwarded-Uri: /logout\r\nX-Forwarded-For: 192.0.2.1\r\n",
-                200,
-            ),
-            ("/login", "X-Forwarded-Method: POST\r\nX-Forwarded-For: 192.0.2.1\r\n", 200),
-        ],
-        &[
-            ("/by-host", "X-Forwarded-Host: Shop.Example\r\n", 200),
-            ("/by-host", "X-Forwarded-Host: shop.example:443\r\n", 200),
-            ("/by-host", "X-Forwarded-Host: SHOP.EXAMPLE.\r\n", 429),
-            ("/by-host", "", 200),
-            ("/by-host", "X-Forwarded-Host: proxy.test\r\n", 200),
-            ("/by-host", "", 429),
-        ],
-        &[
-            ("/tier", "", 200),
-            ("/tier", "X-Tier: basic\r\n", 429),
-            ("/tier", "X-Tier: gold\r\n", 200),
-            ("/tier", "X-Tier: \u{e9}\r\n", 200),
-            ("/tier", "X-Tier: \u{e9}\r\n", 429),
-        ],
-        &[("/fixed", "", 200), ("/fixed", "", 429)],
-        // All or nothing over two descriptors.
-        &[
-            ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
-            ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 200),
-            ("/both", "X-Forwarded-For: 192.0.2.1\r\nX-Api-Key: k\r\n", 429),
-            ("/both", "X-Forwarded-For: 192.0.2.2\r\nX-Api-Key: k\r\n", 200),
-            ("/both", "X-Forwarded-For: 192.0.2.2\r\nX-Api-Key: k\r\n", 429),
-            ("/both", "X-Forwarded-For: 192.0.2.2\r\n", 200),
-        ],
-    ];
-    drop(address);
-    for (group, rows) in groups.iter().enumerate() {
+    for (group, rows) in GROUPS.iter().enumerate() {
         let (address, ..) = start(CONFIG, Settings::default()).await;
         let mut client = Client::connect(address).await;
         for (row, (path, headers, status)) in rows.iter().enumerate() {

@@ -231,8 +231,7 @@ impl Engine {
         Ok(given)
     }
 
-    /// Forgets what the keys of a request have used. Parents keep what they have counted: others use
-    /// them, too.
+    /// Forgets what the keys of a request have used. Parents keep their counts: others use them, too.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! HTTP/1.1, by hand.
 //!
 //! All requests that have arrived are answered in one go, and the replies are written in one go. A
-//! connection keeps its buffers; a usual request asks for no memory. Measured against hyper in
-//! `docs/http.md`.
+//! connection keeps its buffers; a usual request asks for no memory. hyper takes as much processor
+//! time to answer a constant as this takes with the decision.
 
 use super::{
     call::{Call, Fields, Span},

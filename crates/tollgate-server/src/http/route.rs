@@ -13,6 +13,7 @@ use crate::{
     plan::Plan,
     rls,
     server::Shared,
+    trace::{Done, Outcome, Tally},
 };
 use arc_swap::Guard;
 use std::{net::SocketAddr, sync::Arc};
@@ -83,9 +84,35 @@ impl Desk {
 
     /// Answers a request. The reply is in the desk.
     pub(super) async fn answer(&mut self, moment: &Moment, call: &Call<'_>) {
+        let trace = &self.shared.trace;
+        let traced = trace.begin(trace.caller(|| call.fields.values("traceparent").next()));
+        if traced.is_some() {
+            // What it holds afterwards is of this request.
+            self.answer = Answer::new();
+        }
         self.reply.clear();
         if let Err(problem) = self.route(moment, call).await {
             self.reply.problem(&problem);
+        }
+        if let Some(traced) = traced {
+            self.shared.trace.end(traced, &self.shared.engine, self.done(moment, call));
+        }
+    }
+
+    /// Returns what a trace tells of a request that was answered.
+    #[cold]
+    fn done(&self, moment: &Moment, call: &Call<'_>) -> Done {
+        let known = ROUTES.iter().map(|(path, _)| *path).find(|path| *path == call.path);
+        let route = moment.plan.forward_auth(call.path).map(|route| route.path.as_str());
+        // What a client has made up is not repeated: names of spans are few.
+        let method = ["GET", "HEAD", "POST"].into_iter().find(|method| *method == call.method);
+        let name = format!("{} {}", method.unwrap_or("HTTP"), known.or(route).unwrap_or("*"));
+        Done {
+            name: name.into(),
+            protocol: "http",
+            begun: moment.now,
+            tally: Tally::of(&self.answer, &moment.plan, moment.now),
+            outcome: Outcome::Http(self.reply.status),
         }
     }
 

@@ -192,3 +192,29 @@ mod with_rustls {
         TlsError { path: path.into(), text: error.to_string() }
     }
 }
+
+#[cfg(all(test, feature = "tls"))]
+mod tests {
+    use super::*;
+    use std::{pin::pin, time::Duration};
+    use tokio::{net::UnixStream, time::timeout};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handshake_that_stalls_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&certificate, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        let tls = TlsOf::default();
+        let settings = TlsSettings { certificate, key, client_ca: None };
+        tls.load(&ServerSettings { tls: Some(settings), ..ServerSettings::default() }).unwrap();
+
+        let (near, _far) = UnixStream::pair().unwrap();
+        let limit = Duration::from_secs(10);
+        let mut shaken = pin!(tls.unix(Listener::Http, near, limit));
+        let early = limit - Duration::from_millis(10);
+        assert!(timeout(early, &mut shaken).await.is_err(), "it may take its time");
+        assert!(timeout(Duration::from_millis(20), shaken).await.unwrap().is_none());
+    }
+}

@@ -138,7 +138,14 @@ async fn work(
 async fn serve(job: Job, tls: Arc<TlsOf>) {
     let Job { raw, connection } = job;
     let listener = connection.listener;
-    let Some(stream) = open(raw, listener, &connection, &tls).await else {
+    let mut drain = connection.shared.drain();
+    let opened = tokio::select! {
+        biased;
+        opened = open(raw, listener, &connection, &tls) => opened,
+        // Nothing was asked yet, so shutdown does not wait for a handshake.
+        _ = drain.wait_for(|draining| *draining) => None,
+    };
+    let Some(stream) = opened else {
         connection.traffic().turned_away();
         return;
     };

@@ -248,7 +248,10 @@ impl Session {
     async fn decide(&mut self, batch: &Batch<'_>, request: &Request<'_>) {
         let Batch { engine, plan, now } = *batch;
         match engine.decide(plan, now, request, &mut self.answer).await {
-            Ok(()) => self.tell(batch, matches!(request.verb, Verb::Reserve(_))),
+            Ok(()) => {
+                self.tally.note(&self.answer, plan, now);
+                self.tell(batch, matches!(request.verb, Verb::Reserve(_)));
+            }
             Err(error) => self.wrong(format_args!("ERR {error}")),
         }
     }

@@ -11,6 +11,7 @@ use crate::{
     net::{Connection, Listener, Traffic},
     plan::Plan,
     server::Shared,
+    trace::Tally,
 };
 use std::{
     fmt,
@@ -51,6 +52,8 @@ pub(super) struct Session {
     is_closing: bool,
     pub(super) replies: Replies,
     pub(super) answer: Answer,
+    /// Counts the decisions of a batch that is traced.
+    pub(super) tally: Tally,
 }
 
 impl Session {
@@ -69,6 +72,7 @@ impl Session {
             is_closing: false,
             replies: Replies::default(),
             answer: Answer::new(),
+            tally: Tally::default(),
         }
     }
 

@@ -112,6 +112,7 @@ impl Session {
         };
         // Redis-cell's sum has it that less than nothing is refused even when nothing is asked.
         let is_limited = decision.is_denied() || given.limit < 0;
+        self.tally.count(!is_limited);
         let retry_after = match decision.retry_after(batch.now) {
             Some(wait) if is_limited => seconds(wait).max(1),
             _ => -1,
@@ -152,6 +153,7 @@ impl Session {
                 return self.wrong(format_args!("ERR invalid rate limit parameters"));
             }
         };
+        self.tally.count(decision.is_allowed());
         let wait = decision.retry_after(batch.now).map_or(0, |wait| seconds(wait).max(1));
         self.replies.array(5);
         self.replies.int(i64::from(decision.is_allowed()));

@@ -6,8 +6,14 @@ use super::{
     metadata,
     request::{BadRequest, Decoder},
     response::{self, Headers},
+    session::METHOD,
 };
-use crate::{engine::Answer, plan::Plan, server::Shared};
+use crate::{
+    engine::Answer,
+    plan::Plan,
+    server::Shared,
+    trace::{Caller, Done, Outcome, Tally},
+};
 use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use tollgate::Tick;
@@ -41,10 +47,15 @@ impl Desk {
         &mut self,
         shared: &Shared,
         at: (&Plan, Tick),
-        body: &[u8],
+        (body, caller): (&[u8], Caller),
         respond: SendResponse<Bytes>,
     ) -> bool {
-        match self.decide(shared, at, body).await {
+        let traced = shared.trace.begin(caller);
+        let decided = self.decide(shared, at, body).await;
+        if let Some(traced) = traced {
+            shared.trace.end(traced, &shared.engine, self.done(at, &decided));
+        }
+        match decided {
             Ok(()) => {
                 if self.piece.capacity() < self.out.len() {
                     self.piece.reserve(self.out.len().max(PIECE));
@@ -57,6 +68,23 @@ impl Desk {
                 grpc::refuse(respond, &error);
                 false
             }
+        }
+    }
+
+    /// Returns what a trace tells of a call.
+    #[cold]
+    fn done(&self, (plan, now): (&Plan, Tick), decided: &Result<(), GrpcError>) -> Done {
+        let (tally, code) = match decided {
+            Ok(()) => (Tally::of(&self.answer, plan, now), 0),
+            Err(error) => (Tally::default(), error.code as u16),
+        };
+        Done {
+            // Without the slash before it, as other libraries have it.
+            name: METHOD[1..].into(),
+            protocol: "grpc",
+            begun: now,
+            tally,
+            outcome: Outcome::Grpc(code),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::{
     engine::Backend,
     net::{Listener, Stream},
     server::Shared,
+    trace::Caller,
 };
 use bytes::{Bytes, BytesMut};
 use h2::{
@@ -68,12 +69,16 @@ pub(super) struct Session {
     shared: Arc<Shared>,
     listener: Listener,
     /// Calls to be decided, with their bodies.
-    ready: Vec<(Bytes, SendResponse<Bytes>)>,
+    ready: Vec<(Bytes, Caller, SendResponse<Bytes>)>,
     desk: Desk,
     /// Whether no store must be waited for.
     is_immediate: bool,
     /// Calls that are no decisions, since the last batch.
     others: u64,
+    /// Calls since the connection slept.
+    awake: u64,
+    /// Whether calls come one by one: then each is answered at once, without a look for others.
+    is_single: bool,
     /// Each task holds one.
     tasks: Arc<()>,
     idle: Idle,
@@ -128,6 +133,8 @@ impl Session {
             desk: Desk::new(),
             is_immediate,
             others: 0,
+            awake: 0,
+            is_single: true,
             tasks: Arc::default(),
             idle: Idle { look, quiet: 0, is_closing: false, ping, is_pinged: false },
         }
@@ -146,6 +153,9 @@ impl Session {
                 if is_closed {
                     return Poll::Ready(Event::Closed);
                 }
+                // Nothing has arrived, so the connection is about to sleep.
+                self.is_single = self.awake <= 1;
+                self.awake = 0;
                 if !is_draining && draining.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Event::Drain);
                 }
@@ -167,7 +177,8 @@ impl Session {
 
     /// Accepts what has arrived. Returns true when the connection is closed.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
-        while self.ready.len() < BATCH {
+        let most = if self.is_single { 1 } else { BATCH };
+        while self.ready.len() < most {
             match self.http.poll_accept(cx) {
                 Poll::Ready(Some(Ok((request, respond)))) => self.sort(request, respond, cx),
                 Poll::Ready(Some(Err(_)) | None) => return true,
@@ -209,15 +220,19 @@ impl Session {
             });
             return;
         }
+        let parent = || request.headers().get("traceparent").map(|value| value.as_bytes());
+        let caller = self.shared.trace.caller(parent);
         let mut body = Partial { stream: request.into_body(), first: Bytes::new(), more: None };
         let most = self.shared.settings.max_request;
         match body.poll_whole(most, cx) {
-            Poll::Ready(Ok(Some(whole))) if self.is_immediate => self.ready.push((whole, respond)),
-            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), respond),
+            Poll::Ready(Ok(Some(whole))) if self.is_immediate => {
+                self.ready.push((whole, caller, respond));
+            }
+            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), caller, respond),
             // Reset by the client: nobody waits.
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => self.wrong(respond, &error),
-            Poll::Pending => self.start(Body::Partial(body), respond),
+            Poll::Pending => self.start(Body::Partial(body), caller, respond),
         }
     }
 
@@ -234,12 +249,12 @@ impl Session {
     }
 
     /// Answers a call in a task of its own.
-    fn start(&mut self, body: Body, respond: SendResponse<Bytes>) {
+    fn start(&mut self, body: Body, caller: Caller, respond: SendResponse<Bytes>) {
         self.others += 1;
         let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
         let listener = self.listener;
         tokio::spawn(async move {
-            serve_late(&shared, listener, body, respond).await;
+            serve_late(&shared, listener, (body, caller), respond).await;
             drop(task);
         });
     }
@@ -249,6 +264,8 @@ impl Session {
         self.idle.quiet = 0;
         let Self { shared, ready, desk, .. } = self;
         let count = ready.len() as u64;
+        self.awake += count;
+        self.is_single &= self.awake <= 1;
         let traffic = shared.traffic(self.listener);
         traffic.requests(count + std::mem::take(&mut self.others));
         if ready.is_empty() {
@@ -256,8 +273,8 @@ impl Session {
         }
         let engine = &shared.engine;
         let (plan, now) = (engine.plan(), engine.now());
-        for (body, respond) in ready.drain(..) {
-            if !desk.serve(shared, (&plan, now), &body, respond).await {
+        for (body, caller, respond) in ready.drain(..) {
+            if !desk.serve(shared, (&plan, now), (&body, caller), respond).await {
                 traffic.bad_request();
             }
         }
@@ -342,7 +359,12 @@ impl Partial {
 }
 
 /// Waits for a body, and then for a store.
-async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: SendResponse<Bytes>) {
+async fn serve_late(
+    shared: &Shared,
+    listener: Listener,
+    (body, caller): (Body, Caller),
+    respond: SendResponse<Bytes>,
+) {
     let whole = match body {
         Body::Whole(whole) => whole,
         Body::Partial(mut partial) => {
@@ -366,7 +388,7 @@ async fn serve_late(shared: &Shared, listener: Listener, body: Body, respond: Se
     };
     let engine = &shared.engine;
     let (plan, now) = (engine.plan_arc(), engine.now());
-    if !Desk::new().serve(shared, (&plan, now), &whole, respond).await {
+    if !Desk::new().serve(shared, (&plan, now), (&whole, caller), respond).await {
         shared.traffic(listener).bad_request();
     }
 }

@@ -44,17 +44,22 @@ impl Source {
         Ok(config)
     }
 
-    /// Returns a number that changes when a file does.
-    fn fingerprint(&self) -> u64 {
+    /// Returns a number that changes when a file does: one of the configuration, or one that `server`
+    /// names for TLS.
+    fn fingerprint(&self, server: &ServerSettings) -> u64 {
         let mut hasher = DefaultHasher::new();
-        for path in &self.paths {
-            for file in files(path) {
-                file.hash(&mut hasher);
-                std::fs::read(&file).ok().hash(&mut hasher);
-            }
+        let configured = self.paths.iter().flat_map(|path| files(path));
+        for file in configured.chain(tls_files(server).cloned()) {
+            file.hash(&mut hasher);
+            std::fs::read(&file).ok().hash(&mut hasher);
         }
         hasher.finish()
     }
+}
+
+fn tls_files(server: &ServerSettings) -> impl Iterator<Item = &PathBuf> {
+    let all = server.tls.iter().chain(server.tls_of.iter().map(|(_, tls)| tls));
+    all.flat_map(|tls| [&tls.certificate, &tls.key].into_iter().chain(&tls.client_ca))
 }
 
 fn files(path: &Path) -> Vec<PathBuf> {
@@ -114,7 +119,7 @@ impl Control for Manager {
 
 impl Manager {
     pub(super) fn new(shared: Arc<Shared>, source: Source, tls: Arc<TlsOf>) -> Arc<Self> {
-        let seen = source.fingerprint();
+        let seen = source.fingerprint(&shared.engine.plan().config().server);
         let (at, version) = (shared.engine.now(), shared.engine.plan().version());
         let last = Loaded { at, version, error: None, warnings: Vec::new() };
         Arc::new(Self {
@@ -168,14 +173,19 @@ impl Manager {
     /// Loads the configuration again. If it is wrong, the old one stays in force.
     pub async fn reload(&self) -> Loaded {
         let mut seen = self.loading.lock().await;
-        *seen = self.source.fingerprint();
+        *seen = self.fingerprint();
         self.load().await
+    }
+
+    /// If a load names other files for TLS, the next look sees those, and loads once more.
+    fn fingerprint(&self) -> u64 {
+        self.source.fingerprint(&self.shared.engine.plan().config().server)
     }
 
     /// Loads the configuration again if a file has changed.
     pub async fn reload_if_changed(&self) -> Option<Loaded> {
         let mut seen = self.loading.lock().await;
-        let found = self.source.fingerprint();
+        let found = self.fingerprint();
         if *seen == found {
             return None;
         }
@@ -227,7 +237,7 @@ impl Manager {
                 .push("listeners, workers, snapshots and bounds change with a restart only".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
-        // Last of what can fail: all of it is in force, or none.
+        // The last that can fail, so that all of a configuration is in force or nothing of it.
         self.tls.load(&plan.config().server).map_err(|error| error.to_string())?;
         if let Err(failures) = self.shared.engine.install(plan).await {
             for (rule, error) in failures {
@@ -239,9 +249,11 @@ impl Manager {
 
     /// Returns how often to look whether files have changed; `None` for never.
     pub(super) fn watch_interval(&self) -> Option<Duration> {
-        let said = self.shared.engine.plan().config().server.watch_interval;
-        let interval = said.unwrap_or(Duration::from_secs(1));
-        (!self.source.paths.is_empty() && interval > Duration::ZERO).then_some(interval)
+        let plan = self.shared.engine.plan();
+        let server = &plan.config().server;
+        let interval = server.watch_interval.unwrap_or(Duration::from_secs(1));
+        let has_files = !self.source.paths.is_empty() || tls_files(server).next().is_some();
+        (has_files && interval > Duration::ZERO).then_some(interval)
     }
 }
 

@@ -9,7 +9,10 @@ use crate::{
     plan::Plan,
 };
 use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, timeout},
+};
 use tollgate::{Clock, Seed, store::MemoryStore};
 
 /// Why a server cannot start.
@@ -110,7 +113,8 @@ impl Server {
         self.bound.iter().map(|bound| (bound.listener, bound.endpoint())).collect()
     }
 
-    /// Serves until `stop` is ready; then finishes what has begun, and writes the snapshots.
+    /// Serves until `stop` is ready; then finishes what has begun, sends the last traces, and writes
+    /// the snapshots.
     ///
     /// # Errors
     ///
@@ -118,9 +122,11 @@ impl Server {
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
         let Self { shared, manager, bound, tls, snapshots } = self;
         let workers = Arc::new(Workers::start(&shared, &tls).map_err(wrong)?);
-        let mut tasks = tokio::task::JoinSet::new();
+        let (mut tasks, mut for_admins) = (JoinSet::new(), JoinSet::new());
         for bound in bound {
             let workers = Arc::clone(&workers);
+            let tasks =
+                if bound.listener == Listener::Admin { &mut for_admins } else { &mut tasks };
             tasks.spawn(async move {
                 if let Err(error) = workers.accept(bound).await {
                     tracing::error!("a listener has ended: {error}");
@@ -137,6 +143,9 @@ impl Server {
         // The listeners close first, so that whoever comes now can go elsewhere.
         tasks.shutdown().await;
         shared.start_draining();
+        // Meanwhile whoever asks learns that the server is not ready.
+        let _ = timeout(shared.settings.drain_timeout, drained(&shared)).await;
+        for_admins.shutdown().await;
         if let Some(workers) = Arc::into_inner(workers) {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
@@ -149,7 +158,19 @@ impl Server {
                 Err(error) => last = Err(wrong(error)),
             }
         }
+        // What takes traces away needs this thread meanwhile.
+        let sent = tokio::task::spawn_blocking(move || shared.trace.finish()).await;
+        sent.map_err(wrong)?;
         last
+    }
+}
+
+/// Waits until nobody is connected but administrators.
+async fn drained(shared: &Shared) {
+    let mut ticks = interval(Duration::from_millis(10));
+    let others = Listener::ALL.iter().filter(|listener| **listener != Listener::Admin);
+    while others.clone().any(|listener| shared.traffic(*listener).counts().open > 0) {
+        ticks.tick().await;
     }
 }
 

@@ -259,6 +259,10 @@ fn chains_and_decisions_have_a_most() {
 fn forward_auth_must_lead_somewhere() {
     check(&[
         (
+            "domain: shop\nforward_auth:\n- {path: /v1/check, domain: shop, descriptors: [{key: a, from: path}]}",
+            &["3:10 the path '/v1/check' is one of the server's own; use another"],
+        ),
+        (
             "domain: shop\nforward_auth:\n- {path: auth, domain: sho, descriptors: [{key: a, from: ip}]}\n- {}",
             &[
                 "3:10 the path 'auth' must start with '/'",

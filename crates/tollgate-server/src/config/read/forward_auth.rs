@@ -12,6 +12,9 @@ pub(super) fn forward_auth(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<
     items.iter().map(|item| one(reader, item)).collect()
 }
 
+/// Paths of the HTTP listener that are taken, beside all below `/v1/`.
+const OWN_PATHS: [&str; 5] = ["/", "/json", "/openapi.json", "/healthcheck", "/healthz"];
+
 fn one(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ForwardAuth {
     for (name, example) in [
         ("path", "path: /auth"),
@@ -21,12 +24,16 @@ fn one(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ForwardAuth {
         reader.missing(fields, name, example);
     }
     let path = reader.text(fields, "path").unwrap_or_default();
+    let spot = fields.get("path").map_or(fields.spot, |node| node.spot);
     if fields.entry("path").is_some() && !path.starts_with('/') {
-        let spot = fields.get("path").map_or(fields.spot, |node| node.spot);
         reader.error(spot, format!("the path '{}' must start with '/'", shown(&path)));
     }
+    if OWN_PATHS.contains(&path.as_str()) || path.starts_with("/v1/") {
+        let text = format!("the path '{}' is one of the server's own; use another", shown(&path));
+        reader.error(spot, text);
+    }
     ForwardAuth {
-        at: reader.place(fields.get("path").map_or(fields.spot, |node| node.spot)),
+        at: reader.place(spot),
         path,
         domain: reader.text(fields, "domain").unwrap_or_default(),
         descriptors: descriptors(reader, fields),

@@ -1,0 +1,62 @@
+//! What a span tells of decisions.
+
+use crate::{engine::Answer, plan::Plan};
+use tollgate::Tick;
+
+/// Counts decisions, while it is on.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    is_on: bool,
+    pub(super) decisions: u64,
+    pub(super) denied: u64,
+    /// The first policy that refused; if none did, the tightest of the first decision.
+    pub(super) policy: Option<String>,
+    is_refused: bool,
+}
+
+impl Tally {
+    /// Returns one that counts.
+    pub(crate) fn on() -> Self {
+        Self { is_on: true, ..Self::default() }
+    }
+
+    /// Returns one that has counted one answer.
+    pub(crate) fn of(answer: &Answer, plan: &Plan, now: Tick) -> Self {
+        let mut tally = Self::on();
+        if !answer.statuses().is_empty() {
+            tally.note(answer, plan, now);
+        }
+        tally
+    }
+
+    /// Counts a decision without a policy.
+    #[inline]
+    pub(crate) fn count(&mut self, is_allowed: bool) {
+        if cfg!(feature = "otel") && self.is_on {
+            self.decisions += 1;
+            self.denied += u64::from(!is_allowed);
+        }
+    }
+
+    /// Counts an answer.
+    #[inline]
+    pub(crate) fn note(&mut self, answer: &Answer, plan: &Plan, now: Tick) {
+        if cfg!(feature = "otel") && self.is_on {
+            self.count(answer.is_allowed());
+            self.name(answer, plan, now);
+        }
+    }
+
+    #[cold]
+    fn name(&mut self, answer: &Answer, plan: &Plan, now: Tick) {
+        let refuses = !answer.is_allowed();
+        if self.policy.is_some() && (self.is_refused || !refuses) {
+            return;
+        }
+        let bound = answer.summary(plan, now).map(|told| told.policy);
+        if let Some(policy) = bound.filter(|policy| !policy.is_empty()) {
+            self.policy = Some(policy.to_owned());
+            self.is_refused = refuses;
+        }
+    }
+}
