@@ -203,7 +203,8 @@ impl Answer {
     pub fn summary<'p>(&self, plan: &'p Plan, now: Tick) -> Option<Summary<'p>> {
         let rank = |part: &&Part| match part.code {
             code if code.is_refused() => (0, u64::MAX - part.waits_until()),
-            Code::Shadowed => (2, 0),
+            // They do not bind.
+            Code::Shadowed | Code::QuotaSpent => (2, 0),
             _ => (1, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
         };
         let told = self.parts.iter().filter(|part| part.configured(plan).is_some());

@@ -231,7 +231,10 @@ impl Engine {
             if passes || !counts || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
-            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
+            // More than the limit changes nothing in a window, and would last for ever elsewhere.
+            let limit = part.decision.map_or(part.cost, |decision| decision.limit());
+            let charged = Part { cost: part.cost.min(limit), ..part };
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &charged) else {
                 continue;
             };
             let store = part.rule.map_or(0, |rule| plan.rule(rule).store());

@@ -97,6 +97,9 @@ impl Head {
         spans.clear();
         let line_end = line_end(bytes, 0);
         let line = &bytes[..line_end];
+        if bytes.get(line_end + 1) != Some(&b'\n') {
+            return Err(bad("a carriage return stands alone"));
+        }
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (words.next(), words.next(), words.next(), words.next())
@@ -239,4 +242,22 @@ fn whole(value: &[u8]) -> Result<usize, Problem> {
         .ok()
         .filter(|_| is_digits)
         .ok_or_else(|| bad("Content-Length is not a number of bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carriage_returns_do_not_stand_alone() {
+        for (head, is_good) in [
+            (&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], true),
+            (b"GET / HTTP/1.1\rXHost: a\r\n\r\n", false),
+            (b"GET / HTTP/1.1\r\rHost: a\r\n\r\n", false),
+            (b"GET / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", false),
+        ] {
+            let read = Head::parse(head, &mut Vec::new());
+            assert_eq!(read.is_ok(), is_good, "{}", String::from_utf8_lossy(head));
+        }
+    }
 }

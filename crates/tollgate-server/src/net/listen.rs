@@ -106,7 +106,8 @@ impl Bound {
 /// Binds a Unix socket. One that nobody listens on any more is replaced.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    if is_socket && UnixStream::connect(path).is_err() {
+    let is_dead = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && UnixStream::connect(path).is_err_and(is_dead) {
         fs::remove_file(path)?;
     }
     let socket = UnixListener::bind(path)?;
@@ -133,7 +134,8 @@ impl Accepting {
         match self {
             Self::Tcp(socket) => {
                 let (stream, peer) = socket.accept().await?;
-                stream.set_nodelay(true)?;
+                // A client that is gone already is no reason to pause.
+                let _ = stream.set_nodelay(true);
                 Ok((Raw::Tcp(stream.into_std()?), Some(peer)))
             }
             Self::Unix(socket, _) => {

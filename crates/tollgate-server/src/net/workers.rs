@@ -26,11 +26,10 @@ const QUEUE: usize = 1024;
 /// How long accepting pauses when the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A connection on its way to a worker.
+/// A connection on its way to a worker. It counts as open, so that the bound holds while it waits.
 struct Job {
     raw: Raw,
-    listener: Listener,
-    peer: Option<SocketAddr>,
+    connection: Connection,
 }
 
 struct Worker {
@@ -70,7 +69,7 @@ impl Workers {
         let socket = bound.into_async()?;
         loop {
             match socket.accept().await {
-                Ok((raw, peer)) => self.hand_over(Job { raw, listener, peer }),
+                Ok((raw, peer)) => self.hand_over(raw, listener, peer),
                 Err(error) => {
                     // Out of descriptors, or the other end is gone already.
                     tracing::warn!(%listener, "a connection could not be accepted: {error}");
@@ -80,8 +79,8 @@ impl Workers {
         }
     }
 
-    fn hand_over(&self, job: Job) {
-        let traffic = self.shared.traffic(job.listener);
+    fn hand_over(&self, raw: Raw, listener: Listener, peer: Option<SocketAddr>) {
+        let traffic = self.shared.traffic(listener);
         if traffic.counts().open >= self.shared.settings.max_connections as u64 {
             traffic.turned_away();
             return;
@@ -90,6 +89,8 @@ impl Workers {
         let least = self.workers.iter().min_by_key(|worker| worker.busy.load(Relaxed));
         let Some(worker) = least else { return };
         worker.busy.fetch_add(1, Relaxed);
+        let job =
+            Job { raw, connection: Connection::new(Arc::clone(&self.shared), listener, peer) };
         if worker.jobs.try_send(job).is_err() {
             worker.busy.fetch_sub(1, Relaxed);
             traffic.turned_away();
@@ -98,8 +99,10 @@ impl Workers {
 
     /// Waits until every connection has ended, or the time is up.
     pub(crate) fn finish(self) {
-        for Worker { jobs, thread, .. } in self.workers {
-            drop(jobs);
+        // All are told before one is waited for: their time runs at once.
+        let told = |Worker { thread, .. }: Worker| thread;
+        let threads: Vec<_> = self.workers.into_iter().map(told).collect();
+        for thread in threads {
             // A worker that panicked has said so.
             let _ = thread.join();
         }
@@ -121,8 +124,7 @@ async fn work(
             Some(_) = tasks.join_next() => { busy.fetch_sub(1, Relaxed); }
             job = inbox.recv() => match job {
                 Some(job) => {
-                    let (shared, tls) = (Arc::clone(&shared), Arc::clone(&tls));
-                    tasks.spawn(serve(job, shared, tls));
+                    tasks.spawn(serve(job, Arc::clone(&tls)));
                 }
                 None => break,
             },
@@ -133,10 +135,10 @@ async fn work(
     let _ = timeout(shared.settings.drain_timeout, finish).await;
 }
 
-async fn serve(job: Job, shared: Arc<Shared>, tls: Arc<TlsOf>) {
-    let Job { raw, listener, peer } = job;
-    let mut drain = shared.drain();
-    let connection = Connection::new(shared, listener, peer);
+async fn serve(job: Job, tls: Arc<TlsOf>) {
+    let Job { raw, connection } = job;
+    let listener = connection.listener;
+    let mut drain = connection.shared.drain();
     let opened = tokio::select! {
         biased;
         opened = open(raw, listener, &connection, &tls) => opened,
@@ -172,5 +174,66 @@ async fn open(
             let stream = UnixStream::from_std(stream).ok()?;
             tls.unix(listener, stream, limit).await
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        engine::{Backend, Engine},
+        plan::Plan,
+        server::Settings,
+    };
+    use std::io::Write;
+    use tollgate::{Clock, store::MemoryStore};
+
+    fn workers(settings: Settings) -> Workers {
+        let config = Config::from_text("test.yaml", "domain: d").expect("it is sound");
+        let plan = Plan::compile(config, None).expect("it is sound");
+        let engine = Engine::new(plan, vec![Backend::Memory(MemoryStore::new())]);
+        let shared = Shared::new(engine, settings);
+        Workers::start(&shared, &Arc::new(TlsOf::default())).expect("threads can be started")
+    }
+
+    fn connect(workers: &Workers) -> std::os::unix::net::UnixStream {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
+        theirs.set_nonblocking(true).expect("it is open");
+        workers.hand_over(Raw::Unix(theirs), Listener::Resp, None);
+        ours
+    }
+
+    /// Each had its time when the one before it was done.
+    #[test]
+    fn all_workers_drain_at_once() {
+        let (drain_timeout, clock) = (Duration::from_millis(400), Clock::monotonic());
+        let workers = workers(Settings { workers: 4, drain_timeout, ..Settings::default() });
+        let clients: Vec<_> = (0..4)
+            .map(|_| {
+                let mut client = connect(&workers);
+                client.write_all(b"*2\r\n$4\r\n").expect("it is open");
+                client
+            })
+            .collect();
+        let (shared, start) = (Arc::clone(&workers.shared), clock.now());
+        shared.start_draining();
+        workers.finish();
+        let took = clock.now().since(start);
+        assert!(took < 3 * drain_timeout, "{took:?}");
+        assert_eq!(shared.traffic(Listener::Resp).counts().open, 0);
+        drop(clients);
+    }
+
+    /// Those that waited for a worker were not counted.
+    #[test]
+    fn connections_are_bounded_before_a_worker_takes_them() {
+        let workers = workers(Settings { workers: 1, max_connections: 2, ..Settings::default() });
+        let clients: Vec<_> = (0..50).map(|_| connect(&workers)).collect();
+        let counts = workers.shared.traffic(Listener::Resp).counts();
+        assert_eq!((counts.open, counts.accepted, counts.turned_away), (2, 2, 48));
+        workers.shared.start_draining();
+        drop(clients);
+        workers.finish();
     }
 }

@@ -213,10 +213,11 @@ impl Compiler<'_> {
             .ban
             .map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
         let known = self.old.and_then(|old| Some(old.with_id(id)?.live()));
-        match known.filter(|live| live.fits(ban, self.top_keys)) {
-            Some(live) => Ok(Arc::clone(live)),
-            None => Live::new(ban, self.top_keys).map(Arc::new),
-        }
+        Ok(match known {
+            Some(live) if live.fits(ban, self.top_keys) => Arc::clone(live),
+            Some(live) => Arc::new(Live::new(ban, self.top_keys)?.after(live)),
+            None => Arc::new(Live::new(ban, self.top_keys)?),
+        })
     }
 
     fn link_parents(&mut self) -> Result<(), PlanError> {

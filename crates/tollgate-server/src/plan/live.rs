@@ -141,8 +141,20 @@ impl Live {
         })
     }
 
+    /// Takes over what another has counted, and until when everything passes.
+    pub(super) fn after(self, other: &Self) -> Self {
+        let LiveCounts { decisions, permits } = other.counts();
+        for kind in 0..Counted::ALL.len() {
+            self.stripes[0].decisions[kind].fetch_add(decisions[kind], Relaxed);
+            self.stripes[0].permits[kind].fetch_add(permits[kind], Relaxed);
+        }
+        self.bypassed_until.store(other.bypassed_until.load(Relaxed), Relaxed);
+        self
+    }
+
     /// Tells whether these counts can go on under a rule with such a ban.
     pub(super) fn fits(&self, ban: Option<Escalation>, top_keys: usize) -> bool {
+        let top_keys = top_keys.min(TopKeys::CAPACITY_MAX);
         let same_top = self.top.as_ref().map_or(0, TopKeys::capacity) == top_keys;
         self.bans.as_ref().map(|(ban, _)| *ban) == ban && same_top
     }

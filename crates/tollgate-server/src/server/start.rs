@@ -150,14 +150,18 @@ impl Server {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
         }
+        // One that cannot be written does not keep the others from it.
+        let mut last = Ok(());
+        for Snapshots { store, settings, .. } in snapshots {
+            match store.save(&settings.path) {
+                Ok(keys) => tracing::info!(keys, "snapshot written"),
+                Err(error) => last = Err(wrong(error)),
+            }
+        }
         // What takes traces away needs this thread meanwhile.
         let sent = tokio::task::spawn_blocking(move || shared.trace.finish()).await;
         sent.map_err(wrong)?;
-        for Snapshots { store, settings, .. } in snapshots {
-            let saved = store.save(&settings.path).map_err(wrong)?;
-            tracing::info!(keys = saved, "snapshot written");
-        }
-        Ok(())
+        last
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bench;
+mod huge;
 mod modes;
 mod parents;
 mod reload;

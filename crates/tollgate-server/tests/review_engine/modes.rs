@@ -65,3 +65,17 @@ descriptors:
     }
     assert_eq!(bench.left("r=1"), 95, "what passed was charged once");
 }
+
+/// What was left was told to be nothing, although all went on.
+#[test]
+fn a_spent_quota_does_not_bind_while_another_has_room() {
+    let mut bench = Bench::new(QUOTAS);
+    assert!((0..3).all(|_| bench.check(&["a=1", "b=1"])));
+    assert!(!bench.check(&["a=1", "b=1"]));
+    let mut bench = Bench::new(QUOTAS);
+    assert!(bench.verb(&[("a=1", Hits::Take(2))], Verb::Check));
+    assert!(bench.check(&["a=1", "b=1"]));
+    let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
+    let told = bench.answer.summary(&plan, now).unwrap();
+    assert_eq!((told.policy, told.remaining), ("b", 2));
+}

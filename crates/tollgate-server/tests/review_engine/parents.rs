@@ -1,9 +1,10 @@
 //! Which limits are charged, and how often.
 
 use super::bench::{Bench, entries};
+use tollgate::testing::block_on;
 use tollgate_server::{
     config::Unit,
-    engine::{AdHocLimit, Ask, Hits, RequestError, Subject, Verb},
+    engine::{AdHocLimit, Ask, Hits, Request, RequestError, Subject, Verb},
 };
 
 const TENANTS: &str = "descriptors:
@@ -104,4 +105,17 @@ fn one_descriptor_with_two_limits_of_the_request_opens_nothing() {
     assert_ne!(bench.try_ask(&asks, Verb::Check), Ok(true));
     assert_eq!(bench.engine.health().errors(), 0);
     assert!(bench.ask(&[with_limit(&list, 2), with_limit(&list, 2)], Verb::Check));
+}
+
+/// To reset a user set the tenant free.
+#[test]
+fn to_reset_a_child_is_not_to_reset_its_parents() {
+    let mut bench = Bench::new(TENANTS);
+    assert!(bench.verb(&[("tenant=a|user=1", Hits::Take(20))], Verb::Check));
+    let list = entries("tenant=a|user=1");
+    let asks = [Ask { subject: Subject::Entries(&list), hits: Hits::Take(1), limit: None }];
+    let request = Request { domain: "d", asks: &asks, verb: Verb::Check };
+    let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
+    block_on(bench.engine.reset(&plan, now, &request, &mut bench.answer)).unwrap();
+    assert_eq!((bench.left("tenant=a|user=1"), bench.left("tenant=a")), (50, 80));
 }

@@ -1,7 +1,11 @@
 //! What a reload carries over.
 
 use super::bench::Bench;
-use tollgate_server::engine::{Hits, Verb};
+use std::time::Duration;
+use tollgate_server::{
+    engine::{Hits, Verb},
+    plan::Counted,
+};
 
 fn yaml(count: u64, big: u64, huge: u64) -> String {
     format!(
@@ -43,4 +47,18 @@ fn thousands_of_reloads_leave_room_for_quotas() {
     }
     assert_eq!((bench.left("k=1"), bench.left("k=big")), (10, 3_020));
     assert_eq!(bench.engine.health().errors(), 0);
+}
+
+/// The emergency was over as soon as somebody changed the ban, and the counts were zero.
+#[test]
+fn counts_and_bypasses_survive_another_ban() {
+    let rule = "descriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1}";
+    let mut bench = Bench::new(&format!("{rule}}}\n"));
+    let until = bench.engine.now().saturating_add(Duration::from_secs(60));
+    bench.engine.plan().rules()[0].live().bypass_until(until);
+    assert!(bench.check(&["k=1"]));
+    assert_eq!(bench.load(&format!("{rule}, ban: {{after: 3, within: 1m, for: 1m}}}}\n")), Ok(()));
+    assert!(bench.check(&["k=1"]) && bench.check(&["k=1"]));
+    let counts = bench.engine.plan().rules()[0].live().counts();
+    assert_eq!(counts.of(Counted::Bypassed), 3);
 }
