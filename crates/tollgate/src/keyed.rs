@@ -183,12 +183,17 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// Returns what happened to the table.
     #[must_use]
     pub fn table_counts(&self) -> TableCounts {
-        let core = &*self.core;
-        let (forgotten, evicted) = core.tables.base.tally.read();
+        self.core.table_counts()
+    }
+}
+
+impl core::Core {
+    pub(crate) fn table_counts(&self) -> TableCounts {
+        let (forgotten, evicted) = self.tables.base.tally.read();
         // ORDERING: Relaxed. Counts for people to look at.
-        let saturated = core.saturated.load(Relaxed);
-        let unusable_quotas = core.unusable.load(Relaxed);
-        TableCounts { forgotten, evicted, saturated, unusable_quotas, notes: core.notes.len() }
+        let saturated = self.saturated.load(Relaxed);
+        let unusable_quotas = self.unusable.load(Relaxed);
+        TableCounts { forgotten, evicted, saturated, unusable_quotas, notes: self.notes.len() }
     }
 }
 

@@ -217,6 +217,15 @@ impl Family {
             "Memory of these slots.",
         ),
         family(
+            "tollgate_evictions_total",
+            Counter,
+            Stores(|from, number| {
+                let store = from.shared.engine.stores()[number].memory()?;
+                Some(store.table_counts().evicted as f64)
+            }),
+            "Live keys that lost their state to others, because the table was full.",
+        ),
+        family(
             "tollgate_store_errors_total",
             Counter,
             One(|from| Some(from.shared.engine.health().errors() as f64)),

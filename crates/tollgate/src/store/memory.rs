@@ -104,6 +104,13 @@ impl MemoryStore {
         self.shared.core.tables.bytes()
     }
 
+    /// Returns what happened to the table so far: keys that were forgotten, and live ones that lost
+    /// their state to others.
+    #[must_use]
+    pub fn table_counts(&self) -> crate::TableCounts {
+        self.shared.core.table_counts()
+    }
+
     /// Writes the states of all keys to a file, as
     /// [`KeyedLimiter::save`](crate::KeyedLimiter::save) does. Permits in flight are not written.
     ///
