@@ -154,6 +154,23 @@ descriptors:
     assert_eq!(bench.drain(&["broad=1"]), 5, "each request was charged");
 }
 
+/// As Envoy does with costs that are known at the end of a response: look first, report then.
+#[test]
+fn what_is_reported_beyond_the_limit_refuses_the_next_look() {
+    for algorithm in ["fixed-window", "gcra", "sliding-counter", "sliding-log"] {
+        let mut bench = Bench::new(&format!(
+            "defaults: {{count_refused: true, algorithm: {algorithm}}}
+descriptors:
+  - {{key: tokens, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+"
+        ));
+        assert!(bench.check_n(&["tokens=1"], Hits::Take(8)), "{algorithm}");
+        assert!(bench.check_n(&["tokens=1"], Hits::Take(0)), "{algorithm}");
+        assert!(!bench.check_n(&["tokens=1"], Hits::Take(5)), "{algorithm}: 13 of 10");
+        assert!(!bench.check_n(&["tokens=1"], Hits::Take(0)), "{algorithm}: spent");
+    }
+}
+
 #[test]
 fn a_fixed_window_is_aligned_and_starts_over() {
     let mut bench = Bench::new(
