@@ -117,6 +117,8 @@ pub struct Descriptor {
     pub shadow_mode: bool,
     /// Refuse only if all limits in this mode of a request refuse.
     pub quota_mode: bool,
+    /// Charge refused hits, too; the file's default if not said.
+    pub count_refused: Option<bool>,
     /// All values that match a pattern share one count.
     pub share_threshold: bool,
     /// Let the value into the names of metrics. Accepted, but a value never becomes a label: see

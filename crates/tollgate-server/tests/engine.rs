@@ -159,9 +159,9 @@ descriptors:
 fn what_is_reported_beyond_the_limit_refuses_the_next_look() {
     for algorithm in ["fixed-window", "gcra", "sliding-counter", "sliding-log"] {
         let mut bench = Bench::new(&format!(
-            "defaults: {{count_refused: true, algorithm: {algorithm}}}
+            "defaults: {{algorithm: {algorithm}}}
 descriptors:
-  - {{key: tokens, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
+  - {{key: tokens, count_refused: true, rate_limit: {{unit: hour, requests_per_unit: 10}}}}
 "
         ));
         assert!(bench.check_n(&["tokens=1"], Hits::Take(8)), "{algorithm}");

@@ -187,6 +187,12 @@ pub(super) static DESCRIPTOR: Section = Section {
             "Refuse only if all limits in this mode of a request refuse.",
         ),
         key(
+            "count_refused",
+            Flag,
+            Ours,
+            "Charge refused hits too: for costs that are reported afterwards. The file's default if not said.",
+        ),
+        key(
             "share_threshold",
             Flag,
             Reference,

@@ -195,7 +195,7 @@ impl Compiler<'_> {
             is_last_free: path.last().is_some_and(|step| step.is_free),
             shadow: descriptor.shadow_mode || defaults.shadow_mode,
             quota_mode: descriptor.quota_mode,
-            count_refused: defaults.count_refused,
+            count_refused: descriptor.count_refused.unwrap_or(defaults.count_refused),
             enforce: descriptor.enforce,
             failure: descriptor.failure.unwrap_or(defaults.failure),
             replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),

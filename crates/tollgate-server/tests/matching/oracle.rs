@@ -102,6 +102,7 @@ fn descriptor(
         overrides: Vec::new(),
         shadow_mode: false,
         quota_mode: false,
+        count_refused: None,
         share_threshold: false,
         value_to_metric: false,
         detailed_metric: false,

@@ -87,6 +87,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         value: value(reader, fields),
         shadow_mode: flag(reader, "shadow_mode"),
         quota_mode: flag(reader, "quota_mode"),
+        count_refused: reader.flag(fields, "count_refused"),
         share_threshold: flag(reader, "share_threshold"),
         value_to_metric: flag(reader, "value_to_metric"),
         detailed_metric: flag(reader, "detailed_metric"),
