@@ -22,6 +22,7 @@ pub use endpoint::NoEndpoint;
 pub use error::{ConfigError, ConfigErrors};
 pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 pub use lint::{LINTS, Lint, lint};
+pub(crate) use read::is_config_name;
 pub use schema::schema;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};

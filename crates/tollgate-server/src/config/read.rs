@@ -163,7 +163,8 @@ fn files_of(path: &Path, errors: &mut Errors) -> Vec<PathBuf> {
     files
 }
 
-fn is_config_name(path: &Path) -> bool {
+/// Tells whether a file of a folder belongs to the configuration.
+pub(crate) fn is_config_name(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }

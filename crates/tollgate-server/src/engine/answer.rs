@@ -5,7 +5,7 @@ use super::{
     special::{By, Mode, PartKind},
 };
 use crate::{
-    config::Unit,
+    config::{Failure, Unit},
     plan::{Plan, RuleIndex},
 };
 use std::time::Duration;
@@ -47,6 +47,10 @@ pub struct Part {
     pub(super) key: (u32, u32),
     /// Whether it gives back instead of taking.
     pub(super) gives: bool,
+    /// What happens if the store cannot answer.
+    pub(super) failure: Failure,
+    /// Whether it is charged also if it is refused.
+    pub(super) counts_refused: bool,
     /// Whether it is there because of another one, whose rule names it as a parent.
     pub(super) is_parent: bool,
 }

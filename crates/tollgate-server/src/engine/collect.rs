@@ -179,6 +179,8 @@ impl Engine {
             is_decided,
             key,
             gives: matches!(made.hits, Hits::Give(_)),
+            failure: rule.failure(),
+            counts_refused: rule.counts_refused(),
             is_parent,
         });
         self.parents(plan, index, made, answer)
@@ -289,8 +291,9 @@ fn ad_hoc(
         )));
     }
     let policy = domain.window(limit.unit);
+    let mode = if domain.defaults().shadow_mode { Mode::Shadow } else { Mode::Enforced };
     let (code, by) = if limit.count == 0 {
-        (Code::Denied, By::Nothing)
+        (mode.refused(Code::Denied), By::Nothing)
     } else {
         let quota = Quota::per(limit.count, limit.unit.length());
         Demand::ad_hoc(policy, b"", 1, quota)
@@ -307,10 +310,12 @@ fn ad_hoc(
         blocked_until: None,
         kind: PartKind::AdHoc(limit),
         by,
-        mode: Mode::Enforced,
+        mode,
         is_decided: limit.count == 0,
         key,
         gives: matches!(ask.hits, Hits::Give(_)),
+        failure: domain.defaults().failure,
+        counts_refused: domain.defaults().count_refused,
         is_parent: false,
     });
     Ok(())

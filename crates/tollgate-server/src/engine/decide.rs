@@ -213,8 +213,7 @@ impl Engine {
             if part.is_decided || rule.map_or(0, |rule| rule.store()) != store {
                 continue;
             }
-            let failure = rule.map_or(Failure::Allow, |rule| rule.failure());
-            part.code = match failure {
+            part.code = match part.failure {
                 Failure::Allow => Code::FailedOpen,
                 Failure::Deny => part.mode.refused(Code::FailedClosed),
             };
@@ -227,8 +226,7 @@ impl Engine {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
             let passes = matches!(part.code, Code::Allowed) && answer.allowed;
-            let counts = part.rule.is_some_and(|rule| plan.rule(rule).counts_refused());
-            if passes || !counts || part.is_decided || part.gives || part.cost == 0 {
+            if passes || !part.counts_refused || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
             // More than the limit changes nothing in a window, and would last for ever elsewhere.

@@ -147,7 +147,7 @@ pub(super) struct Headers {
 impl Headers {
     /// Returns the headers of an answer; `None` if nothing limits it. A limit that refuses is before
     /// others, and of those the one with the longest wait; else the one with the least remaining.
-    /// Limits in shadow mode and spent quotas that others make up for come last.
+    /// Limits in shadow mode come last.
     pub(super) fn new(answer: &Answer, plan: &Plan, now: Tick) -> Option<Self> {
         let mut best: Option<((u8, u64), Told<'_>)> = None;
         for status in answer.statuses() {
@@ -156,7 +156,7 @@ impl Headers {
                 continue;
             }
             let rank = match status.code {
-                Code::Shadowed | Code::QuotaSpent => (2, 0),
+                Code::Shadowed => (2, 0),
                 // No wait helps: that is the longest.
                 _ if told.code == RateLimitCode::OverLimit => {
                     (0, told.retry_secs.map_or(0, |secs| u64::MAX - secs))

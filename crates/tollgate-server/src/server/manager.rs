@@ -3,7 +3,7 @@
 use super::Shared;
 use crate::{
     admin::{Control, ControlFuture, ControlStatus, LoadStatus, ReloadReport, SnapshotStatus},
-    config::{Config, EXAMPLE, ServerSettings, StoreSettings},
+    config::{Config, EXAMPLE, ServerSettings, StoreSettings, is_config_name},
     net::TlsOf,
     plan::Plan,
 };
@@ -65,7 +65,8 @@ fn tls_files(server: &ServerSettings) -> impl Iterator<Item = &PathBuf> {
 fn files(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(path) else { return vec![path.into()] };
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    files.retain(|file| file.is_file());
+    // Others are none of the configuration: a snapshot may be beside it.
+    files.retain(|file| is_config_name(file) && file.is_file());
     files.sort();
     files
 }
@@ -266,4 +267,36 @@ fn needs_restart(new: &ServerSettings, old: &ServerSettings) -> bool {
         (endpoints.map(Clone::clone), sizes, rest)
     };
     fixed(new) != fixed(old)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    /// A snapshot beside the configuration was read each second, and each one was a reload.
+    #[test]
+    fn only_files_of_the_configuration_are_watched() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let source = Source { paths: vec![folder.path().into()], ..Source::default() };
+        let look = || source.fingerprint(&ServerSettings::default());
+        // As Kubernetes has it: what is seen are links, and one link is swapped.
+        for (version, text) in [("..1", "domain: a"), ("..2", "domain: b")] {
+            fs::create_dir(at(version)).unwrap();
+            fs::write(at(version).join("a.yaml"), text).unwrap();
+        }
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/a.yaml", at("a.yaml")).unwrap();
+        let first = look();
+        fs::write(at("state"), "1").unwrap();
+        assert_eq!(look(), first);
+        symlink("..2", at("..new")).unwrap();
+        fs::rename(at("..new"), at("..data")).unwrap();
+        let swapped = look();
+        assert_ne!(swapped, first);
+        fs::write(at("b.yml"), "domain: c").unwrap();
+        assert_ne!(look(), swapped);
+    }
 }

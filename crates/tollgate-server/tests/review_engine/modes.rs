@@ -1,8 +1,11 @@
 //! Quota mode and shadow mode together with blocks, closed limits and stores that fail.
 
-use super::bench::Bench;
+use super::bench::{Bench, entries};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
-use tollgate_server::engine::{Code, Hits, Verb};
+use tollgate_server::{
+    config::Unit,
+    engine::{AdHocLimit, Ask, Code, Hits, Subject, Verb},
+};
 
 const QUOTAS: &str = "stores: {other: {}}
 descriptors:
@@ -78,4 +81,22 @@ fn a_spent_quota_does_not_bind_while_another_has_room() {
     let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
     let told = bench.answer.summary(&plan, now).unwrap();
     assert_eq!((told.policy, told.remaining), ("b", 2));
+}
+
+/// What comes with the request is of the domain, too.
+#[test]
+fn limits_of_the_request_follow_the_defaults_of_the_domain() {
+    let list = entries("k=1");
+    let ask = |count, hits| {
+        let limit = Some(AdHocLimit { count, unit: Unit::Hour });
+        [Ask { subject: Subject::Entries(&list), hits: Hits::Take(hits), limit }]
+    };
+    let mut bench = Bench::new("defaults: {shadow_mode: true}\n");
+    for (count, hits) in [(3, 4), (0, 1)] {
+        assert!(bench.ask(&ask(count, hits), Verb::Check));
+        assert_eq!(bench.codes(), [Code::Shadowed]);
+    }
+    let mut bench = Bench::new("defaults: {count_refused: true}\n");
+    assert!(!bench.ask(&ask(3, 4), Verb::Check));
+    assert!(!bench.ask(&ask(3, 1), Verb::Check), "the refused hits count");
 }
