@@ -190,6 +190,17 @@ fn a_fixed_window_is_aligned_and_starts_over() {
 }
 
 #[test]
+fn what_remains_is_never_more_than_the_capacity_that_is_told() {
+    let mut bench = Bench::new(
+        "descriptors:\n  - {key: k, rate_limit: {quota: 10/s burst 20, algorithm: gcra}}\n",
+    );
+    assert!(bench.check(&["k=1"]));
+    let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
+    let told = bench.answer.summary(&plan, now).unwrap();
+    assert_eq!((told.limit, told.capacity, told.remaining), (10, 20, 19));
+}
+
+#[test]
 fn several_limits_on_one_descriptor_are_one_decision() {
     let mut bench = Bench::new(
         "descriptors:

@@ -325,7 +325,9 @@ async fn shutdown_does_not_wait_for_handshakes() {
     }
     let stopped = timeout(Duration::from_secs(5), server.stop()).await.unwrap();
     for listener in Listener::ALL {
-        assert_eq!(stopped.counts(listener).turned_away, 1, "{listener}");
+        // The second one may have been met by the end before its handshake was over here.
+        let turned_away = stopped.counts(listener).turned_away;
+        assert!((1..=2).contains(&turned_away), "{listener}: {turned_away}");
     }
 }
 

@@ -173,7 +173,7 @@ fn part_of(plan: &Plan, summary: &Option<crate::engine::Summary<'_>>, part: &Par
     let label = part.rule.map(|rule| plan.rule(rule).label());
     let mut told = json!({ "policy": label, "result": code });
     if let (Some(summary), Some(_)) = (summary, part.decision) {
-        told["limit"] = json!(summary.limit);
+        told["limit"] = json!(summary.capacity);
         told["remaining"] = json!(summary.remaining);
         told["reset_after_ms"] = json!(millis_up(summary.reset_after));
     }

@@ -108,6 +108,9 @@ pub struct Summary<'p> {
     pub per: Duration,
     /// The unit, if it is one.
     pub unit: Option<Unit>,
+    /// How many can pass at once: the burst if there is one, and else the limit. The remaining ones are
+    /// never more.
+    pub capacity: u64,
     /// How many are left.
     pub remaining: u64,
     /// When all are back.
@@ -187,7 +190,8 @@ impl Answer {
             }
             None => (0, per),
         };
-        Some(Summary { policy, limit, per, unit, remaining, reset_after, retry_after })
+        let capacity = part.decision.map_or(limit, |decision| decision.limit());
+        Some(Summary { policy, limit, per, unit, capacity, remaining, reset_after, retry_after })
     }
 
     /// Returns what there is to tell of a status; `None` if no limit applies.

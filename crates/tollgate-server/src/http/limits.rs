@@ -42,7 +42,7 @@ impl<'a> Told<'a> {
         let wait = if self.answer.is_allowed() { None } else { summary.retry_after };
         // A refusal asks for a second at least, or a client would come back at once.
         let wait = wait.map(|wait| seconds(wait).unwrap_or(MOST_IN_FIELD).max(1));
-        reply.header("RateLimit-Limit", |out| push_number(out, summary.limit));
+        reply.header("RateLimit-Limit", |out| push_number(out, summary.capacity));
         reply.header("RateLimit-Remaining", |out| push_number(out, summary.remaining));
         if let Some(reset) = reset {
             reply.header("RateLimit-Reset", |out| push_number(out, reset));
@@ -156,7 +156,7 @@ fn push_summary(out: &mut Vec<u8>, summary: Option<Summary<'_>>) {
     };
     push_text(out, summary.policy);
     out.extend_from_slice(b",\"limit\":");
-    push_number(out, summary.limit);
+    push_number(out, summary.capacity);
     out.extend_from_slice(b",\"remaining\":");
     push_number(out, summary.remaining);
     out.extend_from_slice(b",\"retry_after_ms\":");
@@ -181,13 +181,24 @@ fn seconds(time: Duration) -> Option<u64> {
     (up <= MOST_IN_FIELD).then_some(up)
 }
 
+/// Returns the time in which the whole capacity comes back: 20 in 2 s, for 10/s with a burst of 20.
+fn window(summary: &Summary<'_>) -> Option<Duration> {
+    if summary.capacity == summary.limit {
+        return Some(summary.per);
+    }
+    let ns = summary.per.as_nanos().checked_mul(u128::from(summary.capacity))?;
+    let ns = ns.checked_div(u128::from(summary.limit))?;
+    Some(Duration::from_nanos(u64::try_from(ns).ok()?))
+}
+
 fn push_policy(out: &mut Vec<u8>, summary: &Summary<'_>) {
     push_name(out, summary.policy);
     out.extend_from_slice(b";q=");
-    push_number(out, summary.limit.min(MOST_IN_FIELD));
+    push_number(out, summary.capacity.min(MOST_IN_FIELD));
     // The draft has whole seconds only: a window of 100 ms is left out rather than told wrong.
-    if summary.per.subsec_nanos() == 0
-        && let Some(per @ 1..) = seconds(summary.per)
+    if let Some(window) = window(summary)
+        && window.subsec_nanos() == 0
+        && let Some(per @ 1..) = seconds(window)
     {
         out.extend_from_slice(b";w=");
         push_number(out, per);
@@ -301,6 +312,27 @@ mod tests {
             let mut out = Vec::new();
             push_name(&mut out, name);
             assert_eq!(out, expected.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_policy_with_a_burst_is_told_as_what_comes_back_in_its_window() {
+        let second = Duration::from_secs(1);
+        // limit, per, capacity, expected
+        for (limit, per, capacity, expected) in [
+            (5, 60 * second, 5, "\"p\";q=5;w=60"),
+            (10, second, 20, "\"p\";q=20;w=2"),
+            (100, second, 10, "\"p\";q=10"),
+            (0, second, 1, "\"p\";q=1"),
+            (10, second, u64::MAX, "\"p\";q=999999999999999"),
+        ] {
+            let (remaining, reset_after, retry_after, unit) = (0, second, None, None);
+            let policy = "p";
+            let summary =
+                Summary { policy, limit, per, unit, capacity, remaining, reset_after, retry_after };
+            let mut out = Vec::new();
+            push_policy(&mut out, &summary);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
         }
     }
 }

@@ -282,9 +282,10 @@ impl Session {
                 None => replies.null(),
             }
         }
-        for (name, number) in
-            [("limit", told.map(|told| told.limit)), ("remaining", told.map(|told| told.remaining))]
-        {
+        for (name, number) in [
+            ("limit", told.map(|told| told.capacity)),
+            ("remaining", told.map(|told| told.remaining)),
+        ] {
             field(name, replies);
             match number {
                 Some(number) => replies.count(number),

@@ -101,7 +101,8 @@ impl<'p> Told<'p> {
         Self {
             code,
             limit: Some(limit),
-            remaining: if refused { 0 } else { saturated(summary.remaining) },
+            // Never more than the limit that is told beside it, even if a burst leaves more.
+            remaining: if refused { 0 } else { saturated(summary.remaining.min(summary.limit)) },
             reset_secs: retry_secs.unwrap_or_else(|| seconds(summary.reset_after)),
             retry_secs,
         }
