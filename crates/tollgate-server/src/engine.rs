@@ -129,12 +129,14 @@ impl Engine {
             let pairs = before.map(|before| rule.changes(before)).unwrap_or_default();
             changed.extend(pairs.into_iter().map(|(from, to)| (rule, from, to)));
         }
-        self.plan.store(Arc::clone(&plan));
+        // The store holds those to the new quota who still decide by the old plan. The other way round,
+        // keys that are met before their quota has changed would keep what is left of the old one.
         for (rule, from, to) in changed {
             if let Err(error) = self.store(rule).change_quota(&from, &to, rule.inherit()).await {
                 failures.push((rule.id().to_owned(), error));
             }
         }
+        self.plan.store(Arc::clone(&plan));
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 }

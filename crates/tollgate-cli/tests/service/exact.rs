@@ -9,13 +9,13 @@ use std::{
 const YAML: &str = "
 domain: d
 descriptors:
-  - {key: k, rate_limit: {name: k, quota: 1000/day}}
-  - {key: gcra, rate_limit: {name: gcra, quota: 1000/day, algorithm: gcra}}
+  - {key: k, rate_limit: {name: k, quota: 1000/year}}
+  - {key: gcra, rate_limit: {name: gcra, quota: 1000/year, algorithm: gcra}}
   - key: tenant
-    rate_limit: {name: tenant, quota: 700/day}
+    rate_limit: {name: tenant, quota: 700/year}
     descriptors:
       - key: user
-        rate_limit: {name: user, quota: 1000/day}
+        rate_limit: {name: user, quota: 1000/year}
         parents: [tenant]
 ";
 

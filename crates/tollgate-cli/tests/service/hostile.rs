@@ -9,7 +9,7 @@ use std::{
 const YAML: &str = "
 domain: d
 descriptors:
-  - {key: k, rate_limit: {name: k, quota: 100000/day}}
+  - {key: k, rate_limit: {name: k, quota: 100000/year}}
 ";
 
 /// Everybody else is served: by each protocol.

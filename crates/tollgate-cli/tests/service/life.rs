@@ -6,13 +6,13 @@ use std::{process::Command, thread};
 const YAML: &str = "
 domain: d
 descriptors:
-  - {key: k, rate_limit: {name: k, quota: 5/day}}
+  - {key: k, rate_limit: {name: k, quota: 5/year}}
 ";
 
 #[test]
 fn a_changed_file_is_found_and_a_hang_up_loads_it() {
     let folder = tempfile::tempdir().unwrap();
-    let more = YAML.replace("5/day", "7/day");
+    let more = YAML.replace("5/year", "7/year");
     for (flags, by_signal) in
         [(["--watch-interval", "20ms"], false), (["--watch-interval", "0s"], true)]
     {

@@ -15,7 +15,7 @@ use std::{
 const YAML: &str = "
 domain: d
 descriptors:
-  - {key: k, rate_limit: {name: k, quota: 1000000/day}}
+  - {key: k, rate_limit: {name: k, quota: 1000000/year}}
 ";
 
 const USED: &str = "TG.PEEK k x 0";

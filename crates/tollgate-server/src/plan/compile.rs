@@ -167,14 +167,18 @@ impl Compiler<'_> {
     ) -> Result<Rule, PlanError> {
         let id = id(domain, path, number);
         let defaults = &domain.defaults;
+        let before = self.old.and_then(|old| old.with_id(&id));
         let kind = kind_of(&id, &limit.rate, limit.algorithm, defaults)
             .map_err(|error| at(&limit.at, &error))?;
+        let kind = unless_same(kind, before.map(|before| &before.kind));
         let mut overrides = HashMap::new();
         for special in &descriptor.overrides {
             let kind = kind_of(&id, &special.rate, limit.algorithm, defaults)
                 .map_err(|error| at(&special.at, &error))?;
-            overrides
-                .extend(special.values.iter().map(|value| (value.as_str().into(), kind.clone())));
+            for value in &special.values {
+                let before = before.and_then(|before| before.overrides.get(value.as_str()));
+                overrides.insert(value.as_str().into(), unless_same(kind.clone(), before));
+            }
         }
         let store = match &descriptor.store {
             None => 0,
@@ -274,6 +278,12 @@ fn ad_hoc_windows(prefix: &str) -> Result<[Policy; Unit::ALL.len()], QuotaError>
         windows.push(window?);
     }
     windows.try_into().map_err(|_| unreachable!("as many as there are units"))
+}
+
+/// Returns what was there before if it says the same: the very same policy then, so that a store that
+/// changes its quota later knows everybody who still holds it.
+fn unless_same(kind: Kind, before: Option<&Kind>) -> Kind {
+    before.filter(|before| **before == kind).cloned().unwrap_or(kind)
 }
 
 fn pattern(value: &ValueMatch) -> Option<Pattern> {

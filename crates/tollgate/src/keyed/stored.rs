@@ -39,9 +39,10 @@ impl Core {
 
     /// [`class_of`](Self::class_of) with the plan locked.
     fn class_made(&self, policy: &Policy) -> Result<Class, KeyedError> {
+        let latest = policy.latest(self.id);
         let made_from = MadeFrom {
-            algorithm: policy.algorithm(),
-            quota: policy.quota(),
+            algorithm: latest.algorithm(),
+            quota: latest.quota(),
             clock: &self.clock,
             owner: if policy.is_ad_hoc() { SHARED } else { policy.id() },
             is_ad_hoc: policy.is_ad_hoc(),
@@ -142,7 +143,8 @@ impl Core {
         (decision, id)
     }
 
-    /// Carries all keys of a policy over to another quota. Its class may be shared: then each key is
+    /// Carries all keys of a policy over to another quota, which then also those are held to who still
+    /// ask by the old one. Its class may be shared: then each key is
     /// carried over when it is next met.
     pub(crate) fn change_policy(
         &self,
@@ -170,7 +172,7 @@ impl Core {
             claims.forget(old.id());
             return Ok(());
         }
-        self.tables.retire((from, to), (now, how), || {});
+        self.tables.retire((from, to), (now, how), || old.succeeded_by(self.id, new));
         claims.rescale((from, to), (now, how), rules);
         Ok(())
     }

@@ -4,7 +4,7 @@ use crate::{
     Algorithm, Clock, Decision, Quota, QuotaError,
     algorithm::{FixedWindow, PerCall},
     clock::tick::duration_nanos,
-    sync::{Arc, AtomicU64},
+    sync::{Arc, AtomicU64, Mutex, lock},
     table::class::{ClassRule, SHARED},
 };
 use siphasher::sip::SipHasher13;
@@ -33,6 +33,8 @@ struct Inner {
     id: u64,
     /// What a store in this process remembers of the policy.
     hint: AtomicU64,
+    /// The policy that a change of quota has put in its place, and in which store of this process.
+    successor: Mutex<Option<(u64, Policy)>>,
 }
 
 impl Policy {
@@ -102,7 +104,8 @@ impl Policy {
         hasher.write(name.as_bytes());
         // Two numbers mean something else: no policy, and any.
         let (id, hint) = (hasher.finish().clamp(1, SHARED - 1), AtomicU64::new(0));
-        Self { inner: Arc::new(Inner { name, quota, algorithm, is_ad_hoc, id, hint }) }
+        let successor = Mutex::new(None);
+        Self { inner: Arc::new(Inner { name, quota, algorithm, is_ad_hoc, id, hint, successor }) }
     }
 
     /// Returns the name.
@@ -132,6 +135,26 @@ impl Policy {
 
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
+    }
+
+    /// Notes that in a store of this process `new` is in force instead, also for those who still hold
+    /// this one.
+    pub(crate) fn succeeded_by(&self, store: u64, new: &Self) {
+        // In this order there is no circle.
+        *lock(&new.inner.successor) = None;
+        *lock(&self.inner.successor) = Some((store, new.clone()));
+    }
+
+    /// Returns the policy that is in force in a store of this process instead of this one.
+    pub(crate) fn latest(&self, store: u64) -> Self {
+        let mut latest = self.clone();
+        loop {
+            let next = lock(&latest.inner.successor).clone();
+            match next {
+                Some((its, next)) if its == store => latest = next,
+                _ => return latest,
+            }
+        }
     }
 
     pub(crate) fn hint(&self) -> &AtomicU64 {
