@@ -249,7 +249,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
         let stop = signals.stop(Arc::clone(server.manager()));
         server.run(stop).await.map_err(|error| error.to_string())
     });
-    notify("STOPPING=1");
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -282,8 +281,8 @@ impl Signals {
     async fn stop(mut self, manager: Arc<Manager>) {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => return,
-                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => break,
+                _ = self.interrupt.recv() => break,
                 _ = self.hang_up.recv() => {
                     notify("RELOADING=1");
                     manager.reload().await;
@@ -291,6 +290,7 @@ impl Signals {
                 }
             }
         }
+        notify("STOPPING=1");
     }
 }
 

@@ -65,6 +65,34 @@ fn unix_sockets_are_made_and_removed() {
 }
 
 #[test]
+fn the_service_manager_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(crate::process::PATIENCE)).unwrap();
+    let any = "127.0.0.1:0";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["serve", "--http", any, "--grpc", "off", "--admin", "off", "--resp", "off"])
+        .env("NOTIFY_SOCKET", &path)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let told = || {
+        let mut text = [0; 64];
+        let length = manager.recv(&mut text).unwrap();
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    for (signal, expected) in
+        [("-HUP", &["RELOADING=1", "READY=1"][..]), ("-TERM", &["STOPPING=1"])]
+    {
+        Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
+        expected.iter().for_each(|state| assert_eq!(told(), *state));
+    }
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
 fn what_is_wrong_at_the_start_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let bad = folder.path().join("bad.yaml");
