@@ -53,7 +53,6 @@ pub struct DomainPlan {
     defaults: Defaults,
     /// For limits that come with the request: one policy for each unit.
     windows: [Policy; Unit::ALL.len()],
-    live: std::sync::Arc<Live>,
 }
 
 impl DomainPlan {
@@ -68,12 +67,6 @@ impl DomainPlan {
     pub fn window(&self, unit: Unit) -> &Policy {
         let index = Unit::ALL.iter().position(|known| *known == unit);
         &self.windows[index.unwrap_or(0)]
-    }
-
-    /// Returns the counts of limits that come with the request.
-    #[must_use]
-    pub fn live(&self) -> &std::sync::Arc<Live> {
-        &self.live
     }
 
     /// Finds the rules that a descriptor meets.

@@ -110,11 +110,7 @@ impl Compiler<'_> {
             Some(old) => old.windows.clone(),
             None => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
         };
-        let live = match old {
-            Some(old) => Arc::clone(&old.live),
-            None => Arc::new(Live::new(None, 0).map_err(|error| at(&domain.at, &error))?),
-        };
-        Ok(DomainPlan { level, defaults: domain.defaults.clone(), windows, live })
+        Ok(DomainPlan { level, defaults: domain.defaults.clone(), windows })
     }
 
     fn level(
