@@ -224,6 +224,11 @@ impl Answer {
 type Configured = (u64, Duration, Option<Unit>);
 
 impl Part {
+    /// Returns the number of the store that holds its state.
+    pub(super) fn store(&self, plan: &Plan) -> usize {
+        self.rule.map_or(0, |rule| plan.rule(rule).store())
+    }
+
     /// Returns when a part that refuses may pass, in nanoseconds: the largest number if never, none
     /// if nobody knows.
     pub(super) fn waits_until(&self) -> u64 {

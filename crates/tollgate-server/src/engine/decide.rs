@@ -97,7 +97,7 @@ impl Engine {
             if part.mode != Mode::Shadow || part.is_decided {
                 continue;
             }
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let store = part.store(plan);
             let mut at = 0..;
             let only = |_: &Part| at.next() == Some(index);
             if let Some(Err(error)) = self.ask(plan, (now, op, store), answer, only).await {
@@ -142,7 +142,7 @@ impl Engine {
         let (mut short, mut long, mut count) = ([nothing; USUAL], Vec::new(), 0);
         let mut picked = 0_u64;
         for (index, part) in parts.iter().enumerate() {
-            let its = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let its = part.store(plan);
             if !picks(part) || its != store || part.is_decided {
                 continue;
             }
@@ -180,7 +180,7 @@ impl Engine {
     /// left then.
     async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
         let Answer { parts, keys, policies, .. } = answer;
-        let store_of = |part: &Part| part.rule.map_or(0, |rule| plan.rule(rule).store());
+        let store_of = |part: &Part| part.store(plan);
         let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
         for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
             if let Some(charged) = demand(plan, (policies, keys), part) {
@@ -235,7 +235,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &charged) else {
                 continue;
             };
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let store = part.store(plan);
             if let Err(error) = self.stores[store].force(&demand).await {
                 self.health.failed(store, &error);
             }
@@ -255,7 +255,7 @@ impl Engine {
             else {
                 continue;
             };
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let store = part.store(plan);
             let given = self.stores[store].refund(&give).await;
             let looked = self.stores[store].peek(now, std::slice::from_mut(&mut look)).await;
             match (given, looked) {

@@ -138,7 +138,7 @@ impl Engine {
     ) -> Result<(), RequestError> {
         let Answer { parts, keys, policies, .. } = answer;
         let in_force: Vec<usize> = (0..parts.len()).filter(|at| is_in_force(&parts[*at])).collect();
-        let store_of = |at: &usize| parts[*at].rule.map_or(0, |rule| plan.rule(rule).store());
+        let store_of = |at: &usize| parts[*at].store(plan);
         let store = in_force.first().map_or(0, store_of);
         if in_force.iter().any(|at| store_of(at) != store) {
             return Err(RequestError::SeveralStores);
@@ -223,7 +223,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let store = part.store(plan);
             let permits = self.stores[store].refund(&demand).await;
             given = given
                 .saturating_add(permits.map_err(|error| RequestError::Store(error.to_string()))?);
@@ -248,7 +248,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
-            let store = part.rule.map_or(0, |rule| plan.rule(rule).store());
+            let store = part.store(plan);
             let reset = self.stores[store].reset(&demand).await;
             reset.map_err(|error| RequestError::Store(error.to_string()))?;
         }
