@@ -217,7 +217,12 @@ struct Redis {
 
 impl Redis {
     fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // Below the ports that the system gives out by itself, so that nobody else gets it.
+        let start = std::process::id().wrapping_mul(97);
+        let port = (0..12_000_u32)
+            .map(|step| 20_000 + (start.wrapping_add(step) % 12_000) as u16)
+            .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+            .unwrap();
         let mut child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no"])

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod http_support;
+mod ports;
 
 use http_support::{CONFIG, Client, Got, Server, venv};
+use ports::free_port;
 use std::{
     fs,
     net::SocketAddr,
@@ -72,11 +74,6 @@ fn configure(folder: &Path, name: &str, text: &str, ports: [(&str, u16); 3]) -> 
     let path = folder.join(name);
     fs::write(&path, text).unwrap();
     path
-}
-
-/// Returns a port that was free a moment ago.
-fn free_port() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// A backend that answers with the limit that its request carries.

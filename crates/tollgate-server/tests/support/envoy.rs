@@ -1,5 +1,8 @@
 //! The real Envoy, on free ports, with a backend behind it.
 
+#[path = "../ports/mod.rs"]
+mod ports;
+
 use serde_json::{Value, json};
 use std::{
     fs::File,
@@ -60,7 +63,7 @@ fn program() -> PathBuf {
 
 /// Returns an address that nobody listens at.
 async fn free() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    ports::free_port()
 }
 
 /// Starts a backend that answers 200 to everything.
