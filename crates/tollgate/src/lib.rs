@@ -27,7 +27,7 @@ pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use decision::{Decision, Denied, Outcome, Reason};
+pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
 pub use keyed::{

@@ -114,6 +114,15 @@ pub trait Store: Send + Sync {
         life: Duration,
     ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
 
+    /// Takes as many permits as are free, at most the demand's cost, for good. [`Decision::cost`] says
+    /// how many; if none is free, the decision is a denial.
+    fn up_to(
+        &self,
+        demand: &mut Demand<'_>,
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        async move { Ok(self.lease(demand, Duration::from_millis(1)).await?.decision) }
+    }
+
     /// Takes `permits` of what may be in flight at once, for at most `life`: whoever dies without
     /// leaving is forgotten then.
     fn enter(

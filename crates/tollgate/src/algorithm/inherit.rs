@@ -47,6 +47,18 @@ pub(super) fn used_after(how: Inherit, used: u128, old: u64, new: u64) -> Option
     Some((new_full - left_after) as u128)
 }
 
+impl Inherit {
+    /// Returns what is used after a change of the burst from `old` to `new`, given what was used
+    /// before, both in 2^-64 permits; `None` means that the limiter starts anew. For stores outside
+    /// this crate.
+    ///
+    /// Bursts are at most 10^15 permits, and what is used below 2^58.
+    #[must_use]
+    pub fn used_after(self, used: u128, old: u64, new: u64) -> Option<u128> {
+        used_after(self, used, old, new)
+    }
+}
+
 /// Returns amount x new / old, rounded down. `old` is not zero.
 fn share(amount: u128, old: u64, new: u64) -> u128 {
     let (old, new) = (u128::from(old), u128::from(new));

@@ -46,6 +46,7 @@ pub trait DynStore: Send + Sync {
         demand: &'a mut Demand<'_>,
         life: Duration,
     ) -> BoxFuture<'a, Reserved>;
+    fn dyn_up_to<'a>(&'a self, demand: &'a mut Demand<'_>) -> BoxFuture<'a, Decision>;
     fn dyn_enter<'a>(&'a self, permits: &'a Permits<'_>, life: Duration) -> BoxFuture<'a, Entered>;
     fn dyn_renew<'a>(
         &'a self,
@@ -105,6 +106,10 @@ impl<S: Store> DynStore for S {
         life: Duration,
     ) -> BoxFuture<'a, Reserved> {
         Box::pin(self.lease(demand, life))
+    }
+
+    fn dyn_up_to<'a>(&'a self, demand: &'a mut Demand<'_>) -> BoxFuture<'a, Decision> {
+        Box::pin(self.up_to(demand))
     }
 
     fn dyn_enter<'a>(&'a self, permits: &'a Permits<'_>, life: Duration) -> BoxFuture<'a, Entered> {
@@ -180,6 +185,10 @@ macro_rules! store_behind {
                 life: Duration,
             ) -> Result<Reserved, StoreError> {
                 (**self).dyn_lease(demand, life).await
+            }
+
+            async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+                (**self).dyn_up_to(demand).await
             }
 
             async fn enter(

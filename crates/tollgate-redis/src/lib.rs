@@ -1,0 +1,29 @@
+//! One limit over many processes, on an engine people already run: Redis or Valkey, standalone,
+//! behind Sentinel, or a Cluster.
+//!
+//! ```text
+//!  TwoTier      leases and refusals kept in this process: most calls need no store         (tier.rs)
+//!    |
+//!  Guarded      what happens when the store cannot answer: open, closed or local           (guard.rs)
+//!    |
+//!  RedisStore   demands -> one script per slot -> decisions                                (store.rs, lua/)
+//!    |
+//!  Link         connections, deadlines, breakers, Sentinel, Cluster                        (link.rs)
+//! ```
+//!
+//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last.
+
+mod allot;
+mod fleet;
+mod guard;
+mod link;
+mod script;
+mod store;
+mod tier;
+mod wire;
+
+pub use fleet::FleetSize;
+pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
+pub use script::Script;
+pub use store::RedisStore;
+pub use wire::{Command, Reply};

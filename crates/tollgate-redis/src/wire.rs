@@ -1,0 +1,7 @@
+//! The Redis protocol, as a client speaks it.
+
+mod command;
+mod reply;
+
+pub use command::Command;
+pub use reply::Reply;
