@@ -153,6 +153,7 @@ impl Decision {
 
     /// Returns one decision over several limits, of which each has its own: allowed if all are, the
     /// longest wait, the fewest permits left. `None` if there are none, or more than 64.
+    #[must_use]
     pub fn join(each: &[Self]) -> Option<Self> {
         let refused =
             |mask, (index, own): (usize, &Self)| mask | u64::from(own.is_denied()) << index;
