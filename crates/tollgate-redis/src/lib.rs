@@ -25,5 +25,5 @@ mod wire;
 pub use fleet::FleetSize;
 pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
 pub use script::Script;
-pub use store::RedisStore;
+pub use store::{Placement, RedisStore, RedisStoreBuilder};
 pub use wire::{Command, Reply};
