@@ -114,7 +114,7 @@ impl RedisStore {
         self.decide_many(demands, wanted).await
     }
 
-    async fn decide_one(
+    pub(super) async fn decide_one(
         &self,
         state: &State,
         policy: &str,

@@ -228,10 +228,11 @@ fn parts(amount: u128, unit: u128) -> u128 {
     ((amount / unit) << FRACTION) + ((amount % unit) << FRACTION).div_ceil(unit)
 }
 
-/// Returns `parts x unit`, rounded up.
+/// Returns `parts x unit`, rounded up. What [`parts`] has rounded up is not rounded up again, so that
+/// whole numbers stay whole.
 fn whole(parts: u128, unit: u128) -> u128 {
     let rest = parts & ((1 << FRACTION) - 1);
-    (parts >> FRACTION) * unit + (rest * unit).div_ceil(1 << FRACTION)
+    (parts >> FRACTION) * unit + (rest * unit).saturating_sub(unit).div_ceil(1 << FRACTION)
 }
 
 fn permits_after(how: Inherit, used: u64, old: u64, new: u64) -> Option<u64> {
@@ -269,20 +270,24 @@ fn log(entries: &[(u64, u64)], old: &Rule, new: &Rule, (how, at): (Inherit, u64)
     let used = live.clone().map(|(_, cost)| cost).sum();
     let after = permits_after(how, used, old.limit, new.limit)?;
     let mut dropped = used.saturating_sub(after);
-    let mut kept: Vec<_> = live
-        .filter_map(|(time, cost)| {
-            let cut = dropped.min(cost);
-            dropped -= cut;
-            (cost > cut).then_some((time, cost - cut))
-        })
-        .collect();
-    if after > used {
-        match kept.last_mut() {
-            Some((time, cost)) if *time == at => *cost += after - used,
-            _ => kept.push((at, after - used)),
-        }
+    let mut kept = Vec::new();
+    for (time, cost) in live {
+        let cut = dropped.min(cost);
+        dropped -= cut;
+        push(&mut kept, time, cost - cut, new.limit);
     }
+    push(&mut kept, at, after.saturating_sub(used), new.limit);
     Some(Held::Log(kept))
+}
+
+/// Adds an entry. A log has as many as its limit; what goes beyond is folded into the newest.
+fn push(entries: &mut Vec<(u64, u64)>, time: u64, cost: u64, limit: u64) {
+    let is_full = entries.len() as u64 >= limit.max(1);
+    match entries.last_mut() {
+        _ if cost == 0 => {}
+        Some(newest) if is_full || newest.0 == time => *newest = (time, newest.1 + cost),
+        _ => entries.push((time, cost)),
+    }
 }
 
 impl RedisStore {

@@ -6,7 +6,7 @@
 
 use super::{
     RedisStore,
-    calls::{Answered, State, TRIES, restless, strange},
+    calls::{Answered, State, TRIES, Wanted, restless, strange},
     keys::{ID_BITS, Names},
     many::Group,
     rule::{Kind, Rule},
@@ -155,7 +155,7 @@ impl RedisStore {
             for state in states {
                 call.push(&state.rule.taking(state.cost));
                 call.push(&state.rule.tag);
-                call.push(state.ttl(super::Wanted::Take).as_bytes());
+                call.push(state.ttl(Wanted::Take).as_bytes());
             }
             call.push(&record);
             call.push_number(millis(life));
@@ -379,6 +379,10 @@ impl RedisStore {
         claim: Option<(ReservationId, Duration)>,
     ) -> Result<Decision, StoreError> {
         let state = self.state(demand)?;
+        if state.cost == 0 {
+            let told = self.decide_one(&state, demand.policy().name(), Wanted::Look).await?;
+            return Ok(told.decision(&state));
+        }
         let script = self.shared.scripts.one(state.rule.kind, verb);
         for _ in 0..TRIES {
             let (keys, arguments) = if claim.is_some() { (3, 7) } else { (1, 3) };
@@ -416,9 +420,7 @@ impl RedisStore {
         let [now, granted] = numbers(&head[1..])?;
         let (rule, at) = (&state.rule, self.now());
         let seen = Seen::parse(rule.kind, now, shown)?;
-        // Of none at all, nothing was asked for.
-        let passed = granted > 0 || state.cost == 0;
-        let cost = if passed { granted } else { 1 };
+        let (passed, cost) = (granted > 0, granted.max(1));
         Some(seen.decision(rule, cost, passed, at))
     }
 
