@@ -3,6 +3,8 @@
 //! | I want | use |
 //! |---|---|
 //! | one Redis or Valkey | [`Redis::start`], [`Redis::builder`] |
+//! | a Cluster of six that fails over | [`Cluster::start`] |
+//! | a primary, a replica and three Sentinels | [`Sentinel::start`] |
 //! | a network that misbehaves | [`Proxy::start`] and [`Mode`] |
 //! | a server whose clock steps | [`RedisBuilder::faketime`], then [`Redis::advance`] |
 //! | certificates | [`RedisBuilder::tls`], [`Certificates`] |
@@ -18,17 +20,21 @@
 
 pub mod program;
 
+mod cluster;
 mod faketime;
 mod port;
 mod proxy;
 mod redis;
 mod resp;
+mod sentinel;
 mod tls;
 mod wait;
 
+pub use cluster::{Cluster, ClusterBuilder, Migration};
 pub use port::{Port, free_port};
 pub use program::Flavor;
 pub use proxy::{Mode, Proxy};
 pub use redis::{Redis, RedisBuilder, Tls};
+pub use sentinel::Sentinel;
 pub use tls::{Certificates, Identity};
 pub use wait::{poll, within};

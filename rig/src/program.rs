@@ -129,6 +129,10 @@ impl Process {
         self.ended
     }
 
+    pub(crate) fn is_known_to_have_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
     /// Sends `SIGKILL` and waits until it is gone.
     pub(crate) fn kill(&mut self) {
         if self.ended().is_none() {

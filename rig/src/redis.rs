@@ -104,7 +104,7 @@ impl Redis {
         Some(format!("rediss://{}{}", self.credentials(), self.tls_address()?))
     }
 
-    /// Returns the Unix socket. Every server has one.
+    /// Returns the Unix socket, for `redis+unix://`. Every server has one, except Sentinels.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
@@ -307,7 +307,11 @@ impl Redis {
         self.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default()
     }
 
-    #[allow(dead_code, reason = "the cluster comes next")]
+    /// Tells whether it is neither killed nor frozen by us.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.frozen && !self.process.is_known_to_have_ended()
+    }
+
     pub(crate) fn bus_port(&self) -> Option<u16> {
         self.bus.as_ref().map(Port::number)
     }

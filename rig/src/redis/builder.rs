@@ -94,13 +94,11 @@ impl RedisBuilder {
         self
     }
 
-    #[allow(dead_code, reason = "the cluster comes next")]
     pub(crate) fn cluster(mut self) -> Self {
         self.cluster = true;
         self
     }
 
-    #[allow(dead_code, reason = "the sentinels come next")]
     pub(crate) fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
