@@ -3,6 +3,7 @@
 mod builder;
 mod calls;
 mod carry;
+mod joining;
 mod keys;
 mod many;
 mod reserving;
@@ -18,7 +19,7 @@ use crate::{Command, Link, Reply, Route, Script};
 use calls::Wanted;
 use keys::Names;
 use rule::Rule;
-use scripts::{Scripts, Verb};
+use scripts::Scripts;
 use std::{
     collections::HashMap,
     fmt,
@@ -67,6 +68,7 @@ struct Shared {
     /// By name: what a policy is in Redis.
     rules: RwLock<HashMap<Box<str>, Known>>,
     max_claims: u32,
+    lines: joining::Lines,
     random: RandomState,
     next_id: AtomicU64,
 }
@@ -234,9 +236,7 @@ impl Store for RedisStore {
     }
 
     async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
-        let decision = self.grant(demand, Verb::UpTo, None).await?;
-        demand.tell(decision);
-        Ok(decision)
+        self.up_to_one(demand).await
     }
 
     async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {

@@ -88,10 +88,11 @@ async fn take(store: &RedisStore, policy: &Policy, key: &str, cost: u64) -> Deci
 async fn a_step_back_grants_nothing_and_costs_a_window_at_most() {
     let (redis, link) = start().await;
     for algorithm in Algorithm::ALL {
-        for step in [Duration::from_millis(40), Duration::from_secs(90), Duration::from_secs(86_400)] {
+        for step in
+            [Duration::from_millis(40), Duration::from_secs(90), Duration::from_secs(86_400)]
+        {
             let faked = Faked::new(&link, &redis, &format!("{algorithm}{step:?}"));
-            let policy =
-                Policy::with_algorithm("back", Quota::per_minute(10), algorithm).unwrap();
+            let policy = Policy::with_algorithm("back", Quota::per_minute(10), algorithm).unwrap();
             // In the middle of a window.
             faked.advance(Duration::from_secs(30)).await;
             assert!(take(&faked.store, &policy, "key", 10).await.is_allowed());

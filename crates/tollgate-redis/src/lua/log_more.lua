@@ -3,7 +3,7 @@ local MOST = 1125899906842624 -- 2^50
 local function up_to(s, _, _, _, parameters, key)
   local w, limit, most = struct.unpack('<ddd', parameters)
   s.cost = math.max(0, math.min(most, limit - (s.sum - s.base)))
-  if s.cost == 0 and most > 0 then s.retry = freed(key, s, s.sum - s.base + 1 - limit, w) end
+  if s.cost < most then s.retry = freed(key, s, s.sum - s.base + s.cost + 1 - limit, w) end
   return s.cost, s
 end
 local function charge(s, _, _, _, parameters)

@@ -1,6 +1,6 @@
 //! How a store is set up.
 
-use super::{Placement, RedisStore, Shared, keys::Names, scripts::Scripts};
+use super::{Placement, RedisStore, Shared, joining::Lines, keys::Names, scripts::Scripts};
 use crate::Link;
 use std::{
     hash::RandomState,
@@ -35,6 +35,7 @@ pub struct RedisStoreBuilder {
     clock: Clock,
     is_time_given: bool,
     max_claims: u32,
+    join_above: u32,
 }
 
 impl RedisStoreBuilder {
@@ -47,6 +48,7 @@ impl RedisStoreBuilder {
             clock: Clock::monotonic(),
             is_time_given: false,
             max_claims: 1000,
+            join_above: 4,
         }
     }
 
@@ -83,6 +85,14 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// How many calls for one permit of the same key are sent on their own at once; those that come
+    /// meanwhile are joined into one call for as many permits. So a hot key costs a few calls per
+    /// round trip, however many ask. Default: 4; `u32::MAX` joins none.
+    pub fn join_above(mut self, calls: u32) -> Self {
+        self.join_above = calls.max(1);
+        self
+    }
+
     /// Makes the scripts take the time of this clock, and not that of the server: for traces that
     /// can be repeated. All users of the prefix must do the same.
     #[cfg(any(test, feature = "testing"))]
@@ -106,6 +116,7 @@ impl RedisStoreBuilder {
             scripts: if is_time_given { Scripts::with_time() } else { Scripts::shipped() },
             rules: Default::default(),
             max_claims: self.max_claims,
+            lines: Lines::new(self.join_above),
             random: RandomState::new(),
             next_id: AtomicU64::new(0),
         };

@@ -105,9 +105,12 @@ impl RedisStore {
     ) -> Result<Decision, StoreError> {
         Self::check(demands)?;
         if let [demand] = demands {
-            let state = self.state(demand)?;
-            let told = self.decide_one(&state, demand.policy().name(), wanted).await?;
-            let decision = told.decision(&state);
+            let (state, policy) = (self.state(demand)?, demand.policy());
+            let is_common = state.cost == 1 && wanted == Wanted::Take && !policy.is_ad_hoc();
+            let decision = match is_common {
+                true => self.take_or_join(&state, policy.name()).await?,
+                false => self.decide_one(&state, policy.name(), wanted).await?.decision(&state),
+            };
             demand.tell(decision);
             return Ok(decision);
         }

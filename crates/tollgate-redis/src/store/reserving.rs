@@ -74,6 +74,20 @@ fn describe(bytes: &mut Vec<u8>, demand: &Demand<'_>, state: &State) {
     bytes.extend_from_slice(policy);
 }
 
+/// Reads how much was granted, and the state afterwards.
+fn parse_grant(state: &State, bytes: &[u8]) -> Option<(u64, Seen)> {
+    let (head, shown) = bytes.split_at_checked(17)?;
+    let [now, granted] = numbers(&head[1..])?;
+    Some((granted, Seen::parse(state.rule.kind, now, shown)?))
+}
+
+/// What a lease leaves behind, to be settled.
+pub(super) struct Lease {
+    id: ReservationId,
+    life: Duration,
+    record: Vec<u8>,
+}
+
 /// One state of a reservation, and where its take left a mark.
 struct Claim {
     state: State,
@@ -364,64 +378,76 @@ impl RedisStore {
         demand: &mut Demand<'_>,
         life: Duration,
     ) -> Result<Reserved, StoreError> {
-        let id = self.new_id(self.state(demand)?.slot);
-        let decision = self.grant(demand, Verb::Lease, Some((id, life))).await?;
+        let state = self.state(demand)?;
+        let id = self.new_id(state.slot);
+        let mut record = vec![LEASE, 1];
+        describe(&mut record, demand, &state);
+        let decision = self.grant(demand, state, Some(&Lease { id, life, record })).await?;
         demand.tell(decision);
         let taken = decision.is_allowed() && decision.cost() > 0;
         Ok(Reserved { decision, id: taken.then_some(id) })
     }
 
-    /// Takes as much as is free, with a claim or for good.
-    pub(super) async fn grant(
+    pub(super) async fn up_to_one(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+        let decision = self.grant(demand, self.state(demand)?, None).await?;
+        demand.tell(decision);
+        Ok(decision)
+    }
+
+    async fn grant(
         &self,
         demand: &Demand<'_>,
-        verb: Verb,
-        claim: Option<(ReservationId, Duration)>,
+        state: State,
+        lease: Option<&Lease>,
     ) -> Result<Decision, StoreError> {
-        let state = self.state(demand)?;
+        let policy = demand.policy().name();
         if state.cost == 0 {
-            let told = self.decide_one(&state, demand.policy().name(), Wanted::Look).await?;
+            let told = self.decide_one(&state, policy, Wanted::Look).await?;
             return Ok(told.decision(&state));
         }
+        let (granted, seen) = self.granted(&state, policy, lease).await?;
+        Ok(seen.decision(&state.rule, granted.max(1), granted > 0, self.now()))
+    }
+
+    /// Takes as much as is free, with a claim or for good. Returns how much that was, and the state
+    /// afterwards.
+    pub(super) async fn granted(
+        &self,
+        state: &State,
+        policy: &str,
+        lease: Option<&Lease>,
+    ) -> Result<(u64, Seen), StoreError> {
+        let (verb, keys, arguments) = match lease {
+            Some(_) => (Verb::Lease, 3, 7),
+            None => (Verb::UpTo, 1, 3),
+        };
         let script = self.shared.scripts.one(state.rule.kind, verb);
         for _ in 0..TRIES {
-            let (keys, arguments) = if claim.is_some() { (3, 7) } else { (1, 3) };
             let mut call = self.call(script, keys, arguments);
             call.push(&state.name);
-            if let Some((id, _)) = claim {
+            if let Some(lease) = lease {
                 call.push(&Names::ledger(&state.name));
-                call.push(&self.shared.names.reservation(id.0).0);
+                call.push(&self.shared.names.reservation(lease.id.0).0);
             }
             call.push(&state.rule.granting(state.cost));
             call.push(&state.rule.tag);
             call.push(state.rule.ttl.as_bytes());
-            if let Some((id, life)) = claim {
-                let mut record = vec![LEASE, 1];
-                describe(&mut record, demand, &state);
-                call.push(&record);
-                call.push_number(millis(life));
-                call.push(&id.0.to_le_bytes());
+            if let Some(lease) = lease {
+                call.push(&lease.record);
+                call.push_number(millis(lease.life));
+                call.push(&lease.id.0.to_le_bytes());
                 call.push_number(u64::from(self.shared.max_claims));
             }
             let reply = self.send(state.slot, script, call).await?;
             match Answered::parse(&reply)? {
                 Answered::Reply(bytes) => {
-                    return self.granted(&state, bytes).ok_or_else(|| strange(&reply));
+                    return parse_grant(state, bytes).ok_or_else(|| strange(&reply));
                 }
-                Answered::Full => return Err(self.too_many_claims(&state)),
-                Answered::Stale(_) => self.carry_over(&state, demand.policy().name()).await?,
+                Answered::Full => return Err(self.too_many_claims(state)),
+                Answered::Stale(_) => self.carry_over(state, policy).await?,
             }
         }
-        Err(restless(&state))
-    }
-
-    fn granted(&self, state: &State, bytes: &[u8]) -> Option<Decision> {
-        let (head, shown) = bytes.split_at_checked(17)?;
-        let [now, granted] = numbers(&head[1..])?;
-        let (rule, at) = (&state.rule, self.now());
-        let seen = Seen::parse(rule.kind, now, shown)?;
-        let (passed, cost) = (granted > 0, granted.max(1));
-        Some(seen.decision(rule, cost, passed, at))
+        Err(restless(state))
     }
 
     pub(super) async fn enter_one(
