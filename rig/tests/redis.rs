@@ -64,7 +64,10 @@ fn hangs_with_a_server() {
 #[test]
 fn ends_when_its_process_is_killed() {
     assert!(on_path("setpriv").is_some(), "setpriv is missing: apt-get install util-linux");
+    // What it leaves behind goes with this folder.
+    let folder = tempfile::tempdir().unwrap();
     let mut process = Command::new(std::env::current_exe().unwrap())
+        .env("TMPDIR", folder.path())
         .args(["--exact", HANGING, "--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .spawn()
