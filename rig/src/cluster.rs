@@ -48,6 +48,7 @@ pub struct ClusterBuilder {
     lines: Vec<String>,
 }
 
+#[allow(clippy::must_use_candidate, reason = "waiting is the point, not how long it took")]
 impl Cluster {
     /// Starts three primaries with a replica each.
     ///
@@ -172,7 +173,6 @@ impl Cluster {
     /// # Panics
     ///
     /// If `to` owns the slot already.
-    #[must_use]
     pub fn migrate(&self, slot: u16, to: usize) -> Migration<'_> {
         Migration::begin(self, slot, to)
     }
@@ -191,7 +191,7 @@ impl Cluster {
     }
 
     fn is_ok(&self) -> bool {
-        let mut seen = self.views().map(|view| view.owners());
+        let mut seen = self.views();
         let Some(first) = seen.next() else {
             return false;
         };

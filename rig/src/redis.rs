@@ -345,13 +345,13 @@ impl Redis {
             if let Some(status) = self.process.ended() {
                 return Some(Err(format!("ended early, {status}")));
             }
-            let info = ["INFO", "server"];
-            let reply = resp::exchange(&self.endpoint(), self.password.as_deref(), &info);
-            match reply.ok()? {
-                Ok(text) if fields(&text).get("process_id") == Some(&pid) => Some(Ok(())),
-                Ok(_) => Some(Err("another server has this port".to_owned())),
-                // It reads what it kept.
-                Err(error) if error.starts_with("LOADING") => None,
+            let reply = resp::exchange(&self.endpoint(), self.password.as_deref(), &["INFO"]);
+            match reply.ok()?.map(|text| fields(&text)) {
+                Ok(info) if info.get("process_id") != Some(&pid) => {
+                    Some(Err("another server has this port".to_owned()))
+                }
+                // It answers this while it reads what it kept, but nothing else. Sentinels keep nothing.
+                Ok(info) => info.get("loading").is_none_or(|it| it == "0").then_some(Ok(())),
                 Err(error) => Some(Err(error)),
             }
         });

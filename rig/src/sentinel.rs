@@ -17,6 +17,7 @@ pub struct Sentinel {
     password: Option<String>,
 }
 
+#[allow(clippy::must_use_candidate, reason = "waiting is the point, not how long it took")]
 impl Sentinel {
     /// Starts them, and waits until all Sentinels know the replica and each other.
     ///
@@ -70,9 +71,10 @@ impl Sentinel {
         let rig = Self { servers: vec![primary, replica], sentinels, password };
         within(BOUND, "the Sentinels know all", || {
             rig.sentinels.iter().all(|sentinel| {
-                sentinel.cli(&["INFO", "sentinel"]).contains("status=ok,")
+                let info = sentinel.cli(&["INFO", "sentinel"]);
+                info.contains("status=ok,")
+                    && info.contains("slaves=1,sentinels=3")
                     && sentinel.cli(&["SENTINEL", "CKQUORUM", NAME]).starts_with("OK 3")
-                    && sentinel.cli(&["INFO", "sentinel"]).contains("slaves=1,sentinels=3")
             })
         });
         rig

@@ -3,12 +3,13 @@
 
 use std::{
     collections::HashSet,
-    io::{Read, Write},
+    io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
     path::Path,
+    process::{Command, Stdio},
     time::{Duration, SystemTime},
 };
-use tollgate_rig::{Flavor, Port, Redis, Tls, free_port, within};
+use tollgate_rig::{Flavor, Port, Redis, Tls, free_port, program::on_path, within};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -45,6 +46,40 @@ fn ends_when_its_test_panics() {
     });
     assert!(panicked.join().is_err());
     assert!(!runs(pid.recv().unwrap()));
+}
+
+/// The name of the test below, which another one runs in a process of its own.
+const HANGING: &str = "hangs_with_a_server";
+
+#[test]
+#[ignore = "ends_when_its_process_is_killed runs it, and kills it"]
+fn hangs_with_a_server() {
+    let redis = Redis::start(Flavor::Redis);
+    println!("\npid {}", redis.pid());
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn ends_when_its_process_is_killed() {
+    assert!(on_path("setpriv").is_some(), "setpriv is missing: apt-get install util-linux");
+    // What it leaves behind goes with this folder.
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap())
+        .env("TMPDIR", folder.path())
+        .args(["--exact", HANGING, "--ignored", "--nocapture"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut pids = lines.filter_map(|line| line.unwrap().strip_prefix("pid ")?.parse().ok());
+    let pid = pids.next().unwrap();
+    assert!(runs(pid));
+    process.kill().unwrap();
+    process.wait().unwrap();
+    // Its new parent reaps it.
+    within(SOON, "the server is gone", || !runs(pid));
 }
 
 #[test]
@@ -141,7 +176,7 @@ fn speaks_tls_only_or_beside() {
     // redis-cli is an independent judge of the certificates.
     let ping = |redis: &Redis, client: bool| {
         let made = redis.certificates().unwrap();
-        let mut cli = std::process::Command::new("redis-cli");
+        let mut cli = Command::new("redis-cli");
         cli.args(["-h", "127.0.0.1", "-p", &redis.tls_address().unwrap().port().to_string()])
             .args(["--tls", "--cacert"])
             .arg(&made.authority);
@@ -216,6 +251,8 @@ fn a_line_that_makes_no_sense_fails_with_the_log() {
     drop(Redis::builder(Flavor::Redis).line("nonsense 1").start());
 }
 
+/// Tells whether there is such a process that did not end yet.
 fn runs(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
 }

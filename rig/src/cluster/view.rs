@@ -3,13 +3,15 @@
 use crate::Redis;
 use std::ops::RangeInclusive;
 
-/// A reply of `CLUSTER NODES`, with nodes as places in the list of the rig.
-#[derive(Debug)]
+/// A reply of `CLUSTER NODES`, with nodes as places in the list of the rig, in that order.
+///
+/// Two are equal if they agree on who owns which slots, and who is a replica of whom.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct View {
     nodes: Vec<Node>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Node {
     place: usize,
     /// Its primary, if it is a replica.
@@ -20,7 +22,9 @@ struct Node {
 impl View {
     pub(super) fn of(redis: &Redis, ids: &[String]) -> Self {
         let text = redis.cli(&["CLUSTER", "NODES"]);
-        Self { nodes: text.lines().filter_map(|line| Node::parse(line, ids)).collect() }
+        let mut nodes: Vec<_> = text.lines().filter_map(|line| Node::parse(line, ids)).collect();
+        nodes.sort_by_key(|node| node.place);
+        Self { nodes }
     }
 
     pub(super) fn known(&self) -> usize {
@@ -32,16 +36,9 @@ impl View {
         self.nodes.iter().find(owns).map(|node| node.place)
     }
 
-    /// Returns who owns which slots, to be compared with another view.
-    pub(super) fn owners(&self) -> Vec<(usize, Vec<RangeInclusive<u16>>)> {
-        let owning = self.nodes.iter().filter(|node| !node.slots.is_empty());
-        let mut owners: Vec<_> = owning.map(|node| (node.place, node.slots.clone())).collect();
-        owners.sort_by_key(|(place, _)| *place);
-        owners
-    }
-
     pub(super) fn primaries(&self) -> Vec<usize> {
-        self.owners().into_iter().map(|(place, _)| place).collect()
+        let owning = self.nodes.iter().filter(|node| !node.slots.is_empty());
+        owning.map(|node| node.place).collect()
     }
 
     pub(super) fn replicas(&self, primary: usize) -> Vec<usize> {
