@@ -23,7 +23,7 @@ mod tier;
 mod wire;
 
 pub use fleet::FleetSize;
-pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
+pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
-pub use wire::{Command, Reply};
+pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
