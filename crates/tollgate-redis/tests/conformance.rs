@@ -1,6 +1,9 @@
 //! The suite that every store must pass, on real servers.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod patient;
+
+use patient::patient;
 use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
@@ -45,8 +48,8 @@ impl Given {
 }
 
 async fn judge(url: &str, placement: Placement) {
-    let link = Link::open(url.parse().unwrap()).unwrap();
-    link.ready(Duration::from_secs(5)).await.unwrap();
+    let link = patient(url);
+    link.ready(Duration::from_secs(20)).await.unwrap();
     let count = AtomicUsize::new(0);
     let report = conformance::run(async || {
         // ORDERING: Relaxed. A number that is given out once.

@@ -6,6 +6,9 @@
 //! 50 us for the limits here.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod patient;
+
+use patient::patient;
 use std::time::Duration;
 use tollgate::{
     Algorithm, Clock, Decision, Inherit, Limiter, ManualClock, Quota,
@@ -141,8 +144,8 @@ impl Pair {
 
 async fn replay(flavor: Flavor, steps: usize, changing: bool) {
     let redis = Redis::start(flavor);
-    let link = Link::open(redis.url().parse().unwrap()).unwrap();
-    link.ready(Duration::from_secs(5)).await.unwrap();
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
     for algorithm in Algorithm::ALL {
         let quotas = if algorithm == Algorithm::Gcra { &QUOTAS[..] } else { &WINDOWS[..] };
         for (seed, quota) in quotas.iter().enumerate() {

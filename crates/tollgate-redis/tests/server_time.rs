@@ -1,6 +1,9 @@
 //! The scripts as shipped: the time is the server's, and it stands still or steps as the test says.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod patient;
+
+use patient::patient;
 use std::{
     sync::{
         Mutex,
@@ -62,8 +65,8 @@ impl Subject for Faked<'_> {
 
 async fn start() -> (Mutex<Redis>, Link) {
     let redis = Redis::builder(Flavor::Redis).faketime().start();
-    let link = Link::open(redis.url().parse().unwrap()).unwrap();
-    link.ready(Duration::from_secs(5)).await.unwrap();
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
     (Mutex::new(redis), link)
 }
 
