@@ -23,6 +23,10 @@ mod tier;
 mod wire;
 
 pub use fleet::FleetSize;
+pub use guard::{
+    Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
+    UnknownFailurePolicy,
+};
 pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
 pub use script::Script;
 pub use store::RedisStore;
