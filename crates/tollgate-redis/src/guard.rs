@@ -120,7 +120,7 @@ impl<S: Store + 'static> Guarded<S> {
     ///
     /// What was under way counts as dropped. The rest waits on.
     pub async fn carry_back(&self) -> u64 {
-        self.shared.carry_back().await
+        self.shared.carry_back().await.0
     }
 }
 

@@ -6,13 +6,16 @@ use tollgate::{Algorithm, store::Policy};
 
 /// What passes at most of one key while the store is away, over all processes.
 ///
-/// Over a time T with one outage of length d in it, there pass at most: what the store promises for T
-/// without the outage (B + R x (T - d) for a rate R with a burst B), and d / period x
-/// `while_down_per_window` + `while_down_once`, and `extra_at_recovery`. `tests/guard_fleet.rs` holds
-/// it.
+/// Over a time with one outage of length d in it, there pass at most:
 ///
-/// A process that starts during the outage counts as one more. What is forgotten by a full
-/// [local table](super::GuardedBuilder::local_keys) is a burst again.
+/// - what the store promises for the time before the outage, and anew for the time after it: with a
+///   rate R and a burst B, B + R x t each;
+/// - d / period x [`while_down_per_window`](Self::while_down_per_window) +
+///   [`while_down_once`](Self::while_down_once).
+///
+/// `tests/guard_fleet.rs` holds it, over five algorithms. A process that starts during the outage
+/// counts as one more, and a key that a full [local table](super::GuardedBuilder::local_keys) forgets
+/// has its share anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bound {
@@ -26,7 +29,7 @@ pub struct Bound {
     /// are cut by its ends.
     pub while_down_once: Option<u64>,
     /// What the store can admit too much once it is back: it has refilled meanwhile, and learns only
-    /// later, or never, what was admitted without it.
+    /// later what was admitted without it, or never, if the process has ended.
     pub extra_at_recovery: Option<u64>,
     /// The same in words.
     pub text: String,

@@ -58,15 +58,15 @@ impl Drop for Flag<'_> {
 }
 
 impl<S: Store> Shared<S> {
-    /// Books what waits. Returns how many permits were booked.
-    pub(super) async fn carry_back(&self) -> u64 {
-        let Some(_flag) = Flag::raise(&self.carrying) else { return 0 };
+    /// Books what waits. Returns how many permits were booked, and whether something was not.
+    pub(super) async fn carry_back(&self) -> (u64, bool) {
+        let Some(_flag) = Flag::raise(&self.carrying) else { return (0, true) };
         let mut taken = self.spends.take_all();
         // A store that may be away is asked something first that costs nothing if the answer is lost.
         if self.counts.is_degraded() && !self.is_back(taken.first()).await {
-            return 0;
+            return (0, true);
         }
-        let (mut booked, mut failures) = (0_u64, 0);
+        let (mut booked, mut failures, mut has_failed) = (0_u64, 0, false);
         while failures < FAILURES_MAX {
             let next = taken.next(AT_ONCE);
             if next.is_empty() {
@@ -81,6 +81,7 @@ impl<S: Store> Shared<S> {
                         taken.done();
                     }
                     Err(error) => {
+                        has_failed = true;
                         let is_unknown = error.is_timeout();
                         failures += if is_unknown { FAILURES_MAX } else { 1 };
                         if !error.is_invalid() && !error.is_full() {
@@ -96,7 +97,7 @@ impl<S: Store> Shared<S> {
             }
             tokio::task::yield_now().await;
         }
-        booked
+        (booked, has_failed)
     }
 
     /// Asks the store something without consequences.
@@ -190,7 +191,7 @@ async fn carry<S: Store>(mut task: Task<S>) {
         // Woken as soon as the store answers somebody; the time is for when nobody asks it.
         let _ = timeout(AGAIN_AFTER, wake.notified()).await;
         let Some(shared) = task.shared.upgrade() else { return };
-        shared.carry_back().await;
+        let (_, has_failed) = shared.carry_back().await;
         if shared.spends.is_empty() {
             // ORDERING: as in `Flag`, and the fence as in `start_carrying`.
             shared.has_task.store(false, Release);
@@ -199,11 +200,13 @@ async fn carry<S: Store>(mut task: Task<S>) {
             if !task.is_up {
                 return;
             }
-            continue;
         }
         drop(shared);
-        // Something was not booked. In a cluster, others may be answered all the time.
-        let _ = timeout(AGAIN_AFTER, std::future::pending::<()>()).await;
+        if has_failed {
+            // Others may be answered all the time: in a cluster, by other nodes. That is no reason to
+            // try again all the time.
+            let _ = timeout(AGAIN_AFTER, std::future::pending::<()>()).await;
+        }
     }
 }
 

@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_rate_is_right_to_one_in_a_million_and_the_quota_makes_sense(
-            period_ns in prop_oneof![1_u64..2_000, 1..2_000_000_000, 1..=366 * 86_400 * 1_000_000_000],
+            period_ns in prop_oneof![1_u64..2_000, 1_u64..2_000_000_000, 1..=366_u64 * 86_400 * 1_000_000_000],
             fill in 0.0_f64..=1.0,
             burst in prop_oneof![1_u64..100, 1..=Quota::BURST_MAX],
             parts in 1..=WHOLE,
