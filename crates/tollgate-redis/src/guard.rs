@@ -116,6 +116,17 @@ impl<S: Store + 'static> Guarded<S> {
     /// who are about to end: what is not booked when the process ends is lost. If somebody is at it
     /// already, returns zero at once.
     ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use tollgate::store::MemoryStore;
+    /// # use tollgate_redis::Guarded;
+    /// async fn before_the_end(store: &Guarded<MemoryStore>) {
+    ///     let booked = store.carry_back().await;
+    ///     println!("{booked} permits booked, {} keys not", store.status().pending_spend);
+    /// }
+    /// ```
+    ///
     /// # Cancel safety
     ///
     /// What was under way counts as dropped. The rest waits on.
@@ -198,6 +209,13 @@ impl<S: Store> Shared<S> {
     fn failed(&self, error: &StoreError) {
         if self.counts.failed(error, self.inner.clock().now()) {
             tracing::warn!(%error, "the store cannot be asked; failure policies decide");
+        }
+    }
+
+    /// Notes that the store has answered.
+    fn answered(&self) {
+        if self.counts.answered() {
+            tracing::info!("the store answers again");
         }
     }
 }

@@ -79,6 +79,30 @@ async fn a_task_books_it_though_nobody_asks_the_store() {
     assert!(!store.status().is_degraded_now);
 }
 
+/// Half of a cluster is away: others are answered all the time, and what can be booked is.
+#[tokio::test(start_paused = true)]
+async fn half_a_store_takes_what_it_can() {
+    let (store, flaky, _hand) = guarded(1000);
+    let pages = policy("pages", Quota::per_hour(40));
+    flaky.set(Mode::Down);
+    take_of_keys(&store, &pages, 100).await;
+    flaky.set(Mode::Half);
+    let mut asked = 0;
+    for _ in 0..60 {
+        for _ in 0..20 {
+            let _ = store.peek(&mut [Demand::new(&pages, b"alice", 0)]).await;
+            tokio::task::yield_now().await;
+            asked += 1;
+        }
+        let moment = tokio::time::timeout(Duration::from_secs(1), std::future::pending::<()>());
+        assert!(moment.await.is_err());
+    }
+    let status = store.status();
+    assert_eq!((flaky.forced(), status.pending_spend, status.dropped_spend), (100, 0, 0));
+    let attempts = flaky.calls() - 100 - asked;
+    assert!(attempts < 400, "{attempts} attempts for 100 spends");
+}
+
 #[test]
 fn nothing_is_booked_twice_when_the_store_fails_half_way() {
     const KEYS: u32 = 100;

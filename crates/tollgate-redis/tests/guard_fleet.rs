@@ -111,7 +111,7 @@ fn promised(policy: &Policy, time: Duration) -> f64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
     fn a_fleet_admits_no_more_than_the_bound(

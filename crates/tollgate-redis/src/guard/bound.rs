@@ -16,6 +16,21 @@ use tollgate::{Algorithm, store::Policy};
 /// `tests/guard_fleet.rs` holds it, over five algorithms. A process that starts during the outage
 /// counts as one more, and a key that a full [local table](super::GuardedBuilder::local_keys) forgets
 /// has its share anew.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Quota, store::{MemoryStore, Policy}};
+/// use tollgate_redis::{Bound, FailurePolicy, Guarded};
+///
+/// let store = Guarded::builder(MemoryStore::new()).failure(FailurePolicy::Closed).build()?;
+/// let bound: Bound = store.bound(&Policy::new("logins", Quota::per_minute(5))?)?;
+/// assert_eq!(
+///     bound.to_string(),
+///     "policy \"logins\" is closed while the store is away: nothing passes"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Bound {

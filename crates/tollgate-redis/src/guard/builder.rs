@@ -22,6 +22,24 @@ const RETRY_MAX: Duration = Duration::from_secs(3600);
 const SPENDS_MAX: usize = 10_000_000;
 
 /// Builds a [`Guarded`] store. Nothing is judged before [`build`](Self::build).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::store::MemoryStore;
+/// use tollgate_redis::{FailurePolicy, FleetSize, Guarded};
+///
+/// let store = Guarded::builder(MemoryStore::new())
+///     .failure_of("logins", FailurePolicy::Closed)
+///     .retry_after(Duration::from_secs(5))
+///     .fleet(FleetSize::fixed(8))
+///     .fraction(0.25) // of every quota, as traffic is uneven
+///     .local_keys(1_000_000)
+///     .spends(10_000)
+///     .build()?;
+/// # Ok::<(), tollgate_redis::GuardError>(())
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct GuardedBuilder<S> {
@@ -164,6 +182,16 @@ impl<S: Store + 'static> GuardedBuilder<S> {
 }
 
 /// Why a guarded store cannot be built or changed.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::store::MemoryStore;
+/// use tollgate_redis::Guarded;
+///
+/// let error = Guarded::builder(MemoryStore::new()).fraction(1.5).build().unwrap_err();
+/// assert!(error.to_string().starts_with("the share 1.5 of a process is not above 0 and at most 1"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardError(String);
 

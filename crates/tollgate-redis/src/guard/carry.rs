@@ -61,11 +61,11 @@ impl<S: Store> Shared<S> {
     /// Books what waits. Returns how many permits were booked, and whether something was not.
     pub(super) async fn carry_back(&self) -> (u64, bool) {
         let Some(_flag) = Flag::raise(&self.carrying) else { return (0, true) };
-        let mut taken = self.spends.take_all();
         // A store that may be away is asked something first that costs nothing if the answer is lost.
-        if self.counts.is_degraded() && !self.is_back(taken.first()).await {
+        if self.counts.is_degraded() && !self.is_back().await {
             return (0, true);
         }
+        let mut taken = self.spends.take_all();
         let (mut booked, mut failures, mut has_failed) = (0_u64, 0, false);
         while failures < FAILURES_MAX {
             let next = taken.next(AT_ONCE);
@@ -100,16 +100,17 @@ impl<S: Store> Shared<S> {
         (booked, has_failed)
     }
 
-    /// Asks the store something without consequences.
-    async fn is_back(&self, spender: Option<&Spender>) -> bool {
-        let Some(Ok(demand)) = spender.map(|spender| spender.demand(0)) else { return true };
+    /// Asks the store about one of those that wait: something without consequences.
+    async fn is_back(&self) -> bool {
+        let Some(spender) = self.spends.any() else { return true };
+        let Ok(demand) = spender.demand(0) else { return true };
         match self.inner.peek(&mut [demand]).await {
             Err(error) if error.is_transient() && !error.is_full() => {
                 self.failed(&error);
                 false
             }
             _ => {
-                self.counts.answered();
+                self.answered();
                 true
             }
         }

@@ -1,8 +1,7 @@
 //! Decisions without the store.
 
 use super::{FailurePolicy, Guarded, Shared, plan::Plan};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tollgate::{
     Answer, Decision, Outcome, Tick,
     store::{Demand, Entered, PermitId, Permits, ReservationId, Reserved, Store, StoreError},
@@ -84,17 +83,16 @@ impl<S: Store + 'static> Guarded<S> {
                 Some(own) => own,
                 None => {
                     let own = locals.next().flatten().or(joined);
-                    self.shared.soften(
-                        own.unwrap_or_else(|| self.shared.closed(demand, now)),
-                        demand,
-                        now,
-                    )
+                    let own = own.unwrap_or_else(|| self.shared.closed(demand, now));
+                    self.shared.soften(own, demand, now)
                 }
             };
             self.tell(demand, plan.failure, own);
             each.push(own);
         }
         let decision = Decision::join(&each).ok_or_else(|| wrong_count(demands.len()))?;
+        let is_denied = joined.is_some_and(|joined| joined.is_denied());
+        debug_assert!(!is_denied || decision.is_denied(), "who refuses has said so");
         if verb == Verb::Take && decision.is_allowed() {
             for (demand, plan) in demands.iter().zip(plans) {
                 self.note(demand, plan, (demand.cost(), away));

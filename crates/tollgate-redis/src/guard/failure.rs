@@ -50,6 +50,18 @@ impl fmt::Display for FailurePolicy {
 }
 
 /// A name that no failure policy has.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate_redis::{FailurePolicy, UnknownFailurePolicy};
+///
+/// let unknown: Result<FailurePolicy, UnknownFailurePolicy> = "ajar".parse();
+/// assert_eq!(
+///     unknown.unwrap_err().to_string(),
+///     "\"ajar\" is no failure policy; use open (allow), closed (deny) or local"
+/// );
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFailurePolicy(String);
 

@@ -133,14 +133,26 @@ impl Spends {
         self.publish(map);
     }
 
+    /// Returns one of those that wait, and not always the same: of several nodes only some may be away.
+    pub(super) fn any(&self) -> Option<Spender> {
+        let map = self.lock();
+        let number = fastrand::usize(..map.permits.len().clamp(1, 64));
+        map.permits.keys().nth(number).cloned()
+    }
+
     /// Takes out all that waits.
     pub(super) fn take_all(&self) -> Taken<'_> {
-        let mut map = self.lock();
-        map.key_bytes = 0;
-        let left: Vec<_> = map.permits.drain().collect();
-        map.away = map.away.saturating_add(left.len());
-        self.publish(&map);
-        Taken { spends: self, left, open: 0 }
+        let all = {
+            let mut map = self.lock();
+            map.key_bytes = 0;
+            // Nobody waits for longer than this takes. The new map hashes in another way, so what
+            // cannot be booked does not come first again and again.
+            let all = std::mem::take(&mut map.permits);
+            map.away = map.away.saturating_add(all.len());
+            self.publish(&map);
+            all
+        };
+        Taken { spends: self, left: all.into_iter().collect(), open: 0 }
     }
 
     fn put_back(&self, spender: Spender, permits: u64) {
@@ -171,11 +183,6 @@ pub(super) struct Taken<'a> {
 }
 
 impl Taken<'_> {
-    /// Returns one that nobody tried to book yet.
-    pub(super) fn first(&self) -> Option<&Spender> {
-        self.left.last().map(|(spender, _)| spender)
-    }
-
     /// Returns up to `most` to be booked. Each has to be [done with](Self::done), [put
     /// back](Self::put_back) or [given up](Self::give_up).
     pub(super) fn next(&mut self, most: usize) -> Vec<(Spender, u64)> {

@@ -5,6 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tollgate::{Tick, store::StoreError};
 
 /// How a [`Guarded`](super::Guarded) store does, for metrics and admin pages. The counts only grow.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::store::MemoryStore;
+/// use tollgate_redis::{GuardStatus, Guarded};
+///
+/// let store = Guarded::builder(MemoryStore::new()).build()?;
+/// let GuardStatus { local, pending_spend, since, .. } = store.status();
+/// assert_eq!((local, pending_spend, since), (0, 0, None));
+/// # Ok::<(), tollgate_redis::GuardError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GuardStatus {

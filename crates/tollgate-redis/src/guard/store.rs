@@ -41,10 +41,7 @@ impl<S: Store + 'static> Guarded<S> {
     }
 
     fn answered(&self) {
-        let is_back = self.shared.counts.answered();
-        if is_back {
-            tracing::info!("the store answers again");
-        }
+        self.shared.answered();
         if !self.shared.spends.is_empty() {
             self.shared.wake_carrying();
         }

@@ -20,6 +20,8 @@ pub enum Mode {
     Up,
     /// Fails, and nothing is charged.
     Down,
+    /// Fails about every second call, as a cluster does of which half is away.
+    Half,
     /// Carries the call out, and nobody hears of it.
     Deaf,
     /// Does nothing, and nobody knows.
@@ -86,7 +88,12 @@ impl Flaky {
             Some((left, _)) => *left -= 1,
             None => {}
         }
-        state.mode
+        match state.mode {
+            // As good as a coin, and the same in every run.
+            Mode::Half if state.calls.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1 => Mode::Down,
+            Mode::Half => Mode::Up,
+            mode => mode,
+        }
     }
 
     async fn run<T>(
@@ -95,7 +102,7 @@ impl Flaky {
     ) -> Result<T, StoreError> {
         match self.next_mode() {
             Mode::Up => work.await,
-            Mode::Down => Err(StoreError::unavailable("the store is down")),
+            Mode::Down | Mode::Half => Err(StoreError::unavailable("the store is down")),
             Mode::Deaf => {
                 let _ = work.await;
                 Err(StoreError::timeout("no answer in time"))
