@@ -116,6 +116,10 @@ impl<S: Store + 'static> Guarded<S> {
     /// who are about to end: what is not booked when the process ends is lost. If somebody is at it
     /// already, returns zero at once.
     ///
+    /// # Cancel safety
+    ///
+    /// What was under way counts as dropped. The rest waits on.
+    ///
     /// # Examples
     ///
     /// ```
@@ -126,10 +130,6 @@ impl<S: Store + 'static> Guarded<S> {
     ///     println!("{booked} permits booked, {} keys not", store.status().pending_spend);
     /// }
     /// ```
-    ///
-    /// # Cancel safety
-    ///
-    /// What was under way counts as dropped. The rest waits on.
     pub async fn carry_back(&self) -> u64 {
         self.shared.carry_back().await.0
     }
@@ -150,6 +150,10 @@ impl<S: Store> Guarded<S> {
 
     /// Changes which failure policy holds for which policy, from the next call on.
     ///
+    /// # Errors
+    ///
+    /// When more than [`Failures::NAMES_MAX`] policies have one of their own.
+    ///
     /// # Examples
     ///
     /// ```
@@ -161,10 +165,6 @@ impl<S: Store> Guarded<S> {
     /// assert_eq!(store.failures().of("logins"), FailurePolicy::Closed);
     /// # Ok::<(), tollgate_redis::GuardError>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// When more than [`Failures::NAMES_MAX`] policies have one of their own.
     pub fn set_failures(&self, failures: Failures) -> Result<(), GuardError> {
         failures.check()?;
         self.shared.plans.set_failures(failures);
