@@ -24,6 +24,11 @@ mod wire;
 
 pub use fleet::FleetSize;
 pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
+pub use guard::{
+    Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
+    UnknownFailurePolicy,
+};
+pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
 pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
