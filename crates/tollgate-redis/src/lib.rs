@@ -26,4 +26,5 @@ pub use fleet::FleetSize;
 pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
 pub use script::Script;
 pub use store::RedisStore;
+pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
 pub use wire::{Command, Reply};
