@@ -32,3 +32,6 @@ pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
 pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
+pub use store::RedisStore;
+pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
+pub use wire::{Command, Reply};
