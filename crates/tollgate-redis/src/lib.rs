@@ -13,6 +13,10 @@
 //!
 //! Each is a [`Store`](tollgate::store::Store) over the one below, except the last.
 
+// Tests inside the crate use the same helpers as those outside it.
+#[cfg(test)]
+extern crate self as tollgate_redis;
+
 mod allot;
 mod fleet;
 mod guard;
@@ -28,6 +32,8 @@ pub use guard::{
     Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
     UnknownFailurePolicy,
 };
+pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
+pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
 pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
