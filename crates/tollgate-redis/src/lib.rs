@@ -26,18 +26,14 @@ mod store;
 mod tier;
 mod wire;
 
-pub use fleet::FleetSize;
-pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
+pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
+pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
 pub use guard::{
     Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
     UnknownFailurePolicy,
 };
-pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
-pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
-pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
+pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
-pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
-pub use store::RedisStore;
 pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
-pub use wire::{Command, Reply};
+pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
