@@ -3,7 +3,7 @@
 use super::sim::{Path, Sim, resource};
 use crate::{
     Command, Route,
-    allot::{Member, Mode, Rate, Sharing},
+    allot::{Member, Mode, Rate, Sharing, report::Answer},
 };
 use std::time::Duration;
 
@@ -130,8 +130,8 @@ async fn a_store_that_is_away_for_all_costs_no_more_than_the_capacity() {
             sim.join(Member::new(), wants);
         }
         settle(&mut sim).await;
-        // Reports at different times, so leases end at different times.
-        for who in 0..3 {
+        // Leases end at different times, that of the smallest share first.
+        for who in [2, 1, 0] {
             sim.refresh(who).await;
             sim.advance(Duration::from_secs(1));
         }
@@ -167,6 +167,20 @@ async fn a_lost_reply_does_not_free_what_is_still_in_use() {
     sim.round().await;
     sim.round().await;
     assert_eq!(sim.shares(), [36, 36, 10, 36]);
+}
+
+#[tokio::test]
+async fn a_report_that_arrives_late_changes_nothing() {
+    let mut sim = Sim::new(resource().learning(Duration::ZERO)).await;
+    let (first, second) = (sim.join(Member::new(), 80), sim.join(Member::new(), 120));
+    // It says that it has nothing, and stays on the way.
+    let late = sim.prepare(first);
+    sim.refresh(first).await;
+    sim.refresh(second).await;
+    assert_eq!(sim.shares(), [80, 40]);
+    assert_eq!(sim.deliver(first, &late).await, Answer::Stale);
+    sim.refresh(second).await;
+    assert!(sim.total() <= Rate::per_second(120), "{:?}", sim.shares());
 }
 
 #[tokio::test]

@@ -1,13 +1,14 @@
 //! A fleet in virtual time on a real server.
 
-use super::{model::Table, own_redis::Redis};
+use super::model::Table;
 use crate::{
     Command, Link, Route, Script,
     allot::{
         Member, Mode, Rate, Resource,
         holder::Holder,
-        report::{Answer, Desk, SOURCE, Verb},
+        report::{Answer, Desk, Report, SOURCE, Verb},
     },
+    own_redis::Redis,
 };
 use std::time::Duration;
 use tollgate::Tick;
@@ -129,23 +130,36 @@ impl Sim {
 
     /// Reports. Returns whether the share has become smaller, if there was an answer.
     pub(super) async fn report(&mut self, who: usize, path: Path) -> Option<bool> {
-        let client = &mut self.clients[who];
-        let report = client.holder.report(self.now, client.wants);
+        let report = self.prepare(who);
         if path == Path::Away {
-            client.holder.failed(self.now);
+            self.clients[who].holder.failed(self.now);
             return None;
         }
-        let call = client.desk.call(Verb::Report, &report, 2);
+        let answer = self.deliver(who, &report).await;
+        let holder = &mut self.clients[who].holder;
+        if path == Path::ReplyLost {
+            holder.failed(self.now);
+            return None;
+        }
+        Some(holder.answered(self.now, &report, answer))
+    }
+
+    /// Writes a report as of now, to be delivered later.
+    pub(super) fn prepare(&mut self, who: usize) -> Report {
+        let client = &mut self.clients[who];
+        client.holder.report(self.now, client.wants)
+    }
+
+    /// Delivers a report to the server and to its twin. They agree.
+    pub(super) async fn deliver(&mut self, who: usize, report: &Report) -> Answer {
+        let client = &self.clients[who];
+        let call = client.desk.call(Verb::Report, report, 2);
         let answer = run(&self.link, &client.desk, call, self.now).await;
         let micros = server_micros(self.now);
-        let expected = self.table.report(micros, (&client.id, who), &client.desk, &report);
+        let expected = self.table.report(micros, (&client.id, who), &client.desk, report);
         assert_eq!(answer, expected, "{} with {report:?} at {}", client.id, self.now);
         assert!(self.table.granted(micros) <= self.resource.capacity);
-        if path == Path::ReplyLost {
-            client.holder.failed(self.now);
-            return None;
-        }
-        Some(client.holder.answered(self.now, &report, answer))
+        answer
     }
 
     pub(super) async fn leave(&mut self, who: usize) {
