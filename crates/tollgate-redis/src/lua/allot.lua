@@ -60,7 +60,8 @@ end
 if #dead > 0 then redis.call('HDEL', KEYS[1], unpack(dead)) end
 -- The table is new, or everybody in it was away for a lease: nobody knows who holds what.
 local nobody = live == 1 and not mine and (#dead > 0 or mine_dead)
-if not learn_until or nobody then
+-- An end further away than that was set before the clock went back.
+if not learn_until or nobody or learn_until > now + learning then
   learn_until = now + learning
   redis.call('HSET', KEYS[1], '!', struct.pack('<d', learn_until))
 end
