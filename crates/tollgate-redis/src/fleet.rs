@@ -9,7 +9,7 @@
 //! | a process joins | too low by one | one interval |
 //! | a process leaves | too high by one | one life |
 //! | a process is killed | too high by one | two lives |
-//! | the set is lost | right | the others come back within an interval, see below |
+//! | the set is lost | right, see below; too low for who joins just then | one interval |
 //! | the store is away | the last one | as long as it is away |
 //!
 //! A count is the highest answer of the last life, so that a set that was lost and fills again is not

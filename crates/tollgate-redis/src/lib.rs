@@ -11,11 +11,19 @@
 //!  Link         connections, deadlines, breakers, Sentinel, Cluster                        (link.rs)
 //! ```
 //!
-//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last.
+//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last. Beside them:
+//!
+//! ```text
+//!  FleetSize    how many processes there are, by heartbeats                                (fleet.rs)
+//!  Allotment    fair shares of one capacity, held to in the process by a limiter           (allot.rs)
+//! ```
 
 // Tests inside the crate use the same helpers as those outside it.
 #[cfg(test)]
 extern crate self as tollgate_redis;
+#[cfg(test)]
+#[path = "../tests/own_redis/mod.rs"]
+mod own_redis;
 
 mod allot;
 mod fleet;

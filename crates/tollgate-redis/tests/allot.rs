@@ -11,7 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn partner() -> Resource {
     Resource::new("partner", Rate::per_second(120))
-        .lease(Duration::from_millis(600))
+        .lease(Duration::from_secs(10))
+        .learning(Duration::from_millis(300))
         .refresh(Duration::from_millis(100))
         .soonest(Duration::from_millis(10))
 }
@@ -77,7 +78,8 @@ async fn demand_is_measured_and_a_denial_asks_for_more_before_the_refresh() {
 #[tokio::test]
 async fn without_the_store_the_safe_share_holds_after_the_lease() {
     let redis = Redis::start().await;
-    let resource = partner().learning(Duration::ZERO).safe_capacity(Rate::per_second(7));
+    let resource = partner().learning(Duration::ZERO).lease(Duration::from_millis(500));
+    let resource = resource.safe_capacity(Rate::per_second(7));
     let allotment = join(redis.link(), resource, 100);
     until(&allotment, |status| status.share == Rate::per_second(100)).await;
     drop(redis);

@@ -1,9 +1,6 @@
 //! The script against its twin, in virtual time: every report of every test here goes to a real
 //! server, with the time as an argument, and to `model.rs`, and the answers must be the same.
 
-#[path = "../../tests/own_redis/mod.rs"]
-mod own_redis;
-
 mod model;
 mod random;
 mod scenario;

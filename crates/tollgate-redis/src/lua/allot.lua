@@ -17,9 +17,10 @@ local lease, learning = tonumber(ARGV[12]), tonumber(ARGV[13])
 -- wants, granted, held, end of the lease, number, run, weight, band
 local ROW = '<ddddddHB'
 
--- Read the table. What others may hold counts, not what they were granted last: a smaller grant
+-- Read the table: wants, weights and bands of the others go to three arrays. What others may hold counts, not what they were granted last: a smaller grant
 -- is in force only when its holder has said so.
-local rows, mine, learn_until = {}, nil, nil
+local W, G, B, n = {}, {}, {}, 0
+local mine, learn_until = nil, nil
 local live, held, latest, dead, mine_dead = 0, 0, now + lease, {}, false
 local cells = redis.call('HGETALL', KEYS[1])
 for i = 1, #cells, 2 do
@@ -27,17 +28,18 @@ for i = 1, #cells, 2 do
   if name == '!' then
     learn_until = struct.unpack('<d', cells[i + 1])
   else
-    local w, g, h, ends, n, r, wt, b = struct.unpack(ROW, cells[i + 1])
+    local w, granted, h, ends, nr, r, g, b = struct.unpack(ROW, cells[i + 1])
     if ends <= now then
       if name == id then mine_dead = true else dead[#dead + 1] = name end
     else
       live = live + 1
       if ends > latest then latest = ends end
       if name == id then
-        mine = {granted = g, number = n, run = r}
+        mine = {granted = granted, number = nr, run = r}
       else
         held = held + h
-        rows[#rows + 1] = {wants = w, weight = wt, band = b}
+        n = n + 1
+        W[n], G[n], B[n] = w, g, b
       end
     end
   end
@@ -58,13 +60,15 @@ end
 if #dead > 0 then redis.call('HDEL', KEYS[1], unpack(dead)) end
 -- The table is new, or everybody in it was away for a lease: nobody knows who holds what.
 local nobody = live == 1 and not mine and (#dead > 0 or mine_dead)
-if not learn_until or nobody then
+-- An end further away than that was set before the clock went back.
+if not learn_until or nobody or learn_until > now + learning then
   learn_until = now + learning
   redis.call('HSET', KEYS[1], '!', struct.pack('<d', learn_until))
 end
 
-local own = {wants = wants, weight = weight, band = band}
-rows[#rows + 1] = own
+-- The own row is the last.
+n = n + 1
+W[n], G[n], B[n] = wants, weight, band
 
 -- floor(amount * weight / weights), exactly: weights are at most 500 * 1000.
 local function part(amount, weight, weights)
@@ -84,74 +88,96 @@ local function scaled(a, b, c)
   return quotient
 end
 
+-- Whether all that `rows` (indices) want fits into the amount, and the sum of their weights.
 local function all_fits(rows, amount)
-  local total = 0
-  for _, row in ipairs(rows) do
-    total = total + row.wants
-    if total > amount then return false end
+  local total, weights = 0, 0
+  for _, i in ipairs(rows) do
+    weights = weights + G[i]
+    if total <= amount then total = total + W[i] end
   end
-  return true
+  return total <= amount, weights
 end
 
--- Water filling: those who want least for their weight are served first.
+-- Water filling: whoever wants no more than its part of what is left gets it, until nobody does.
+-- Most tables need few passes. What is left after eight is sorted, and served in that order: the
+-- outcome is the same.
 local function fair(rows, amount)
-  if all_fits(rows, amount) then return own.wants end
-  local weights = 0
-  for _, row in ipairs(rows) do
-    weights = weights + row.weight
-    row.rest = row.wants % row.weight
-    row.level = (row.wants - row.rest) / row.weight
+  local fits, weights = all_fits(rows, amount)
+  if fits then return wants end
+  for _ = 1, 8 do
+    local rest = amount % weights
+    local whole, kept, served, served_weight = (amount - rest) / weights, {}, 0, 0
+    for _, i in ipairs(rows) do
+      local w, g = W[i], G[i]
+      if w <= whole * g + math.floor(rest * g / weights) then
+        if i == n then return wants end
+        served, served_weight = served + w, served_weight + g
+      else
+        kept[#kept + 1] = i
+      end
+    end
+    if served_weight == 0 then return part(amount, weight, weights) end
+    rows, amount, weights = kept, amount - served, weights - served_weight
   end
+  -- By wants / weight, as a whole number and a fraction.
   table.sort(rows, function(a, b)
-    if a.level ~= b.level then return a.level < b.level end
-    return a.rest * b.weight < b.rest * a.weight
+    local ra, rb = W[a] % G[a], W[b] % G[b]
+    local la, lb = (W[a] - ra) / G[a], (W[b] - rb) / G[b]
+    if la ~= lb then return la < lb end
+    return ra * G[b] < rb * G[a]
   end)
-  for _, row in ipairs(rows) do
-    if row.wants > part(amount, row.weight, weights) then break end
-    if row == own then return own.wants end
-    amount, weights = amount - row.wants, weights - row.weight
+  for _, i in ipairs(rows) do
+    if W[i] > part(amount, G[i], weights) then break end
+    if i == n then return wants end
+    amount, weights = amount - W[i], weights - G[i]
   end
-  return part(amount, own.weight, weights)
+  return part(amount, weight, weights)
 end
 
 -- An equal part each; what some do not want goes to the others by how much more they want.
 local function proportional(rows, amount)
-  if all_fits(rows, amount) then return own.wants end
-  local weights = 0
-  for _, row in ipairs(rows) do weights = weights + row.weight end
-  local equal = part(amount, own.weight, weights)
-  if own.wants <= equal then return own.wants end
+  local fits, weights = all_fits(rows, amount)
+  if fits then return wants end
+  local equal = part(amount, weight, weights)
+  if wants <= equal then return wants end
   local spare, more, coarse = 0, 0, 0
-  for _, row in ipairs(rows) do
-    local theirs = part(amount, row.weight, weights)
-    if row.wants < theirs then
-      spare = spare + theirs - row.wants
+  for _, i in ipairs(rows) do
+    local beyond = W[i] - part(amount, G[i], weights)
+    if beyond < 0 then
+      spare = spare - beyond
     else
-      more = more + row.wants - theirs
-      coarse = coarse + math.floor((row.wants - theirs) / 512)
+      more = more + beyond
+      coarse = coarse + math.floor(beyond / 512)
     end
   end
-  if more < 2251799813685248 then return equal + scaled(own.wants - equal, spare, more) end
-  return equal + scaled(math.floor((own.wants - equal) / 512), spare, coarse)
+  if more < 2251799813685248 then return equal + scaled(wants - equal, spare, more) end
+  return equal + scaled(math.floor((wants - equal) / 512), spare, coarse)
 end
 
 -- Higher bands (smaller numbers) first, except for the floor of each lower one; fair inside.
-local function bands(rows, amount, floor)
+local function bands(amount, floor)
   local sums, inside = {}, {}
   for b = 0, 7 do sums[b] = 0 end
-  for _, row in ipairs(rows) do
-    sums[row.band] = math.min(amount, sums[row.band] + math.min(amount, row.wants))
-    if row.band == own.band then inside[#inside + 1] = row end
+  for i = 1, n do
+    local b = B[i]
+    sums[b] = math.min(amount, sums[b] + math.min(amount, W[i]))
+    if b == band then inside[#inside + 1] = i end
   end
   local lower = 0
   for b = 0, 7 do lower = lower + math.min(floor, sums[b]) end
   local left = amount
-  for b = 0, own.band do
+  for b = 0, band do
     lower = lower - math.min(floor, sums[b])
     local given = math.min(sums[b], left - lower)
-    if b == own.band then return fair(inside, given) end
+    if b == band then return fair(inside, given) end
     left = left - given
   end
+end
+
+local function everybody()
+  local rows = {}
+  for i = 1, n do rows[i] = i end
+  return rows
 end
 
 local unused = math.max(0, capacity - held)
@@ -161,11 +187,11 @@ if now < learn_until then
 elseif ARGV[10] == 'static' then
   grant = math.min(parameter, wants)
 elseif ARGV[10] == 'proportional' then
-  grant = proportional(rows, capacity)
+  grant = proportional(everybody(), capacity)
 elseif ARGV[10] == 'fair' then
-  grant = fair(rows, capacity)
+  grant = fair(everybody(), capacity)
 else
-  grant = bands(rows, capacity, parameter)
+  grant = bands(capacity, parameter)
 end
 grant = math.min(grant, unused)
 

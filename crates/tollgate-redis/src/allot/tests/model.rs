@@ -46,8 +46,11 @@ impl Table {
             return Answer::Full;
         }
         let resource = desk.resource();
-        if self.learn_until.is_none() || (live == 0 && !self.rows.is_empty()) {
-            self.learn_until = Some(now + resource.learning_time().as_micros() as u64);
+        let learning = now + resource.learning_time().as_micros() as u64;
+        let went_back = self.learn_until.is_some_and(|until| until > learning);
+        let nobody = live == 0 && !self.rows.is_empty();
+        if self.learn_until.is_none() || nobody || went_back {
+            self.learn_until = Some(learning);
         }
         self.rows.retain(|name, row| row.ends > now && name != id);
         let learn_until = self.learn_until.unwrap_or_default();

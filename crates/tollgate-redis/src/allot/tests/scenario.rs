@@ -3,7 +3,7 @@
 use super::sim::{Path, Sim, resource};
 use crate::{
     Command, Route,
-    allot::{Member, Mode, Rate, Sharing},
+    allot::{Member, Mode, Rate, Sharing, report::Answer},
 };
 use std::time::Duration;
 
@@ -130,8 +130,8 @@ async fn a_store_that_is_away_for_all_costs_no_more_than_the_capacity() {
             sim.join(Member::new(), wants);
         }
         settle(&mut sim).await;
-        // Reports at different times, so leases end at different times.
-        for who in 0..3 {
+        // Leases end at different times, that of the smallest share first.
+        for who in [2, 1, 0] {
             sim.refresh(who).await;
             sim.advance(Duration::from_secs(1));
         }
@@ -155,6 +155,61 @@ async fn a_store_that_is_away_for_all_costs_no_more_than_the_capacity() {
 }
 
 #[tokio::test]
+async fn one_that_is_cut_off_costs_its_safe_share() {
+    let mut sim = Sim::new(resource().safe_capacity(Rate::per_second(7))).await;
+    for _ in 0..3 {
+        sim.join(Member::new(), 1000);
+    }
+    settle(&mut sim).await;
+    assert_eq!(sim.shares(), [40, 40, 40]);
+    for _ in 0..10 {
+        sim.report(0, Path::Away).await;
+        sim.refresh(1).await;
+        sim.refresh(2).await;
+        assert!(sim.total() <= Rate::per_second(120 + 7), "{:?}", sim.shares());
+        sim.advance(REFRESH);
+    }
+    assert_eq!(sim.shares(), [7, 60, 60]);
+    sim.round().await;
+    sim.round().await;
+    assert_eq!(sim.shares(), [40, 40, 40]);
+}
+
+#[tokio::test]
+async fn a_clock_of_the_server_that_jumps_costs_one_refresh() {
+    // Ahead, beyond all leases: what is in use is learned.
+    let mut sim = settled(Sharing::Fair).await;
+    sim.epoch_secs += 3_600;
+    sim.round().await;
+    assert_eq!((sim.shares(), sim.mode(0)), (vec![60, 50, 10], Mode::Learning));
+
+    // Ahead, so that some leases end early: their shares count twice until they report.
+    let mut sim = settled(Sharing::Fair).await;
+    sim.refresh(0).await;
+    sim.advance(Duration::from_secs(2));
+    sim.refresh(1).await;
+    sim.refresh(2).await;
+    sim.want(1, Rate::per_second(1000));
+    sim.epoch_secs += 9;
+    sim.refresh(1).await;
+    assert_eq!(sim.shares(), [60, 110, 10]);
+    sim.refresh(0).await;
+    sim.refresh(1).await;
+    assert!(sim.total() <= Rate::per_second(120), "{:?}", sim.shares());
+
+    // Back: rows of the living are written anew, and learning does not last longer.
+    let mut sim = Sim::new(resource()).await;
+    sim.join(Member::new(), 100);
+    sim.round().await;
+    sim.epoch_secs -= 3_600;
+    for _ in 0..5 {
+        sim.round().await;
+        sim.advance(REFRESH);
+    }
+    assert_eq!((sim.share(0), sim.mode(0)), (Rate::per_second(100), Mode::Granted));
+}
+
+#[tokio::test]
 async fn a_lost_reply_does_not_free_what_is_still_in_use() {
     let mut sim = settled(Sharing::Fair).await;
     let newcomer = sim.join(Member::new(), 1000);
@@ -167,6 +222,20 @@ async fn a_lost_reply_does_not_free_what_is_still_in_use() {
     sim.round().await;
     sim.round().await;
     assert_eq!(sim.shares(), [36, 36, 10, 36]);
+}
+
+#[tokio::test]
+async fn a_report_that_arrives_late_changes_nothing() {
+    let mut sim = Sim::new(resource().learning(Duration::ZERO)).await;
+    let (first, second) = (sim.join(Member::new(), 80), sim.join(Member::new(), 120));
+    // It says that it has nothing, and stays on the way.
+    let late = sim.prepare(first);
+    sim.refresh(first).await;
+    sim.refresh(second).await;
+    assert_eq!(sim.shares(), [80, 40]);
+    assert_eq!(sim.deliver(first, &late).await, Answer::Stale);
+    sim.refresh(second).await;
+    assert!(sim.total() <= Rate::per_second(120), "{:?}", sim.shares());
 }
 
 #[tokio::test]

@@ -1,18 +1,19 @@
 //! A fleet in virtual time on a real server.
 
-use super::{model::Table, own_redis::Redis};
+use super::model::Table;
 use crate::{
     Command, Link, Route, Script,
     allot::{
         Member, Mode, Rate, Resource,
         holder::Holder,
-        report::{Answer, Desk, SOURCE, Verb},
+        report::{Answer, Desk, Report, SOURCE, Verb},
     },
+    own_redis::Redis,
 };
 use std::time::Duration;
 use tollgate::Tick;
 
-/// What the server's clock shows when the fleet's shows zero.
+/// The server's clock at the fleet's zero, unless a test moves it.
 const EPOCH_SECS: u64 = 1_763_000_000;
 
 /// Returns the shipped script, with the time as its last two arguments.
@@ -27,6 +28,8 @@ pub(super) struct Sim {
     pub(super) link: Link,
     pub(super) table: Table,
     pub(super) now: Tick,
+    /// What the server's clock shows when the fleet's shows zero.
+    pub(super) epoch_secs: u64,
     resource: Resource,
     clients: Vec<Client>,
 }
@@ -58,7 +61,15 @@ impl Sim {
         let redis = Redis::start().await;
         let link = redis.link();
         let (table, now) = (Table::default(), Tick::from_secs(1));
-        Self { _redis: redis, link, table, now, resource, clients: Vec::new() }
+        Self {
+            _redis: redis,
+            link,
+            table,
+            now,
+            epoch_secs: EPOCH_SECS,
+            resource,
+            clients: Vec::new(),
+        }
     }
 
     /// Starts with nobody there, for another round on the same server.
@@ -129,32 +140,46 @@ impl Sim {
 
     /// Reports. Returns whether the share has become smaller, if there was an answer.
     pub(super) async fn report(&mut self, who: usize, path: Path) -> Option<bool> {
-        let client = &mut self.clients[who];
-        let report = client.holder.report(self.now, client.wants);
+        let report = self.prepare(who);
         if path == Path::Away {
-            client.holder.failed(self.now);
+            self.clients[who].holder.failed(self.now);
             return None;
         }
-        let call = client.desk.call(Verb::Report, &report, 2);
-        let answer = run(&self.link, &client.desk, call, self.now).await;
-        let micros = server_micros(self.now);
-        let expected = self.table.report(micros, (&client.id, who), &client.desk, &report);
+        let answer = self.deliver(who, &report).await;
+        let holder = &mut self.clients[who].holder;
+        if path == Path::ReplyLost {
+            holder.failed(self.now);
+            return None;
+        }
+        Some(holder.answered(self.now, &report, answer))
+    }
+
+    /// Writes a report as of now, to be delivered later.
+    pub(super) fn prepare(&mut self, who: usize) -> Report {
+        let client = &mut self.clients[who];
+        client.holder.report(self.now, client.wants)
+    }
+
+    /// Delivers a report to the server and to its twin. They agree.
+    pub(super) async fn deliver(&mut self, who: usize, report: &Report) -> Answer {
+        let client = &self.clients[who];
+        let call = client.desk.call(Verb::Report, report, 2);
+        let answer = run(&self.link, &client.desk, call, self.server_micros()).await;
+        let micros = self.server_micros();
+        let expected = self.table.report(micros, (&client.id, who), &client.desk, report);
         assert_eq!(answer, expected, "{} with {report:?} at {}", client.id, self.now);
         assert!(self.table.granted(micros) <= self.resource.capacity);
-        if path == Path::ReplyLost {
-            client.holder.failed(self.now);
-            return None;
-        }
-        Some(client.holder.answered(self.now, &report, answer))
+        answer
     }
 
     pub(super) async fn leave(&mut self, who: usize) {
-        let client = &mut self.clients[who];
-        client.is_alive = false;
-        let report = client.holder.report(self.now, client.wants);
+        self.clients[who].is_alive = false;
+        let report = self.prepare(who);
+        let client = &self.clients[who];
         let call = client.desk.call(Verb::Leave, &report, 2);
-        run(&self.link, &client.desk, call, self.now).await;
-        self.table.leave(server_micros(self.now), (&client.id, who));
+        run(&self.link, &client.desk, call, self.server_micros()).await;
+        let micros = self.server_micros();
+        self.table.leave(micros, (&self.clients[who].id, who));
     }
 
     pub(super) fn share(&self, who: usize) -> Rate {
@@ -174,6 +199,10 @@ impl Sim {
         (0..self.clients.len()).map(|who| self.share(who).as_micros() / 1_000_000).collect()
     }
 
+    fn server_micros(&self) -> u64 {
+        self.epoch_secs * 1_000_000 + self.now.as_nanos() / 1_000
+    }
+
     /// Returns what all that are alive allow themselves.
     pub(super) fn total(&self) -> Rate {
         let alive = (0..self.clients.len()).filter(|who| self.clients[*who].is_alive);
@@ -181,12 +210,7 @@ impl Sim {
     }
 }
 
-fn server_micros(now: Tick) -> u64 {
-    EPOCH_SECS * 1_000_000 + now.as_nanos() / 1_000
-}
-
-async fn run(link: &Link, desk: &Desk, mut call: Command, now: Tick) -> Answer {
-    let micros = server_micros(now);
+async fn run(link: &Link, desk: &Desk, mut call: Command, micros: u64) -> Answer {
     call.push_number(micros / 1_000_000);
     call.push_number(micros % 1_000_000);
     Answer::read(&link.run(Route::Any, desk.script(), call).await.unwrap()).unwrap()

@@ -1,7 +1,5 @@
 use super::*;
-#[path = "../../../tests/own_redis/mod.rs"]
-mod own_redis;
-use own_redis::Redis;
+use crate::own_redis::Redis;
 
 /// Returns the shipped script, with the time as its last argument.
 fn script() -> Script {
