@@ -12,12 +12,23 @@ use std::{future::Future, time::Duration};
 use tollgate::Clock;
 use tollgate_redis::{Command, Link, Route};
 
-/// Returns calls per second of so many callers over a second.
+/// Returns the processor time that a process has used, in nanoseconds.
+fn cpu_ns(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = text.rsplit_once(") ").unwrap().1.split(' ').collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
+    (ticks(11) + ticks(12)) * 1e7
+}
+
+/// Says how many calls per second so many callers make, and what one costs on both sides.
 async fn speed<F: Future<Output = ()> + Send>(
     callers: usize,
+    server: &Server,
     call: impl Fn() -> F + Clone + Send + 'static,
-) -> f64 {
+) -> String {
     let clock = Clock::monotonic();
+    let processes = [std::process::id(), server.pid()];
+    let before = processes.map(cpu_ns);
     let began = clock.now();
     let span = Duration::from_millis(1500);
     let tasks: Vec<_> = (0..callers)
@@ -37,7 +48,11 @@ async fn speed<F: Future<Output = ()> + Send>(
     for task in tasks {
         calls += task.await.unwrap();
     }
-    calls as f64 / clock.now().since(began).as_secs_f64()
+    let calls = calls as f64;
+    let after = processes.map(cpu_ns);
+    let cost = |at: usize| (after[at] - before[at]) / calls;
+    let rate = calls / clock.now().since(began).as_secs_f64();
+    format!("{rate:.0}/s, processor {:.0} ns here, {:.0} ns in the server", cost(0), cost(1))
 }
 
 fn benchmark(port: u16, args: &[&str]) -> f64 {
@@ -62,7 +77,7 @@ async fn calls_per_second() {
                 let url = format!("{url}?deadline=5s&connections={connections}");
                 let link = Link::open(url.parse().unwrap()).unwrap();
                 link.ready(Duration::from_secs(5)).await.unwrap();
-                let speed = speed(callers, move || {
+                let speed = speed(callers, &server, move || {
                     let link = link.clone();
                     async move {
                         let mut command = Command::new("INCR", 1);
@@ -71,10 +86,10 @@ async fn calls_per_second() {
                     }
                 });
                 let speed = speed.await;
-                println!("{round}: {callers} callers, link of {connections}: {speed:.0}/s");
+                println!("{round}: {callers} callers, link of {connections}: {speed}");
             }
             let connection = client.get_multiplexed_async_connection().await.unwrap();
-            let speed = speed(callers, move || {
+            let speed = speed(callers, &server, move || {
                 let mut connection = connection.clone();
                 async move {
                     let mut command = redis::cmd("INCR");
@@ -82,7 +97,7 @@ async fn calls_per_second() {
                 }
             });
             let speed = speed.await;
-            println!("{round}: {callers} callers, redis-rs multiplexed: {speed:.0}/s");
+            println!("{round}: {callers} callers, redis-rs multiplexed: {speed}");
         }
         let port = server.port;
         println!("{round}: redis-benchmark -c 50: {:.0}/s", benchmark(port, &["-c", "50"]));
