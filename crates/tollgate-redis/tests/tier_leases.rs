@@ -160,7 +160,7 @@ fn several_demands_are_all_charged_or_none() {
     assert_eq!(node.store.calls(), calls);
     // The other way round: the lease is refused, so the store is not asked for the rest.
     block_on(node.store.force(&Demand::new(&api, b"key", 2000))).map(drop).unwrap();
-    while node.take(&api, 1).is_allowed() {}
+    assert!((0..200).any(|_| node.take(&api, 1).is_denied()));
     let calls = node.store.calls();
     let (decision, _) = take();
     assert!(decision.is_denied());
@@ -240,12 +240,7 @@ fn degraded_permits_are_marked_and_degraded_refusals_hold_for_a_pace() {
     (0..8).for_each(|_| assert!(node.take(&api, 1).is_degraded()));
     assert_eq!(node.store.calls(), 4);
     block_on(node.store.force(&Demand::new(&api, b"key", 5000))).map(drop).unwrap();
-    let refused = loop {
-        let decision = node.take(&api, 1);
-        if decision.is_denied() {
-            break decision;
-        }
-    };
+    let refused = (0..200).map(|_| node.take(&api, 1)).find(Decision::is_denied).unwrap();
     assert!(refused.is_degraded());
     node.store.is_degraded.store(false, Relaxed);
     block_on(node.store.reset(&Demand::new(&api, b"key", 0))).unwrap();
@@ -374,11 +369,14 @@ fn threads_share_one_call_too() {
         }
         assert_eq!(node.store.calls(), 1);
         while !requests.iter().all(|request| request.is_finished()) {
+            turns += 1;
+            assert!(turns < 50_000_000, "{:?}", node.tier.status());
             node.hand.advance(Duration::from_micros(100));
             std::thread::yield_now();
         }
-        let passed = requests.into_iter().filter(|it| it.is_finished()).count();
-        assert_eq!(passed, 8);
+        for request in requests {
+            assert!(request.join().unwrap().is_allowed());
+        }
     });
     assert!(node.store.calls() <= 3, "{} calls for eight", node.store.calls());
 }
