@@ -151,19 +151,15 @@ impl<'a> Io<'a> {
             Ok(_) => {}
             Err(error) => return Poll::Ready(Err(error.to_string())),
         }
-        loop {
-            let next = self.parser.next(&mut self.buffer);
-            let reply = match next {
-                Ok(Some(reply)) => reply,
-                Ok(None) => break,
-                Err(error) => {
-                    self.hand_out();
-                    return Poll::Ready(Err(error.to_string()));
-                }
-            };
-            let Some(sent) = self.sent.pop_front() else {
-                return Poll::Ready(Err("a reply to no command".into()));
-            };
+        // Those that are complete are handed out even if what follows is no reply.
+        let parsed = self.parse();
+        self.hand_out();
+        Poll::Ready(parsed)
+    }
+
+    fn parse(&mut self) -> Result<(), String> {
+        while let Some(reply) = self.parser.next(&mut self.buffer).map_err(|it| it.to_string())? {
+            let sent = self.sent.pop_front().ok_or("a reply to no command")?;
             if sent.at != NOBODY {
                 self.replies.push((sent.at, Ok(reply)));
             }
@@ -171,8 +167,7 @@ impl<'a> Io<'a> {
                 self.hand_out();
             }
         }
-        self.hand_out();
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 
     fn hand_out(&mut self) {
