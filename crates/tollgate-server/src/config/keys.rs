@@ -55,9 +55,11 @@ pub(super) enum Shape {
     Endpoint,
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// One of these words, or a section.
+    WordOr(&'static [&'static str], &'static Section),
     /// A section.
     Map(&'static Section),
-    /// Sections by name.
+    /// Sections by name; a text stands for the first key of one.
     Named(&'static Section),
     /// A list of sections.
     List(&'static Section),
@@ -72,7 +74,7 @@ const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static s
 }
 
 /// All sections, the outermost first.
-pub(super) static SECTIONS: [&Section; 15] = [
+pub(super) static SECTIONS: [&Section; 17] = [
     &FILE,
     &DEFAULTS,
     &DESCRIPTOR,
@@ -88,9 +90,12 @@ pub(super) static SECTIONS: [&Section; 15] = [
     &MEMORY,
     &STORE,
     &TLS_OF,
+    &REDIS,
+    &LEASE,
 ];
 
-pub(super) static FAILURES: [&str; 2] = ["allow", "deny"];
+pub(super) static FAILURES: [&str; 5] = ["open", "closed", "local", "allow", "deny"];
+pub(super) static LEASES: [&str; 2] = ["off", "auto"];
 pub(super) static ALGORITHMS: [&str; 7] = [
     "fixed-window",
     "gcra",
@@ -141,9 +146,16 @@ pub(super) static DEFAULTS: Section = Section {
             "failure",
             OneOf(&FAILURES),
             Ours,
-            "What happens when a store cannot answer: allow if not said.",
+            "What happens when a store cannot answer: open if not said.",
         ),
         key("shadow_mode", Flag, Ours, "Let everything pass, and only report."),
+        key("store", Text, Ours, "The store of rules that name none, by name."),
+        key(
+            "lease",
+            Shape::WordOr(&LEASES, &LEASE),
+            Ours,
+            "Whether permits of a shared store are taken in advance: off if not said.",
+        ),
     ],
 };
 
@@ -217,10 +229,22 @@ pub(super) static DESCRIPTOR: Section = Section {
             Ours,
             "The share of keys for which a refusal counts, such as 25%; others are in shadow mode.",
         ),
-        key("failure", OneOf(&FAILURES), Ours, "What happens when the store cannot answer."),
+        key(
+            "failure",
+            OneOf(&FAILURES),
+            Ours,
+            "What happens when the store cannot answer: let pass (open), refuse (closed), or decide by \
+             this process's share (local).",
+        ),
         key("ban", Map(&BAN), Ours, "Blocks keys that are refused again and again."),
         key("parents", Texts, Ours, "Names of limits of this domain that are charged too."),
         key("store", Text, Ours, "The store that holds the state, by name."),
+        key(
+            "lease",
+            Shape::WordOr(&LEASES, &LEASE),
+            Ours,
+            "Whether permits of a shared store are taken in advance: the file's default if not said.",
+        ),
     ],
 };
 
@@ -350,6 +374,13 @@ pub(super) static SERVER: Section = Section {
             "How often to look whether the files have changed.",
         ),
         key(
+            "store",
+            Text,
+            Ours,
+            "Where the default store keeps its state: memory, or redis://host:6379.",
+        ),
+        key("redis", Map(&REDIS), Ours, "How the default store is used, if it is in Redis."),
+        key(
             "snapshot",
             Map(&SNAPSHOT),
             Ours,
@@ -412,9 +443,38 @@ pub(super) static MEMORY: Section = Section {
 pub(super) static STORE: Section = Section {
     name: "a store",
     keys: &[
+        key("url", Text, Ours, "Where it keeps its state: memory, or redis://host:6379."),
+        key("redis", Map(&REDIS), Ours, "How it is used, if it is in Redis."),
         key("memory", Map(&MEMORY), Ours, "Its bounds."),
         key("snapshot", Map(&SNAPSHOT), Ours, "Where it keeps its state over restarts."),
     ],
+};
+
+pub(super) static REDIS: Section = Section {
+    name: "redis",
+    keys: &[
+        key("password_file", Path, Ours, "The file that has the password of the servers."),
+        key(
+            "fleet_size",
+            Text,
+            Ours,
+            "How many processes share the limits: auto, which counts them, or a number.",
+        ),
+        key("deadline", Period, Ours, "How long a call may take."),
+        key("prefix", Text, Ours, "What the names of all keys begin with."),
+        key("hash_keys", Flag, Ours, "Write fingerprints of keys instead of the keys."),
+        key(
+            "failure",
+            OneOf(&FAILURES),
+            Ours,
+            "What happens to CL.THROTTLE when the store cannot answer: open if not said.",
+        ),
+    ],
+};
+
+pub(super) static LEASE: Section = Section {
+    name: "a lease",
+    keys: &[key("sync", Period, Ours, "How often the store is told what was used.")],
 };
 
 impl Section {

@@ -9,7 +9,7 @@ use super::{
     },
     limit,
 };
-use crate::config::Failure;
+use crate::config::{Failure, Lease};
 use regex::RegexBuilder;
 
 /// The memory that one compiled expression may take, in bytes.
@@ -49,15 +49,26 @@ fn defaults(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Defaults {
         count_refused: reader.flag(fields, "count_refused").unwrap_or(usual.count_refused),
         failure: failure(reader, fields).unwrap_or(usual.failure),
         shadow_mode: reader.flag(fields, "shadow_mode").unwrap_or(usual.shadow_mode),
+        store: reader.text(fields, "store"),
+        lease: lease(reader, fields).unwrap_or(usual.lease),
     }
 }
 
-fn failure(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Failure> {
-    reader.word(fields, "failure", |word| match word {
-        "allow" => Some(Failure::Allow),
-        "deny" => Some(Failure::Deny),
-        _ => None,
-    })
+pub(super) fn failure(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Failure> {
+    reader.word(fields, "failure", Failure::from_word)
+}
+
+/// Reads `off`, `auto` or `{sync: 100ms}`.
+fn lease(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Lease> {
+    if Reader::is_off(fields, "lease") {
+        return Some(Lease::Off);
+    }
+    if matches!(fields.get("lease")?.kind, Kind::Map(_)) {
+        let inner = reader.inner(fields, "lease")?;
+        reader.missing(&inner, "sync", "sync: 100ms");
+        return reader.period(&inner, "sync").map(Lease::Sync);
+    }
+    reader.word(fields, "lease", |word| (word == "auto").then_some(Lease::Auto))
 }
 
 fn descriptors(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Descriptor> {
@@ -72,7 +83,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
     }
     let limits = limit::limits(reader, fields);
     if limits.is_empty() {
-        for name in ["ban", "parents", "enforce"] {
+        for name in ["ban", "parents", "enforce", "lease"] {
             if fields.entry(name).is_some() {
                 let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
                 reader.error(fields.spot_of(name), text);
@@ -81,7 +92,6 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
     }
     let overrides = limit::overrides(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
-    let store = reader.text(fields, "store").filter(|name| name != "default");
     Descriptor {
         at: reader.place(fields.get("key").map_or(fields.spot, |node| node.spot)),
         value: value(reader, fields),
@@ -96,7 +106,8 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         failure: failure(reader, fields),
         ban: limit::ban(reader, fields),
         parents: reader.texts(fields, "parents").into_iter().map(|(name, _)| name).collect(),
-        store,
+        store: reader.text(fields, "store"),
+        lease: lease(reader, fields),
         descriptors: descriptors(reader, fields),
         key,
         limits,
