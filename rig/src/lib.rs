@@ -1,1 +1,40 @@
 //! Real servers for tests and benchmarks, each on a free port and stopped by its own process id.
+//!
+//! | I want | use |
+//! |---|---|
+//! | one Redis or Valkey | [`Redis::start`], [`Redis::builder`] |
+//! | a Cluster of six that fails over | [`Cluster::start`] |
+//! | a primary, a replica and three Sentinels | [`Sentinel::start`] |
+//! | a network that misbehaves | [`Proxy::start`] and [`Mode`] |
+//! | a server whose clock steps | [`RedisBuilder::faketime`], then [`Redis::advance`] |
+//! | certificates | [`RedisBuilder::tls`], [`Certificates`] |
+//! | a port for another program | [`free_port`] |
+//!
+//! Everything here blocks and needs no runtime, so it can be used from plain tests and from tokio
+//! tests alike: starting a server takes some ten milliseconds. Whatever does not work panics with
+//! the reason, the end of the server's log, and how to install what is missing: this crate is for
+//! tests only.
+//!
+//! Servers end with the value that started them, also when a test panics. When the whole test
+//! process is killed, the kernel ends them (see [`program`]).
+
+pub mod program;
+
+mod cluster;
+mod faketime;
+mod port;
+mod proxy;
+mod redis;
+mod resp;
+mod sentinel;
+mod tls;
+mod wait;
+
+pub use cluster::{Cluster, ClusterBuilder, Migration};
+pub use port::{Port, free_port};
+pub use program::Flavor;
+pub use proxy::{Mode, Proxy};
+pub use redis::{Redis, RedisBuilder, Tls};
+pub use sentinel::Sentinel;
+pub use tls::{Certificates, Identity};
+pub use wait::{poll, within};

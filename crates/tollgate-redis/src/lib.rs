@@ -11,7 +11,19 @@
 //!  Link         connections, deadlines, breakers, Sentinel, Cluster                        (link.rs)
 //! ```
 //!
-//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last.
+//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last. Beside them:
+//!
+//! ```text
+//!  FleetSize    how many processes there are, by heartbeats                                (fleet.rs)
+//!  Allotment    fair shares of one capacity, held to in the process by a limiter           (allot.rs)
+//! ```
+
+// Tests inside the crate use the same helpers as those outside it.
+#[cfg(test)]
+extern crate self as tollgate_redis;
+#[cfg(test)]
+#[path = "../tests/own_redis/mod.rs"]
+mod own_redis;
 
 mod allot;
 mod fleet;
@@ -22,8 +34,14 @@ mod store;
 mod tier;
 mod wire;
 
-pub use fleet::FleetSize;
-pub use link::{Link, LinkError, NodeStatus, Route, Settings, SettingsError, slot_of};
+pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
+pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
+pub use guard::{
+    Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
+    UnknownFailurePolicy,
+};
+pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
 pub use script::Script;
-pub use store::RedisStore;
-pub use wire::{Command, Reply};
+pub use store::{Placement, RedisStore, RedisStoreBuilder};
+pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
+pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};

@@ -1,21 +1,63 @@
 //! The way to the servers: connections, deadlines, breakers, Sentinel and Cluster.
 //!
-//! A stand-in: one connection, one call at a time. The real one comes next.
+//! ```text
+//!   Link::call ---> topology: which server?  one, the Sentinels' primary, or the slot's  (topology.rs)
+//!       |
+//!       +--------> node: may it be called?   breaker                        (node.rs, breaker.rs)
+//!                    |
+//!                    +---> pipe: queue, slots        (pipe.rs)
+//!                            |
+//!                            +---> io: one write for all that is queued, replies in order  (io.rs)
+//! ```
+//!
+//! # What is repeated
+//!
+//! A command that was sent and has no reply may have been carried out, so it is never repeated: the
+//! caller is told ([`LinkError::is_unknown`]). These replies mean that it was not, and are followed
+//! within the deadline:
+//!
+//! | reply | what happens |
+//! |---|---|
+//! | `NOSCRIPT` | once more, with the source |
+//! | `MOVED`, `ASK` | to the server it names, at most five times; the slots are read anew |
+//! | `TRYAGAIN` | again after 2 ms, at most five times |
+//! | `READONLY` | once more, after the Sentinels or the Cluster have been asked who is primary |
 
+mod breaker;
+mod connect;
 mod error;
+mod io;
+mod node;
+mod pipe;
+mod scripts;
 mod settings;
+mod slot;
+mod stream;
+mod tls;
+mod topology;
+mod wait;
 
 pub use error::LinkError;
-pub use settings::{Settings, SettingsError};
+pub use settings::{Secret, Settings, SettingsError, Tls};
+pub use slot::slot_of;
 
 use crate::{Command, Reply, Script};
-use bytes::{Buf, BytesMut};
-use std::{sync::Arc, time::Duration};
+use connect::Connector;
+use node::{Common, Node};
+use settings::Address;
+use std::{pin::pin, sync::Arc, time::Duration};
+use tls::Encryption;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
-    sync::Mutex,
+    runtime::Handle,
+    sync::{Notify, watch},
+    time::timeout,
 };
+use tollgate::Clock;
+use topology::Topology;
+use wait::{Deadline, deadline, pause, race};
+
+/// How often a call is redirected or tried again at most.
+const FOLLOWED_MAX: u32 = 5;
 
 /// Where a call must go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,20 +99,38 @@ pub struct Link {
 
 #[derive(Debug)]
 struct Shared {
-    settings: Settings,
-    stream: Mutex<Option<TcpStream>>,
+    common: Arc<Common>,
+    topology: Topology,
 }
 
 impl Link {
     /// Starts to connect, in the background, and returns at once. Needs a tokio runtime, which must
-    /// live as long as the link.
+    /// live as long as the link; calls may come from other runtimes too, if they have a timer. The
+    /// last clone that is dropped ends the tasks.
     ///
     /// # Errors
     ///
-    /// When the settings make no sense. That nobody answers is no error here: see
-    /// [`ready`](Self::ready).
+    /// When the settings make no sense, a file they name cannot be used, or there is no runtime. That
+    /// nobody answers is no error here: see [`ready`](Self::ready).
     pub fn open(settings: Settings) -> Result<Self, SettingsError> {
-        Ok(Self { shared: Arc::new(Shared { settings, stream: Mutex::new(None) }) })
+        settings.check()?;
+        for secret in [&settings.password, &settings.sentinel_password].into_iter().flatten() {
+            secret.read().map_err(SettingsError)?;
+        }
+        let runtime = Handle::try_current().map_err(|_| {
+            SettingsError("a link needs a tokio runtime; open it inside one".into())
+        })?;
+        let encryption = Encryption::load(&settings)?;
+        let connector = Connector { settings, encryption, scripts: scripts::Scripts::default() };
+        let common = Arc::new(Common {
+            connector: Arc::new(connector),
+            runtime,
+            clock: Clock::monotonic(),
+            changes: watch::Sender::new(0),
+            trouble: Notify::new(),
+        });
+        let topology = Topology::open(&common);
+        Ok(Self { shared: Arc::new(Shared { common, topology }) })
     }
 
     /// Waits until a server answers, for at most `patience`.
@@ -78,26 +138,53 @@ impl Link {
     /// # Errors
     ///
     /// What went wrong last.
-    pub async fn ready(&self, _patience: Duration) -> Result<(), LinkError> {
-        self.call(Route::Any, Command::new("PING", 0)).await.map(drop)
+    pub async fn ready(&self, patience: Duration) -> Result<(), LinkError> {
+        let mut last = LinkError::unavailable("no answer");
+        let answered = async {
+            let mut changes = self.subscribe();
+            loop {
+                changes.mark_unchanged();
+                match self.call(Route::Any, Command::new("PING", 0)).await {
+                    Ok(_) => return,
+                    Err(error) => last = error,
+                }
+                // A change is the time to try again; a little later is as good if one was missed.
+                let _ = timeout(Duration::from_millis(20), changes.changed()).await;
+            }
+        };
+        let answered = timeout(patience, answered).await.is_ok();
+        if answered { Ok(()) } else { Err(last) }
     }
 
     /// Returns the settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
-        &self.shared.settings
+        &self.shared.common.connector.settings
     }
 
     /// Tells whether keys of different slots may be on different servers.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        self.shared.settings.is_cluster()
+        self.settings().is_cluster()
     }
 
     /// Returns the state of every server known.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        Vec::new()
+        self.shared.topology.nodes().iter().map(|node| node.status()).collect()
+    }
+
+    /// Returns why it is not known which server is primary, if that is so: what the last Sentinel or
+    /// server of the Cluster said.
+    #[must_use]
+    pub fn topology_error(&self) -> Option<String> {
+        self.shared.topology.last_error()
+    }
+
+    /// Returns a count that changes whenever the state of a server does, or who is primary.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.common.changes.subscribe()
     }
 
     /// Sends a command, and returns what the server answers, within the deadline of the settings.
@@ -107,8 +194,13 @@ impl Link {
     ///
     /// [`LinkError`] says whether the command may have been carried out. It is repeated only if a
     /// server has redirected it or nothing was sent.
-    pub async fn call(&self, _route: Route, command: Command) -> Result<Reply, LinkError> {
-        self.exchange(&command.into_bytes()).await
+    ///
+    /// # Cancel safety
+    ///
+    /// When the future is dropped, a command that was not sent yet is withdrawn; the reply to one that
+    /// was is dropped when it comes.
+    pub async fn call(&self, route: Route, command: Command) -> Result<Reply, LinkError> {
+        self.follow(route, command.into_bytes(), None).await
     }
 
     /// Calls a script by its hash; if the server does not know it, once more with its source.
@@ -118,100 +210,95 @@ impl Link {
     /// As [`call`](Self::call).
     pub async fn run(
         &self,
-        _route: Route,
+        route: Route,
         script: &Script,
         call: Command,
     ) -> Result<Reply, LinkError> {
-        let bytes = call.into_bytes();
-        match self.exchange(&bytes).await {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.exchange(&script.with_source(&bytes)).await
-            }
-            other => other,
-        }
+        self.follow(route, call.into_bytes(), Some(script)).await
     }
 
-    async fn exchange(&self, bytes: &[u8]) -> Result<Reply, LinkError> {
-        let lost = |error: std::io::Error| LinkError::unknown(error.to_string());
-        let mut guard = self.shared.stream.lock().await;
-        if guard.is_none() {
-            let address = self.shared.settings.first_address();
-            let stream = TcpStream::connect(address).await;
-            let stream = stream.map_err(|error| LinkError::unavailable(error.to_string()))?;
-            stream.set_nodelay(true).map_err(lost)?;
-            *guard = Some(stream);
-        }
-        let Some(stream) = guard.as_mut() else { return Err(LinkError::unavailable("closed")) };
-        stream.write_all(bytes).await.map_err(lost)?;
-        let mut buffer = BytesMut::new();
+    /// Sends a command to where it belongs, and where the replies say that it belongs.
+    async fn follow(
+        &self,
+        route: Route,
+        mut command: Vec<u8>,
+        mut script: Option<&Script>,
+    ) -> Result<Reply, LinkError> {
+        let Shared { common, topology } = &*self.shared;
+        let mut deadline = pin!(deadline(self.settings().deadline));
+        let mut node = topology.node(route, deadline.as_mut()).await?;
+        let (mut followed, mut asking, mut was_read_only) = (0, false, false);
         loop {
-            let mut at = 0;
-            if let Some(reply) = parse(&buffer, &mut at) {
-                buffer.advance(at);
-                return match reply {
-                    Reply::Error(text) => Err(LinkError::refused(text)),
-                    reply => Ok(reply),
-                };
+            let (back, result) = node.exchange(command, asking, deadline.as_mut()).await;
+            command = back;
+            asking = false;
+            let text = match result? {
+                Reply::Error(text) => text,
+                reply => return Ok(reply),
+            };
+            followed += 1;
+            let (code, rest) = text.split_once(' ').unwrap_or((&text, ""));
+            match code {
+                "NOSCRIPT" => {
+                    let Some(script) = script.take() else { return Err(LinkError::refused(text)) };
+                    common.connector.scripts.remember(script);
+                    command = script.with_source(&command);
+                }
+                "MOVED" | "ASK" if followed <= FOLLOWED_MAX => {
+                    asking = code == "ASK";
+                    if !asking {
+                        common.trouble.notify_one();
+                    }
+                    let named = named_by(rest, &node).and_then(|it| topology.node_at(it));
+                    let Some(named) = named else { return Err(LinkError::refused(text)) };
+                    node = named;
+                }
+                "TRYAGAIN" if followed <= FOLLOWED_MAX => {
+                    let waited = race(deadline.as_mut(), pause(Duration::from_millis(2))).await;
+                    if waited.is_none() {
+                        return Err(LinkError::refused(text));
+                    }
+                }
+                "READONLY" if !was_read_only => {
+                    was_read_only = true;
+                    match self.other_primary(route, &node, deadline.as_mut()).await {
+                        Some(other) => node = other,
+                        None => return Err(LinkError::refused(text)),
+                    }
+                }
+                _ => {
+                    if matches!(code, "CLUSTERDOWN" | "MASTERDOWN") {
+                        common.trouble.notify_one();
+                    }
+                    return Err(LinkError::refused(text));
+                }
             }
-            if stream.read_buf(&mut buffer).await.map_err(lost)? == 0 {
-                return Err(LinkError::unknown("closed"));
-            }
         }
+    }
+
+    /// Asks who is primary in place of a server that says it is not.
+    async fn other_primary(
+        &self,
+        route: Route,
+        node: &Arc<Node>,
+        mut deadline: Deadline<'_>,
+    ) -> Option<Arc<Node>> {
+        let Shared { common, topology } = &*self.shared;
+        if !topology.asked_anew(common, deadline.as_mut()).await {
+            return None;
+        }
+        let other = topology.node(route, deadline).await.ok()?;
+        (!Arc::ptr_eq(&other, node)).then_some(other)
     }
 }
 
-fn parse(bytes: &[u8], at: &mut usize) -> Option<Reply> {
-    let end = *at + bytes.get(*at..)?.windows(2).position(|two| two == b"\r\n")?;
-    let line = std::str::from_utf8(&bytes[*at + 1..end]).ok()?;
-    let mark = bytes[*at];
-    *at = end + 2;
-    Some(match mark {
-        b'+' => Reply::Bytes(line.into()),
-        b'-' => Reply::Error(line.into()),
-        b':' => Reply::Int(line.parse().ok()?),
-        b'$' if line == "-1" => Reply::Nil,
-        b'$' => {
-            let length: usize = line.parse().ok()?;
-            let bulk = bytes.get(*at..*at + length + 2)?;
-            *at += length + 2;
-            Reply::Bytes(bulk[..length].into())
-        }
-        b'*' if line == "-1" => Reply::Nil,
-        _ => {
-            let length: usize = line.parse().ok()?;
-            Reply::Array((0..length).map(|_| parse(bytes, at)).collect::<Option<_>>()?)
-        }
-    })
-}
-
-/// Returns the slot of a key in a cluster: of what is between the first `{` and the next `}`, if
-/// that is not nothing.
-#[must_use]
-pub fn slot_of(key: &[u8]) -> u16 {
-    let open = key.iter().position(|byte| *byte == b'{').map(|at| at + 1);
-    let tag = open.and_then(|start| {
-        let length = key[start..].iter().position(|byte| *byte == b'}')?;
-        (length > 0).then(|| &key[start..start + length])
-    });
-    let mut crc = 0_u16;
-    for byte in tag.unwrap_or(key) {
-        crc ^= u16::from(*byte) << 8;
-        for _ in 0..8 {
-            crc = if crc & 0x8000 == 0 { crc << 1 } else { crc << 1 ^ 0x1021 };
-        }
-    }
-    crc % 16384
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slots_are_those_of_the_cluster_specification() {
-        for (key, slot) in [("123456789", 12739), ("foo", 12182), ("{user1000}.following", 3443)] {
-            assert_eq!(slot_of(key.as_bytes()), slot, "{key}");
-        }
-        assert_eq!(slot_of(b"foo{}{bar}"), 8363, "an empty tag is none");
-    }
+/// Reads `slot host:port`. Without a host it is that of the server which said so.
+fn named_by(redirection: &str, node: &Node) -> Option<Address> {
+    let (host, port) = redirection.split(' ').nth(1)?.rsplit_once(':')?;
+    let host = match (host, node.address()) {
+        ("", Address::Tcp { host, .. }) => host.as_str(),
+        ("", Address::Unix(_)) => return None,
+        (host, _) => host,
+    };
+    Some(Address::Tcp { host: host.to_owned(), port: port.parse().ok()? })
 }

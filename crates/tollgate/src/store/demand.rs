@@ -225,6 +225,12 @@ impl<'a> Demand<'a> {
         self.ad_hoc.map_or_else(|| self.policy.quota(), |(quota, _)| quota)
     }
 
+    /// Tells whether a quota came with the call.
+    #[must_use]
+    pub const fn has_own_quota(&self) -> bool {
+        self.ad_hoc.is_some()
+    }
+
     pub(crate) const fn call(&self) -> Option<PerCall> {
         match self.ad_hoc {
             Some((_, call)) => Some(call),

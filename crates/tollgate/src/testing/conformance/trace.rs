@@ -54,8 +54,9 @@ async fn replay<S: Subject>(
         Policy::with_algorithm(name, quota, algorithm).map_err(|error| error.to_string())?;
     for step in 0..STEPS {
         if random.below(3) == 0 {
-            // In whole microseconds, so that coarser stores see the same times.
-            let by = Duration::from_micros(random.below(400_000));
+            // In multiples of 20 us, to which the limiters of this crate round the start of an
+            // anchored window: so coarser and finer stores see the same times.
+            let by = Duration::from_micros(20 * random.below(20_000));
             subject.advance(by).await;
             hand.advance(by);
         }

@@ -1,0 +1,241 @@
+//! The task that beats.
+
+use super::{FleetSize, JoinError, escaped, jittered, peak::Peak, random_name, runtime};
+use crate::{Command, Link, LinkError, Route, Script, slot_of};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{Notify, watch},
+    task::JoinHandle,
+    time::timeout,
+};
+use tollgate::{Clock, Tick};
+
+/// The most processes of one fleet.
+const FLEET_MAX: u64 = 10_000;
+
+/// How often a process beats, and for how long it counts after a beat.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_redis::HeartbeatSettings;
+///
+/// let settings = HeartbeatSettings::new().interval(Duration::from_millis(500)).expected(12);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "settings do nothing until a fleet is joined"]
+pub struct HeartbeatSettings {
+    interval: Duration,
+    life: Duration,
+    pub(super) expected: u32,
+}
+
+impl HeartbeatSettings {
+    /// Returns the defaults: a beat each second, a life of 5 s, and a fleet of one until the first
+    /// answer.
+    pub const fn new() -> Self {
+        Self { interval: Duration::from_secs(1), life: Duration::from_secs(5), expected: 1 }
+    }
+
+    /// Sets the time between two beats, give or take a tenth; by default 1 s.
+    pub const fn interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
+    /// Sets for how long a process counts after a beat, by default 5 s: four beats may be lost.
+    pub const fn life(mut self, life: Duration) -> Self {
+        self.life = life;
+        self
+    }
+
+    /// Sets the count until the first answer, by default 1. Too low a number over-admits at the
+    /// start.
+    pub const fn expected(mut self, processes: u32) -> Self {
+        self.expected = processes;
+        self
+    }
+
+    fn check(&self) -> Result<(), JoinError> {
+        let Self { interval, life, expected } = *self;
+        let wrong = |text: String| Err(JoinError::new(text));
+        if interval < Duration::from_millis(10) || interval > Duration::from_secs(3_600) {
+            return wrong(format!("interval {interval:?} is not between 10ms and 1 hour"));
+        }
+        if life < 2 * interval || life > 100 * interval {
+            let rule = "is not between 2 and 100 intervals; give a life of about 5 intervals";
+            return wrong(format!("life {life:?} {rule}"));
+        }
+        if expected == 0 || u64::from(expected) > FLEET_MAX {
+            return wrong(format!("{expected} expected processes; give 1 to {FLEET_MAX}"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for HeartbeatSettings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The membership of this process in a fleet. Dropping it leaves, in the background.
+#[derive(Debug)]
+#[must_use = "dropping it leaves the fleet"]
+pub struct Heartbeat {
+    stop: Arc<Notify>,
+    state: watch::Receiver<State>,
+    task: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    answers: u64,
+    error: Option<String>,
+}
+
+impl Heartbeat {
+    pub(super) fn start(
+        link: Link,
+        name: &str,
+        settings: HeartbeatSettings,
+        fleet: FleetSize,
+    ) -> Result<Self, JoinError> {
+        settings.check()?;
+        let key = format!("tollgate:{{fleet}}:{}", escaped(name)?).into_bytes();
+        let runtime = runtime()?;
+        let stop = Arc::new(Notify::new());
+        let (told, state) = watch::channel(State::default());
+        let set = FleetSet { script: Script::new(SOURCE), key, id: random_name(), settings };
+        let keeper = Keeper::new(settings.life);
+        let task = runtime.spawn(beat(Beat { link, set, keeper, fleet, told }, stop.clone()));
+        Ok(Self { stop, state, task: Some(task) })
+    }
+
+    /// Waits for the first count, for at most `patience`. Tells whether there was one.
+    pub async fn ready(&self, patience: Duration) -> bool {
+        let mut state = self.state.clone();
+        let first = state.wait_for(|state| state.answers > 0);
+        timeout(patience, first).await.is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// Returns why the last beat was not answered; `None` if it was.
+    #[must_use]
+    pub fn last_error(&self) -> Option<String> {
+        self.state.borrow().error.clone()
+    }
+
+    /// Leaves the fleet, and waits until the others can know it or the store did not answer.
+    pub async fn leave(mut self) {
+        self.stop.notify_one();
+        if let Some(task) = self.task.take() {
+            // It ends by itself; if the runtime ends first, there is nothing to wait for.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+    }
+}
+
+const SOURCE: &str = include_str!("../lua/heartbeat.lua");
+
+struct FleetSet {
+    script: Script,
+    key: Vec<u8>,
+    id: String,
+    settings: HeartbeatSettings,
+}
+
+impl FleetSet {
+    fn call(&self, verb: &str) -> Command {
+        let mut call = self.script.call(1, 4);
+        call.push(&self.key);
+        call.push(self.id.as_bytes());
+        // OVERFLOW: a life is at most 100 hours.
+        call.push_number(self.settings.life.as_micros() as u64);
+        call.push(verb.as_bytes());
+        call.push_number(FLEET_MAX);
+        call
+    }
+
+    /// Beats or leaves, and returns how many there are.
+    async fn tell(&self, link: &Link, verb: &str) -> Result<u32, String> {
+        let route = Route::Slot(slot_of(&self.key));
+        let answer = link.run(route, &self.script, self.call(verb));
+        let reply = timeout(self.settings.life, answer).await;
+        let reply = reply.map_err(|_| "no answer within a life".to_owned())?;
+        let reply = reply.map_err(|error: LinkError| error.to_string())?;
+        match reply.int() {
+            Some(-1) => Err(format!("the fleet has {FLEET_MAX} processes, the most there can be")),
+            Some(count) => u32::try_from(count).map_err(|error| error.to_string()),
+            None => Err(format!("a count was expected, not {reply:?}")),
+        }
+    }
+}
+
+/// What becomes of the answers.
+#[derive(Debug)]
+struct Keeper {
+    peak: Peak,
+    was_away: bool,
+}
+
+impl Keeper {
+    fn new(life: Duration) -> Self {
+        Self { peak: Peak::new(life), was_away: false }
+    }
+
+    /// Takes an answer, and returns the count from now on; without an answer it stays.
+    fn take(&mut self, now: Tick, answer: Option<u32>) -> Option<u32> {
+        let Some(count) = answer else {
+            self.was_away = true;
+            return None;
+        };
+        if std::mem::take(&mut self.was_away) {
+            self.peak.resume(now);
+        }
+        Some(self.peak.add(now, count))
+    }
+}
+
+struct Beat {
+    link: Link,
+    set: FleetSet,
+    keeper: Keeper,
+    fleet: FleetSize,
+    told: watch::Sender<State>,
+}
+
+async fn beat(mut of: Beat, stop: Arc<Notify>) {
+    let clock = Clock::monotonic();
+    loop {
+        let answer = tokio::select! {
+            answer = of.set.tell(&of.link, "beat") => answer,
+            () = stop.notified() => break,
+        };
+        if let Some(count) = of.keeper.take(clock.now(), answer.as_ref().ok().copied()) {
+            of.fleet.set(count);
+        }
+        of.told.send_modify(|state| {
+            state.answers += u64::from(answer.is_ok());
+            state.error = answer.err();
+        });
+        if timeout(jittered(of.set.settings.interval), stop.notified()).await.is_ok() {
+            break;
+        }
+    }
+    if let Err(error) = of.set.tell(&of.link, "leave").await {
+        tracing::debug!(
+            error,
+            "could not leave the fleet: the others count this process for a life"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! What was admitted here and the store does not know yet.
+//!
+//! A map of (policy, key) to permits, bounded in entries and in bytes of keys. What finds no room is
+//! counted and forgotten: the store then admits as much too much, once.
+
+use std::{
+    collections::HashMap,
+    hash::{Hash, Hasher},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+use tollgate::{
+    Quota,
+    store::{Demand, Policy, StoreError},
+};
+
+/// How many bytes of keys there is room for, per entry.
+const KEY_BYTES: usize = 256;
+
+/// Whose spend it is. The map looks it up by name and key.
+#[derive(Clone, Debug)]
+pub(super) struct Spender {
+    policy: Policy,
+    key: Box<[u8]>,
+    /// The quota that came with the last call, if the policy has none.
+    quota: Option<Quota>,
+}
+
+impl Spender {
+    fn of(demand: &Demand<'_>) -> Self {
+        let policy = demand.policy().clone();
+        let quota = policy.is_ad_hoc().then(|| demand.quota());
+        Self { policy, key: demand.key().into(), quota }
+    }
+
+    /// Returns the spend as a demand.
+    pub(super) fn demand(&self, cost: u64) -> Result<Demand<'_>, StoreError> {
+        Ok(match self.quota {
+            Some(quota) => Demand::ad_hoc(&self.policy, &self.key, cost, quota)?,
+            None => Demand::new(&self.policy, &self.key, cost),
+        })
+    }
+}
+
+impl PartialEq for Spender {
+    fn eq(&self, other: &Self) -> bool {
+        (self.policy.name(), &self.key) == (other.policy.name(), &other.key)
+    }
+}
+
+impl Eq for Spender {}
+
+impl Hash for Spender {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.policy.name(), &self.key).hash(state);
+    }
+}
+
+/// All that the store does not know yet.
+#[derive(Debug)]
+pub(super) struct Spends {
+    map: Mutex<Pending>,
+    /// Entries in the map, and those that are on their way.
+    pending: AtomicU64,
+    dropped: AtomicU64,
+    entries_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    permits: HashMap<Spender, u64>,
+    key_bytes: usize,
+    /// Entries that were taken out and have not been done with.
+    away: usize,
+}
+
+// ORDERING: Relaxed in this file. The counts are for those who look in from outside; the map is
+// guarded by its lock, and `pending` is set under it.
+impl Spends {
+    pub(super) fn new(entries_max: usize) -> Self {
+        let (pending, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { map: Mutex::default(), pending, dropped, entries_max }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        // A change of the map is one call of it, so a panic elsewhere left it whole.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, map: &Pending) {
+        let count = map.permits.len().saturating_add(map.away);
+        self.pending.store(count as u64, Relaxed);
+    }
+
+    /// Tells whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.load(Relaxed) == 0
+    }
+
+    pub(super) fn pending(&self) -> u64 {
+        self.pending.load(Relaxed)
+    }
+
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped.load(Relaxed)
+    }
+
+    pub(super) fn drop_one(&self) {
+        self.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Remembers permits that were admitted here.
+    pub(super) fn note(&self, demand: &Demand<'_>, permits: u64) {
+        if permits > 0 {
+            self.add(&mut self.lock(), Spender::of(demand), permits);
+        }
+    }
+
+    fn add(&self, map: &mut Pending, spender: Spender, permits: u64) {
+        if let Some(known) = map.permits.get_mut(&spender) {
+            *known = known.saturating_add(permits);
+            return;
+        }
+        let key_bytes = map.key_bytes.saturating_add(spender.key.len());
+        let count = map.permits.len().saturating_add(map.away);
+        if count >= self.entries_max || key_bytes > self.entries_max.saturating_mul(KEY_BYTES) {
+            return self.drop_one();
+        }
+        map.key_bytes = key_bytes;
+        map.permits.insert(spender, permits);
+        self.publish(map);
+    }
+
+    /// Returns one of those that wait, and not always the same: of several nodes only some may be away.
+    pub(super) fn any(&self) -> Option<Spender> {
+        let map = self.lock();
+        let number = fastrand::usize(..map.permits.len().clamp(1, 64));
+        map.permits.keys().nth(number).cloned()
+    }
+
+    /// Takes out all that waits.
+    pub(super) fn take_all(&self) -> Taken<'_> {
+        let all = {
+            let mut map = self.lock();
+            map.key_bytes = 0;
+            // Nobody waits for longer than this takes. The new map hashes in another way, so what
+            // cannot be booked does not come first again and again.
+            let all = std::mem::take(&mut map.permits);
+            map.away = map.away.saturating_add(all.len());
+            self.publish(&map);
+            all
+        };
+        Taken { spends: self, left: all.into_iter().collect(), open: 0 }
+    }
+
+    fn put_back(&self, spender: Spender, permits: u64) {
+        let mut map = self.lock();
+        map.away = map.away.saturating_sub(1);
+        self.add(&mut map, spender, permits);
+        self.publish(&map);
+    }
+
+    /// Forgets what a key has spent.
+    pub(super) fn forget(&self, demand: &Demand<'_>) {
+        let mut map = self.lock();
+        let spender = Spender::of(demand);
+        if map.permits.remove(&spender).is_some() {
+            map.key_bytes = map.key_bytes.saturating_sub(spender.key.len());
+            self.publish(&map);
+        }
+    }
+}
+
+/// What was taken out, to be booked. If this is dropped, what nobody tried to book waits again.
+#[derive(Debug)]
+pub(super) struct Taken<'a> {
+    spends: &'a Spends,
+    left: Vec<(Spender, u64)>,
+    /// How many are being booked.
+    open: usize,
+}
+
+impl Taken<'_> {
+    /// Returns up to `most` to be booked. Each has to be [done with](Self::done), [put
+    /// back](Self::put_back) or [given up](Self::give_up).
+    pub(super) fn next(&mut self, most: usize) -> Vec<(Spender, u64)> {
+        let next = self.left.split_off(self.left.len().saturating_sub(most));
+        self.open = self.open.saturating_add(next.len());
+        next
+    }
+
+    /// Forgets one that is booked, or need not be.
+    pub(super) fn done(&mut self) {
+        self.open = self.open.saturating_sub(1);
+        let mut map = self.spends.lock();
+        map.away = map.away.saturating_sub(1);
+        self.spends.publish(&map);
+    }
+
+    /// Forgets one that will not be booked, or of which nobody knows whether it was.
+    pub(super) fn give_up(&mut self) {
+        self.done();
+        self.spends.drop_one();
+    }
+
+    /// Lets one wait again that was not booked.
+    pub(super) fn put_back(&mut self, spender: Spender, permits: u64) {
+        self.open = self.open.saturating_sub(1);
+        self.spends.put_back(spender, permits);
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        for (spender, permits) in std::mem::take(&mut self.left) {
+            self.spends.put_back(spender, permits);
+        }
+        // Cut off half way: it is unknown what became of these, so they are not repeated.
+        for _ in 0..self.open {
+            self.give_up();
+        }
+    }
+}

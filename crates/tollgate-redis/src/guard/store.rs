@@ -1,0 +1,217 @@
+//! The calls of a guarded store: to the inner one, and what becomes of its failures.
+
+use super::{
+    Guarded,
+    decide::{Away, Verb},
+};
+use std::time::Duration;
+use tollgate::{
+    Clock, Decision, Inherit,
+    store::{
+        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
+    },
+};
+
+impl<S: Store + 'static> Guarded<S> {
+    /// Looks at what the store said: notes that it has answered, or returns when it failed. What is
+    /// no failure of the store's is passed on.
+    fn heard<T>(&self, result: Result<T, StoreError>) -> Result<Result<T, Away>, StoreError> {
+        match result {
+            Ok(value) => {
+                self.answered();
+                Ok(Ok(value))
+            }
+            Err(error) if is_failure(&error) => {
+                self.shared.failed(&error);
+                let at = self.shared.inner.clock().now();
+                Ok(Err(Away { at, is_unknown: error.is_timeout() }))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// [`heard`](Self::heard) for calls that nobody else can answer.
+    fn passed_on<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        match &result {
+            Ok(_) => self.answered(),
+            Err(error) if is_failure(error) => self.shared.failed(error),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn answered(&self) {
+        self.shared.answered();
+        if !self.shared.spends.is_empty() {
+            self.shared.wake_carrying();
+        }
+    }
+
+    /// Books what the store has admitted in the local limiter too.
+    fn warm_all(&self, decision: &Decision, demands: &[Demand<'_>]) {
+        if decision.is_allowed() {
+            demands.iter().for_each(|demand| self.warm(demand, demand.cost(), decision.at()));
+        }
+    }
+
+    /// [`warm_all`](Self::warm_all) for as much as was taken.
+    fn warm_taken(&self, decision: &Decision, demand: &Demand<'_>) {
+        if decision.is_allowed() {
+            self.warm(demand, decision.cost(), decision.at());
+        }
+    }
+
+    /// The answer about an id that looked local and is not known there (any more).
+    fn stray(&self, result: Result<bool, StoreError>) -> Result<bool, StoreError> {
+        Ok(self.heard(result)?.unwrap_or(false))
+    }
+}
+
+/// Tells whether the store has failed, rather than the call.
+fn is_failure(error: &StoreError) -> bool {
+    error.is_transient() && !error.is_full()
+}
+
+impl<S: Store + 'static> Store for Guarded<S> {
+    fn clock(&self) -> &Clock {
+        self.shared.inner.clock()
+    }
+
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        match self.heard(self.shared.inner.acquire(demands).await)? {
+            Ok(decision) => {
+                self.warm_all(&decision, demands);
+                Ok(decision)
+            }
+            Err(away) => self.decide(demands, away, Verb::Take),
+        }
+    }
+
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        match self.heard(self.shared.inner.peek(demands).await)? {
+            Ok(decision) => Ok(decision),
+            Err(away) => self.decide(demands, away, Verb::Look),
+        }
+    }
+
+    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        match self.heard(self.shared.inner.force(demand).await)? {
+            Ok(decision) => {
+                self.warm_all(&decision, std::slice::from_ref(demand));
+                Ok(decision)
+            }
+            Err(away) => self.force_here(demand, away),
+        }
+    }
+
+    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        let given = self.passed_on(self.shared.inner.refund(demand).await)?;
+        self.unwarm(demand, given);
+        Ok(given)
+    }
+
+    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        self.passed_on(self.shared.inner.reset(demand).await)?;
+        self.shared.spends.forget(demand);
+        let plan = self.shared.plans.of(demand.policy())?;
+        self.shared.local.reset_now(&plan.demand(demand, 0)?)
+    }
+
+    async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        match self.heard(self.shared.inner.reserve(demands, life).await)? {
+            Ok(reserved) => {
+                self.warm_all(&reserved.decision, demands);
+                Ok(reserved)
+            }
+            Err(away) => self.reserve_here(demands, away, life).await,
+        }
+    }
+
+    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
+        match self.shared.inside(id.0) {
+            None => self.passed_on(self.shared.inner.settle(id, actual).await),
+            Some(0) => Ok(true),
+            Some(local) => {
+                if self.shared.local.settle(ReservationId(local), actual).await? {
+                    return Ok(true);
+                }
+                self.stray(self.shared.inner.settle(id, actual).await)
+            }
+        }
+    }
+
+    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
+        match self.heard(self.shared.inner.lease(demand, life).await)? {
+            Ok(reserved) => {
+                self.warm_taken(&reserved.decision, demand);
+                Ok(reserved)
+            }
+            Err(away) => self.lease_here(demand, away, life).await,
+        }
+    }
+
+    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+        match self.heard(self.shared.inner.up_to(demand).await)? {
+            Ok(decision) => {
+                self.warm_taken(&decision, demand);
+                Ok(decision)
+            }
+            Err(away) => {
+                let life = Duration::from_millis(1);
+                Ok(self.lease_here(demand, away, life).await?.decision)
+            }
+        }
+    }
+
+    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
+        match self.heard(self.shared.inner.enter(permits, life).await)? {
+            Ok(entered) => Ok(entered),
+            Err(_) => self.enter_here(permits, life).await,
+        }
+    }
+
+    async fn renew(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+        life: Duration,
+    ) -> Result<bool, StoreError> {
+        match self.shared.inside(id.0) {
+            None => self.passed_on(self.shared.inner.renew(permits, id, life).await),
+            Some(0) => Ok(true),
+            Some(local) => {
+                if self.shared.local.renew(permits, PermitId(local), life).await? {
+                    return Ok(true);
+                }
+                self.stray(self.shared.inner.renew(permits, id, life).await)
+            }
+        }
+    }
+
+    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
+        match self.shared.inside(id.0) {
+            None => self.passed_on(self.shared.inner.leave(permits, id).await),
+            Some(0) => Ok(true),
+            Some(local) => {
+                if self.shared.local.leave(permits, PermitId(local)).await? {
+                    return Ok(true);
+                }
+                self.stray(self.shared.inner.leave(permits, id).await)
+            }
+        }
+    }
+
+    async fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> Result<(), StoreError> {
+        // The local limiter takes over what each key has left when it is asked with the new quota.
+        self.passed_on(self.shared.inner.change_quota(old, new, how).await)
+    }
+}

@@ -1,0 +1,45 @@
+-- Sliding window counter. The state: number of the window, counts of the last one and of this one.
+-- Parameters: length, limit, cost (< 0: never passes).
+local function read(key, now, tag, parameters)
+  local v = redis.call('GET', key)
+  local number = math.floor(now / struct.unpack('<d', parameters))
+  if not v then return number, 0, 0 end
+  if string.sub(v, 25) ~= tag then return nil, v end
+  local k, previous, current = struct.unpack('<ddd', v)
+  if k == number - 1 then return number, current, 0 end
+  if k < number then return number, 0, 0 end
+  -- The clock went back by more than a window: what is counted counts as of this one.
+  if k > number + 1 then return number, previous, current, true end
+  return k, previous, current
+end
+-- x - y for two products below 2^96, given that the difference is small.
+local function products(a, b, c, d)
+  local A, B, C, D = a % 16777216, b % 16777216, c % 16777216, d % 16777216
+  a, b, c, d = (a - A) / 16777216, (b - B) / 16777216, (c - C) / 16777216, (d - D) / 16777216
+  return ((a * b - c * d) * 16777216 + (a * B + A * b - c * D - C * d)) * 16777216 + (A * B - C * D)
+end
+-- floor(previous x weight / length), exactly.
+local function share(previous, weight, length)
+  local product = previous * weight
+  local quotient = math.floor(product / length)
+  if product < 9007199254740992 then return quotient end
+  while products(previous, weight, quotient, length) < 0 do quotient = quotient - 1 end
+  while products(previous, weight, quotient + 1, length) >= 0 do quotient = quotient + 1 end
+  return quotient
+end
+local function used(k, previous, current, now, w)
+  local elapsed = math.max(0, now - k * w)
+  return share(previous, w - elapsed, w) + current
+end
+local function judge(k, previous, current, now, parameters)
+  local w, limit, cost = struct.unpack('<ddd', parameters)
+  local sum = used(k, previous, current, now, w)
+  if cost < 0 or sum > limit or sum + cost > limit then return false, k, previous, current end
+  return true, k, previous, current + cost
+end
+local function write(key, k, previous, current, _, tag, ttl)
+  redis.call('SET', key, struct.pack('<ddd', k, previous, current) .. tag, 'PX', ttl)
+end
+local function show(k, previous, current)
+  return struct.pack('<ddd', k, previous, current)
+end

@@ -1,0 +1,21 @@
+-- Gives back what is outstanding. ARGV: parameters, tag, time to live. KEYS[2]: the ledger, if any.
+local key, p, tag, ttl = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local s1, s2, s3 = read(key, now, tag, p)
+if not s1 then return 'S\1' .. s2 end
+local amount, a, b, c = refund(s1, s2, s3, now, p, key)
+if life then
+  -- GCRA. Nobody knows whose permits these were, so every open claim is worth less.
+  local da, db = struct.unpack('<dd', amount)
+  if da + db > 0 then
+    if a <= now and b == 0 then
+      redis.call('DEL', key)
+    else
+      write(key, a, b, c, now, tag, life(a, b, c, now) + GRACE, p)
+    end
+    local v = redis.call('GET', KEYS[2])
+    if v then keep(KEYS[2], lower(v, 1, da, db, (struct.unpack('<d', p)))) end
+  end
+elseif type(a) == 'number' and struct.unpack('<d', amount) > 0 then
+  write(key, a, b, c, now, tag, ttl, p)
+end
+return struct.pack('<Bd', 65, now) .. amount

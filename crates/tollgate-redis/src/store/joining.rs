@@ -1,0 +1,251 @@
+//! Many takes of one key become one call.
+//!
+//! The first few calls for a permit of a key are sent as they come. Those that come while these are
+//! under way wait in a line, and the next call asks for as many permits as there are in the line. The
+//! first in it get what was granted; the others are refused. That is exact: the permits are taken
+//! before anybody is told.
+
+use super::{
+    RedisStore,
+    calls::{State, Wanted},
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+use tokio::sync::oneshot;
+use tollgate::{Answer, Decision, Outcome, store::StoreError};
+
+/// How many may wait in one line.
+const LINE_MAX: usize = 100_000;
+const SHARDS: usize = 16;
+
+/// The lines of all keys that have calls under way.
+pub(super) struct Lines {
+    above: u32,
+    shards: [Mutex<HashMap<Vec<u8>, Line>>; SHARDS],
+}
+
+#[derive(Default)]
+struct Line {
+    /// Calls under way on their own.
+    alone: u32,
+    waiting: Vec<Waiter>,
+    /// Somebody calls for those who wait.
+    is_led: bool,
+}
+
+type Waiter = oneshot::Sender<Result<Decision, Failure>>;
+
+/// A failure that many are told of.
+#[derive(Clone)]
+struct Failure {
+    is_unknown: bool,
+    text: String,
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure.is_unknown {
+            true => Self::timeout(failure.text),
+            false => Self::unavailable(failure.text),
+        }
+    }
+}
+
+/// What to do with a call.
+enum Place {
+    Alone,
+    Wait(oneshot::Receiver<Result<Decision, Failure>>),
+    Full,
+}
+
+impl Lines {
+    pub(super) fn new(above: u32) -> Self {
+        Self { above, shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn with<R>(&self, name: &[u8], work: impl FnOnce(&mut HashMap<Vec<u8>, Line>) -> R) -> R {
+        // The names of a store differ at their ends.
+        let sum = name
+            .iter()
+            .rev()
+            .take(8)
+            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+        let shard = &self.shards[sum % SHARDS];
+        work(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn place(&self, name: &[u8]) -> Place {
+        self.with(name, |lines| {
+            if !lines.contains_key(name) {
+                lines.insert(name.to_vec(), Line { alone: 1, ..Line::default() });
+                return Place::Alone;
+            }
+            let line = lines.entry(name.to_vec()).or_default();
+            if line.alone < self.above && line.waiting.is_empty() {
+                line.alone += 1;
+                return Place::Alone;
+            }
+            if line.waiting.len() >= LINE_MAX {
+                return Place::Full;
+            }
+            let (sender, receiver) = oneshot::channel();
+            line.waiting.push(sender);
+            Place::Wait(receiver)
+        })
+    }
+
+    /// A call on its own is done. Returns whether those who wait need somebody to call for them.
+    fn done(&self, name: &[u8]) -> bool {
+        self.with(name, |lines| {
+            let Some(line) = lines.get_mut(name) else { return false };
+            line.alone = line.alone.saturating_sub(1);
+            if line.waiting.is_empty() {
+                if line.alone == 0 && !line.is_led {
+                    lines.remove(name);
+                }
+                return false;
+            }
+            !std::mem::replace(&mut line.is_led, true)
+        })
+    }
+
+    /// Takes all who wait; if nobody does, the line is no longer led.
+    fn take(&self, name: &[u8]) -> Vec<Waiter> {
+        self.with(name, |lines| {
+            let Some(line) = lines.get_mut(name) else { return Vec::new() };
+            let mut waiting = std::mem::take(&mut line.waiting);
+            waiting.retain(|waiter| !waiter.is_closed());
+            if waiting.is_empty() {
+                line.is_led = false;
+                if line.alone == 0 {
+                    lines.remove(name);
+                }
+            }
+            waiting
+        })
+    }
+}
+
+/// Tells the line that a call is done, also if it was dropped.
+struct Alone<'a> {
+    store: &'a RedisStore,
+    state: &'a State,
+    policy: &'a str,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        let Self { store, state, policy } = *self;
+        if store.shared.lines.done(&line_of(state)) {
+            lead(store.clone(), state.clone(), policy.to_owned());
+        }
+    }
+}
+
+/// States of one name under two quotas are two lines.
+fn line_of(state: &State) -> Vec<u8> {
+    [&state.rule.tag[..], &state.name].concat()
+}
+
+/// Calls for all who wait, until nobody does.
+fn lead(store: RedisStore, state: State, policy: String) {
+    let lead = Lead { line: line_of(&state), store };
+    // Without a runtime nobody can call for them any more.
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    runtime.spawn(async move {
+        loop {
+            let waiting = lead.store.shared.lines.take(&lead.line);
+            if waiting.is_empty() {
+                return;
+            }
+            lead.store.serve(&state, &policy, waiting).await;
+        }
+    });
+}
+
+/// Leaves no line without a lead: if the runtime ends, those who wait are told.
+struct Lead {
+    store: RedisStore,
+    line: Vec<u8>,
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        // The last take, of nobody, ends the lead.
+        while !self.store.shared.lines.take(&self.line).is_empty() {}
+    }
+}
+
+impl RedisStore {
+    /// Takes one permit, on its own or with others.
+    pub(super) async fn take_or_join(
+        &self,
+        state: &State,
+        policy: &str,
+    ) -> Result<Decision, StoreError> {
+        if self.shared.lines.above == u32::MAX {
+            return Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state));
+        }
+        match self.shared.lines.place(&line_of(state)) {
+            Place::Alone => {
+                let _done = Alone { store: self, state, policy };
+                Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state))
+            }
+            Place::Wait(receiver) => match receiver.await {
+                Ok(answer) => answer.map_err(StoreError::from),
+                // The runtime that called for this line is gone.
+                Err(_) => Err(StoreError::timeout("the call was given up on the way")),
+            },
+            Place::Full => {
+                Err(StoreError::unavailable(format!("{LINE_MAX} calls wait for one key already")))
+            }
+        }
+    }
+
+    /// Takes a permit for each who waits, as far as there are any.
+    async fn serve(&self, state: &State, policy: &str, waiting: Vec<Waiter>) {
+        let all = State { cost: waiting.len() as u64, ..state.clone() };
+        let (granted, seen) = match self.granted(&all, policy, None).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                let failure = Failure { is_unknown: error.is_timeout(), text: error.to_string() };
+                for waiter in waiting {
+                    let _gone = waiter.send(Err(failure.clone()));
+                }
+                return;
+            }
+        };
+        let (at, rule) = (self.now(), &state.rule);
+        let last = seen.decision(rule, 1, true, at);
+        let refused = seen.decision(rule, 1, false, at);
+        let mut left = granted;
+        for waiter in waiting {
+            if left == 0 {
+                let _gone = waiter.send(Ok(refused));
+                continue;
+            }
+            let answer = Answer {
+                outcome: Outcome::Allowed,
+                at,
+                cost: 1,
+                limit: last.limit(),
+                remaining: last.remaining() + left - 1,
+                retry_at: at,
+                full_at: last.full_at(),
+            };
+            // Who is gone leaves the permit to the next.
+            if waiter.send(Ok(Decision::answered(answer))).is_ok() {
+                left -= 1;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").field("above", &self.above).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! Several limits in one decision.
+//!
+//! Without a cluster, and for states of one slot, this is one script: it decides over all, then
+//! takes from all. No server can do that across slots. There each slot decides for its own states, at
+//! the same time; if one refuses, what the others have taken is given back before the answer.
+
+use super::{
+    RedisStore,
+    calls::{Answered, State, TRIES, Told, Wanted, restless, strange},
+    scripts::Verb,
+};
+use tollgate::{
+    Decision,
+    store::{Demand, StoreError},
+};
+
+/// The demands of one slot, by their numbers.
+pub(super) struct Group {
+    pub(super) slot: u16,
+    pub(super) members: Vec<usize>,
+}
+
+impl RedisStore {
+    pub(super) fn states(&self, demands: &[Demand<'_>]) -> Result<Vec<State>, StoreError> {
+        let states: Vec<_> =
+            demands.iter().map(|demand| self.state(demand)).collect::<Result<_, _>>()?;
+        for (index, state) in states.iter().enumerate() {
+            let twin = states[..index].iter().find(|known| known.name == state.name);
+            if twin.is_some_and(|twin| twin.rule != state.rule) {
+                return Err(StoreError::invalid(format!(
+                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
+                     one, or use two policies",
+                    demands[index].policy().name()
+                )));
+            }
+        }
+        Ok(states)
+    }
+
+    /// Puts those together that one call can decide about.
+    pub(super) fn groups(&self, states: &[State]) -> Vec<Group> {
+        let mut groups: Vec<Group> = Vec::new();
+        for (index, state) in states.iter().enumerate() {
+            let together =
+                |group: &&mut Group| !self.shared.link.is_cluster() || group.slot == state.slot;
+            match groups.iter_mut().find(together) {
+                Some(group) => group.members.push(index),
+                None => groups.push(Group { slot: state.slot, members: vec![index] }),
+            }
+        }
+        groups
+    }
+
+    pub(super) async fn decide_many(
+        &self,
+        demands: &mut [Demand<'_>],
+        wanted: Wanted,
+    ) -> Result<Decision, StoreError> {
+        let states = self.states(demands)?;
+        let names: Vec<_> = demands.iter().map(|demand| demand.policy().name()).collect();
+        let groups = self.groups(&states);
+        let told = match &groups[..] {
+            [group] => self.decide_group(group, &states, &names, wanted).await?,
+            _ => self.decide_groups(&groups, &states, &names, wanted).await?,
+        };
+        Self::tell(demands, &states, &told).ok_or_else(|| StoreError::invalid("no demands"))
+    }
+
+    /// Tells each demand its decision. Returns the joint one.
+    pub(super) fn tell(
+        demands: &mut [Demand<'_>],
+        states: &[State],
+        told: &[Told],
+    ) -> Option<Decision> {
+        let mut decisions = Vec::with_capacity(told.len());
+        for ((demand, state), told) in demands.iter_mut().zip(states).zip(told) {
+            let decision = told.decision(state);
+            demand.tell(decision);
+            decisions.push(decision);
+        }
+        Decision::join(&decisions)
+    }
+
+    /// Decides about states of one slot.
+    async fn decide_group(
+        &self,
+        group: &Group,
+        states: &[State],
+        names: &[&str],
+        wanted: Wanted,
+    ) -> Result<Vec<Told>, StoreError> {
+        let members: Vec<_> = group.members.iter().map(|index| &states[*index]).collect();
+        let script = &self.shared.scripts.many;
+        let letters: Vec<_> = members.iter().map(|state| state.rule.kind.letter()).collect();
+        for _ in 0..TRIES {
+            let mut call = self.call(script, members.len(), 1 + 3 * members.len());
+            for state in &members {
+                call.push(&state.name);
+            }
+            call.push(&letters);
+            for state in &members {
+                call.push(&state.rule.taking(state.cost));
+                call.push(&state.rule.tag);
+                call.push(state.ttl(wanted).as_bytes());
+            }
+            let reply = self.send(group.slot, script, call).await?;
+            match Answered::parse(&reply)? {
+                Answered::Reply(bytes) => {
+                    return self.told(&members, bytes).ok_or_else(|| strange(&reply));
+                }
+                Answered::Stale(index) => {
+                    let number = *group.members.get(index).ok_or_else(|| strange(&reply))?;
+                    self.carry_over(&states[number], names[number]).await?;
+                }
+                Answered::Full => return Err(strange(&reply)),
+            }
+        }
+        Err(restless(members[0]))
+    }
+
+    /// Decides about states of several slots.
+    async fn decide_groups(
+        &self,
+        groups: &[Group],
+        states: &[State],
+        names: &[&str],
+        wanted: Wanted,
+    ) -> Result<Vec<Told>, StoreError> {
+        let calls = groups.iter().map(|group| self.decide_group(group, states, names, wanted));
+        let answers = super::together::all(calls.collect()).await;
+        let mut told: Vec<Option<Told>> = vec![None; states.len()];
+        let mut failed = None;
+        for (group, answer) in groups.iter().zip(answers) {
+            match answer {
+                Ok(each) => {
+                    for (index, own) in group.members.iter().zip(each) {
+                        told[*index] = Some(own);
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        let passed = failed.is_none() && told.iter().flatten().all(|own| own.passed);
+        if !passed && wanted == Wanted::Take {
+            self.undo(groups, states, &told).await;
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => told.into_iter().collect::<Option<_>>().ok_or_else(|| {
+                StoreError::unavailable("a slot gave no answer, and said nothing of a failure")
+            }),
+        }
+    }
+
+    /// Gives back what the slots that passed have taken. What cannot be given back stays spent.
+    async fn undo(&self, groups: &[Group], states: &[State], told: &[Option<Told>]) {
+        let taken = groups.iter().filter(|group| {
+            group.members.iter().all(|index| told[*index].is_some_and(|own| own.passed))
+        });
+        let members = taken.flat_map(|group| &group.members);
+        let calls = members.filter_map(|index| {
+            let (state, own) = (&states[*index], told[*index]?);
+            (state.cost > 0).then(|| self.undo_one(state, own))
+        });
+        let _spent = super::together::all(calls.collect()).await;
+    }
+
+    async fn undo_one(&self, state: &State, told: Told) -> Result<(), StoreError> {
+        let rule = &state.rule;
+        let script = self.shared.scripts.one(rule.kind, Verb::Undo);
+        let mut call = self.call(script, 1, if rule.kind.is_gcra() { 3 } else { 4 });
+        call.push(&state.name);
+        call.push(&rule.giving_back(state.cost));
+        call.push(&rule.tag);
+        let [first, second, _, fourth] = told.seen.numbers.map(|it| (it as f64).to_le_bytes());
+        match rule.kind {
+            kind if kind.is_gcra() => call.push(&[first, second].concat()),
+            super::rule::Kind::Log => {
+                call.push(rule.ttl.as_bytes());
+                call.push(&fourth);
+            }
+            _ => {
+                call.push(rule.ttl.as_bytes());
+                call.push(&first);
+            }
+        }
+        self.send(state.slot, script, call).await.map(drop)
+    }
+}

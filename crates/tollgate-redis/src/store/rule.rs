@@ -1,0 +1,365 @@
+//! A policy as the scripts want it: whole numbers of microseconds, in exact fractions.
+//!
+//! Lua has doubles only, and they are exact up to 2^53. So nothing is rounded: the time that one
+//! permit takes is a fraction `p/c` of microseconds, and what is booked is a whole number of
+//! microseconds plus `n/c`. All of these are integers that a double holds.
+
+use tollgate::{Algorithm, Initial, Quota, store::StoreError};
+
+/// What kind of state a key has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Gcra,
+    /// GCRA with a quota that comes with each call.
+    Timed,
+    Fixed,
+    Anchored,
+    Counter,
+    Log,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Gcra, Self::Timed, Self::Fixed, Self::Anchored, Self::Counter, Self::Log];
+
+    /// Returns the letter by which scripts and keys name it.
+    pub(crate) const fn letter(self) -> u8 {
+        match self {
+            Self::Gcra => b'g',
+            Self::Timed => b't',
+            Self::Fixed => b'f',
+            Self::Anchored => b'a',
+            Self::Counter => b'c',
+            Self::Log => b'l',
+        }
+    }
+
+    /// Returns how many bytes of state a reply has.
+    pub(crate) const fn shown(self) -> usize {
+        match self {
+            Self::Gcra | Self::Timed | Self::Fixed | Self::Anchored => 16,
+            Self::Counter => 24,
+            Self::Log => 32,
+        }
+    }
+
+    pub(crate) const fn is_gcra(self) -> bool {
+        matches!(self, Self::Gcra | Self::Timed)
+    }
+
+    const fn of(algorithm: Algorithm) -> Option<Self> {
+        match algorithm {
+            Algorithm::Gcra => Some(Self::Gcra),
+            Algorithm::FixedWindow => Some(Self::Fixed),
+            Algorithm::AnchoredWindow => Some(Self::Anchored),
+            Algorithm::SlidingCounter => Some(Self::Counter),
+            Algorithm::SlidingLog => Some(Self::Log),
+            _ => None,
+        }
+    }
+}
+
+/// One quota by one algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rule {
+    pub(crate) kind: Kind,
+    /// The burst, or the limit of a window.
+    pub(crate) limit: u64,
+    /// One permit takes p/c microseconds.
+    pub(crate) p: u128,
+    pub(crate) c: u128,
+    /// The length of a window in microseconds.
+    pub(crate) length: u64,
+    /// What a state says of its quota: a state with another one is carried over first.
+    pub(crate) tag: Vec<u8>,
+    /// How long a state matters, in milliseconds, in digits.
+    pub(crate) ttl: String,
+}
+
+/// The largest burst, in microseconds to refill: a hundred years.
+const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
+/// What doubles hold exactly.
+const EXACT: u128 = 1 << 53;
+/// The finest fraction of a microsecond.
+const FRACTION_MAX: u128 = 1 << 40;
+/// The largest count that scripts add up.
+const COUNT_MAX: u64 = 1 << 46;
+
+/// The numbers that a script gets with a call, as doubles.
+pub(crate) type Parameters = Vec<u8>;
+
+fn packed(numbers: &[u128]) -> Parameters {
+    // Every number here is below 2^53, or is meant to be rounded.
+    numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()
+}
+
+fn gcd(mut a: u128, mut b: u128) -> u128 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Appends a number in groups of seven bits.
+fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut number = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+impl Rule {
+    /// Returns the rule of a quota. `is_ad_hoc` says that it came with the call.
+    pub(crate) fn new(
+        quota: &Quota,
+        algorithm: Algorithm,
+        is_ad_hoc: bool,
+        grace_ms: u64,
+    ) -> Result<Self, StoreError> {
+        let Some(kind) = Kind::of(algorithm) else {
+            return Err(StoreError::invalid(format!("{algorithm} cannot be counted in Redis")));
+        };
+        if quota.is_unlimited() {
+            return Err(StoreError::invalid("a policy without a limit needs no store"));
+        }
+        if !matches!(quota.initial_fill(), Initial::Full) {
+            return Err(StoreError::invalid(format!(
+                "{quota}: a key that Redis has not seen is full; leave out the initial fill"
+            )));
+        }
+        match (kind, is_ad_hoc) {
+            (Kind::Gcra, _) => Self::gcra(quota, is_ad_hoc, grace_ms),
+            _ => Self::window(quota, kind, is_ad_hoc, grace_ms),
+        }
+    }
+
+    fn gcra(quota: &Quota, is_ad_hoc: bool, grace_ms: u64) -> Result<Self, StoreError> {
+        let (count, period, burst) = (quota.count(), quota.period().as_nanos(), quota.capacity());
+        if count == 0 {
+            return Err(StoreError::invalid(format!(
+                "{quota} never refills, and every key in Redis must expire; give it a rate, for \
+                 example 1/year"
+            )));
+        }
+        let (p, c) = fraction(period, u128::from(count) * 1000);
+        let tau = (u128::from(burst) * p).div_ceil(c);
+        if tau > BURST_MAX {
+            return Err(StoreError::invalid(format!(
+                "{quota} takes more than a hundred years to refill, and every key in Redis must \
+                 expire; lower the burst or raise the rate"
+            )));
+        }
+        let ttl = (tau / 1000) as u64 + 2 + grace_ms;
+        let (kind, tag) = match is_ad_hoc {
+            true => (Kind::Timed, packed(&[c])),
+            false => (Kind::Gcra, tag(quota)),
+        };
+        Ok(Self { kind, limit: burst, p, c, length: 0, tag, ttl: ttl.to_string() })
+    }
+
+    fn window(
+        quota: &Quota,
+        kind: Kind,
+        is_ad_hoc: bool,
+        grace_ms: u64,
+    ) -> Result<Self, StoreError> {
+        let (limit, nanos) = (quota.capacity(), quota.period().as_nanos());
+        if !nanos.is_multiple_of(1000) {
+            return Err(StoreError::invalid(format!(
+                "{quota}: windows in Redis are whole microseconds; use GCRA, or round the period"
+            )));
+        }
+        if limit > COUNT_MAX {
+            return Err(StoreError::invalid(format!(
+                "{quota}: windows in Redis count up to {COUNT_MAX}; use GCRA, or lower the limit"
+            )));
+        }
+        let length = (nanos / 1000) as u64;
+        let spans = if kind == Kind::Counter { 2 } else { 1 };
+        let ttl = spans * length / 1000 + 2 + grace_ms;
+        let tag = match is_ad_hoc {
+            // The limit comes with the call, so only the length is the window's.
+            true => packed(&[u128::from(length)]),
+            false => tag(quota),
+        };
+        Ok(Self { kind, limit, p: 0, c: 1, length, tag, ttl: ttl.to_string() })
+    }
+
+    /// Returns the rule whose tag a state has, of the same kind.
+    pub(crate) fn of_tag(kind: Kind, mut tag: &[u8]) -> Option<Self> {
+        let period = take_varint(&mut tag)?;
+        let (count, burst) = (take_varint(&mut tag)?, take_varint(&mut tag)?);
+        let quota = Quota::per(count, std::time::Duration::from_nanos(period));
+        let algorithm = match kind {
+            Kind::Gcra => return Self::new(&quota.burst(burst), Algorithm::Gcra, false, 0).ok(),
+            Kind::Timed => return None,
+            Kind::Fixed => Algorithm::FixedWindow,
+            Kind::Anchored => Algorithm::AnchoredWindow,
+            Kind::Counter => Algorithm::SlidingCounter,
+            Kind::Log => Algorithm::SlidingLog,
+        };
+        Self::new(&quota, algorithm, false, 0).ok()
+    }
+
+    /// Returns what `cost` permits take, in units of 1/c microseconds.
+    pub(crate) fn span(&self, cost: u64) -> u128 {
+        // OVERFLOW: p is below 2^53.
+        u128::from(cost) * self.p
+    }
+
+    /// Returns the numbers for taking `cost`; those of a call that never passes if that is more
+    /// than the limit.
+    pub(crate) fn taking(&self, cost: u64) -> Parameters {
+        if cost > self.limit { self.refusing() } else { self.charging(cost) }
+    }
+
+    /// Returns the numbers for booking `cost` whatever the limit is.
+    pub(crate) fn charging(&self, cost: u64) -> Parameters {
+        let is_countable = self.kind.is_gcra() || cost <= COUNT_MAX;
+        if !is_countable || self.span(cost) / self.c > BURST_MAX {
+            return self.refusing();
+        }
+        match self.kind.is_gcra() {
+            true => {
+                let (cost, burst) = (self.span(cost), self.span(self.limit));
+                packed(&[self.c, cost / self.c, cost % self.c, burst / self.c, burst % self.c])
+            }
+            false => packed(&[self.length, self.limit, cost].map(u128::from)),
+        }
+    }
+
+    /// Returns the numbers for giving back up to `cost`, at most what can be booked ahead at all.
+    pub(crate) fn giving_back(&self, cost: u64) -> Parameters {
+        if !self.kind.is_gcra() {
+            return self.charging(cost.min(COUNT_MAX));
+        }
+        let cost = self.span(cost).min(BURST_MAX * self.c);
+        packed(&[self.c, cost / self.c, cost % self.c])
+    }
+
+    /// Returns the numbers for taking up to `most`.
+    pub(crate) fn granting(&self, most: u64) -> Parameters {
+        let most = most.min(self.limit);
+        if !self.kind.is_gcra() {
+            return packed(&[self.length, self.limit, most].map(u128::from));
+        }
+        let burst = self.span(self.limit);
+        // The script works out (burst - booked) x c, at most this.
+        let is_wide = u128::from(burst + 2 * self.c >= EXACT);
+        let (whole, rest) = (burst / self.c, burst % self.c);
+        packed(&[self.c, u128::from(most), 0, whole, rest, self.p, is_wide])
+    }
+
+    fn refusing(&self) -> Parameters {
+        let never = (-1.0_f64).to_le_bytes();
+        match self.kind.is_gcra() {
+            true => {
+                let burst = self.span(self.limit);
+                let mut bytes = packed(&[self.c]);
+                bytes.extend_from_slice(&never);
+                bytes.extend(packed(&[0, burst / self.c, burst % self.c]));
+                bytes
+            }
+            false => {
+                let mut bytes = packed(&[self.length, self.limit].map(u128::from));
+                bytes.extend_from_slice(&never);
+                bytes
+            }
+        }
+    }
+}
+
+/// Returns `above / below` in lowest terms, or rounded up to what doubles can count.
+fn fraction(above: u128, below: u128) -> (u128, u128) {
+    let divisor = gcd(above, below);
+    let (p, c) = (above / divisor, below / divisor);
+    if c <= FRACTION_MAX && p < EXACT {
+        return (p, c);
+    }
+    let mut c = FRACTION_MAX;
+    while (above * c).div_ceil(below) >= EXACT / 2 && c > 1 {
+        c /= 2;
+    }
+    ((above * c).div_ceil(below), c)
+}
+
+fn tag(quota: &Quota) -> Vec<u8> {
+    let mut tag = Vec::with_capacity(12);
+    push_varint(&mut tag, u64::try_from(quota.period().as_nanos()).unwrap_or(u64::MAX));
+    push_varint(&mut tag, quota.count());
+    push_varint(&mut tag, quota.capacity());
+    tag
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(text: &str, algorithm: Algorithm) -> Rule {
+        Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap()
+    }
+
+    #[test]
+    fn a_permit_takes_an_exact_fraction_of_time() {
+        for (text, p, c) in [
+            ("10/s", 100_000, 1),
+            ("3/s", 1_000_000, 3),
+            ("7/min", 60_000_000, 7),
+            ("1000000000/s burst 1", 1, 1000),
+            ("1/year", 31_536_000_000_000, 1),
+        ] {
+            let rule = rule(text, Algorithm::Gcra);
+            assert_eq!((rule.p, rule.c), (p, c), "{text}");
+        }
+    }
+
+    #[test]
+    fn awkward_fractions_are_rounded_up_by_less_than_a_millionth() {
+        for (count, period) in
+            [(999_999_999_999_999, 31_536_000_000_000_001), (1, 31_536_000_000_000_001)]
+        {
+            let (p, c) = fraction(period, count * 1000);
+            assert!(p < EXACT && c <= FRACTION_MAX, "{count}/{period}: {p}/{c}");
+            let (exact, rounded) = (period * c, p * count * 1000);
+            assert!(rounded >= exact && (rounded - exact) * 1_000_000 <= exact, "{p}/{c}");
+        }
+    }
+
+    #[test]
+    fn a_tag_says_what_the_quota_was() {
+        for text in ["10/s burst 7", "7/min", "1000/h"] {
+            let rule = rule(text, Algorithm::Gcra);
+            assert_eq!(Rule::of_tag(Kind::Gcra, &rule.tag), Some(rule), "{text}");
+        }
+        let rule = rule("7/min", Algorithm::SlidingLog);
+        assert_eq!(Rule::of_tag(Kind::Log, &rule.tag), Some(rule));
+        assert_eq!(Rule::of_tag(Kind::Gcra, &[0xff; 40]), None);
+        assert_eq!(Rule::of_tag(Kind::Gcra, b""), None);
+    }
+
+    #[test]
+    fn what_redis_cannot_count_is_refused() {
+        for (text, algorithm, word) in [
+            ("0/s burst 5", Algorithm::Gcra, "never refills"),
+            ("1/month burst 1000000000000000", Algorithm::Gcra, "hundred years"),
+            ("100000000000000/day", Algorithm::FixedWindow, "count up to"),
+        ] {
+            let error = Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap_err();
+            assert!(error.is_invalid() && error.to_string().contains(word), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The scripts, put together from their parts.
+//!
+//! An algorithm is written once (`lua/gcra.lua` and its like) and read by every verb. The shipped
+//! scripts ask the server for the time; those for tests get it with the call.
+
+use super::rule::Kind;
+use crate::Script;
+use std::sync::OnceLock;
+
+/// What is done to one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Take,
+    UpTo,
+    /// As much as is free, with a claim.
+    Lease,
+    Force,
+    Refund,
+    /// Gives a claim back.
+    Settle,
+    /// Takes a take of a moment ago back.
+    Undo,
+}
+
+const VERBS: [Verb; 7] =
+    [Verb::Take, Verb::UpTo, Verb::Lease, Verb::Force, Verb::Refund, Verb::Settle, Verb::Undo];
+
+/// All scripts, for one source of time.
+#[derive(Debug)]
+pub(crate) struct Scripts {
+    one: Vec<Script>,
+    pub(crate) many: Script,
+    pub(crate) reserve: Script,
+    pub(crate) permits: Script,
+    pub(crate) swap: Script,
+    pub(crate) fetch: Script,
+    pub(crate) change: Script,
+    pub(crate) claim: Script,
+}
+
+/// Where the time comes from. Later servers return the same time however often a script asks; 7.0
+/// does not, so it is asked once.
+const SERVER_TIME: &str = "local GRACE = 0
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+";
+/// In tests time stands still while that of the server goes on, so states live an hour longer.
+const GIVEN_TIME: &str = "local GRACE = 3600000
+local now = tonumber(table.remove(ARGV))
+";
+
+macro_rules! lua {
+    ($name:literal) => {
+        include_str!(concat!("../lua/", $name, ".lua"))
+    };
+}
+
+/// Returns how a kind of state is read, judged, written and shown.
+fn basics(kind: Kind) -> String {
+    match kind {
+        Kind::Gcra => [lua!("gcra_read"), lua!("gcra")].concat(),
+        Kind::Timed => [lua!("timed_read"), lua!("gcra")].concat(),
+        Kind::Fixed => lua!("fixed").into(),
+        Kind::Anchored => lua!("anchored").into(),
+        Kind::Counter => lua!("counter").into(),
+        Kind::Log => lua!("log").into(),
+    }
+}
+
+fn more(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Gcra | Kind::Timed => lua!("gcra_more"),
+        Kind::Fixed | Kind::Anchored => lua!("window_more"),
+        Kind::Counter => lua!("counter_more"),
+        Kind::Log => lua!("log_more"),
+    }
+}
+
+fn one(kind: Kind, verb: Verb) -> String {
+    let parts: &[&str] = match (verb, kind.is_gcra()) {
+        (Verb::Take, _) => return [&basics(kind), lua!("one")].concat(),
+        (Verb::UpTo, _) => &[more(kind), lua!("up_to")],
+        (Verb::Lease, _) => &[more(kind), lua!("ledger"), lua!("lease")],
+        (Verb::Force, _) => &[more(kind), lua!("force")],
+        (Verb::Refund, true) => &[more(kind), lua!("ledger"), lua!("refund")],
+        // What is not reached is not looked up either, so the ledger may be missing.
+        (Verb::Refund, false) => &[more(kind), "local keep, lower\n", lua!("refund")],
+        (Verb::Settle, true) => &[more(kind), lua!("ledger"), lua!("settle_gcra")],
+        (Verb::Undo, true) => &[more(kind), lua!("undo_gcra")],
+        (Verb::Settle | Verb::Undo, false) => &[more(kind), lua!("settle_window")],
+    };
+    [basics(kind), parts.concat()].concat()
+}
+
+fn several(tail: &str) -> String {
+    let mut source = String::from("local M = {}\n");
+    for kind in Kind::ALL {
+        source.push_str("do\n");
+        source.push_str(&basics(kind));
+        source.push_str(&format!(
+            "M[{}] = {{ read = read, judge = judge, write = write, show = show }}\nend\n",
+            kind.letter()
+        ));
+    }
+    source.push_str(tail);
+    source
+}
+
+impl Scripts {
+    /// The scripts that are shipped: the time is the server's.
+    pub(crate) fn shipped() -> &'static Self {
+        static SCRIPTS: OnceLock<Scripts> = OnceLock::new();
+        SCRIPTS.get_or_init(|| Self::new(SERVER_TIME))
+    }
+
+    /// The same, with the time as the last argument of a call.
+    pub(crate) fn with_time() -> &'static Self {
+        static SCRIPTS: OnceLock<Scripts> = OnceLock::new();
+        SCRIPTS.get_or_init(|| Self::new(GIVEN_TIME))
+    }
+
+    fn new(time: &str) -> Self {
+        let script = |source: &str| Script::new([time, source].concat());
+        let pairs = Kind::ALL.into_iter().flat_map(|kind| VERBS.map(|verb| one(kind, verb)));
+        Self {
+            one: pairs.map(|source| script(&source)).collect(),
+            many: script(&several(&[lua!("many"), lua!("many_take")].concat())),
+            reserve: script(&several(
+                &[lua!("many"), lua!("ledger"), lua!("many_reserve")].concat(),
+            )),
+            permits: script(lua!("permits")),
+            swap: script(lua!("swap")),
+            fetch: script(lua!("fetch")),
+            change: script(lua!("change")),
+            claim: script(lua!("claim")),
+        }
+    }
+
+    /// Returns the script of a verb on one state.
+    pub(crate) fn one(&self, kind: Kind, verb: Verb) -> &Script {
+        &self.one[kind as usize * VERBS.len() + verb as usize]
+    }
+}

@@ -1,0 +1,135 @@
+//! Building a two-tier store.
+
+use super::{LeasePlan, LeaseSettings, TwoTier};
+use crate::FleetSize;
+use std::{fmt, time::Duration};
+use tollgate::store::Store;
+
+/// Entries of each of the two tables.
+const ENTRIES: usize = 100_000;
+
+/// The most entries of a table: some gigabytes.
+const ENTRIES_MAX: usize = 1 << 24;
+
+/// The longest that a refusal is believed.
+const DENY_CAP_MAX: Duration = Duration::from_secs(3600);
+
+/// Builds a [`TwoTier`].
+#[must_use]
+#[derive(Debug)]
+pub struct TwoTierBuilder<S> {
+    pub(super) inner: S,
+    pub(super) fleet: FleetSize,
+    pub(super) plan: LeasePlan,
+    pub(super) deny_cap: Duration,
+    pub(super) deny_entries: usize,
+    pub(super) lease_entries: usize,
+}
+
+impl<S: Store + 'static> TwoTierBuilder<S> {
+    pub(super) fn new(inner: S, fleet: FleetSize) -> Self {
+        Self {
+            inner,
+            fleet,
+            plan: LeasePlan::none(),
+            deny_cap: Duration::from_secs(1),
+            deny_entries: ENTRIES,
+            lease_entries: ENTRIES,
+        }
+    }
+
+    /// Lets every policy lease for which it pays. By default none does: a lease moves admissions in
+    /// time, by [bounds](TwoTier::bounds) that somebody should have agreed to.
+    pub fn leases(mut self, settings: LeaseSettings) -> Self {
+        self.plan = self.plan.with_all(settings);
+        self
+    }
+
+    /// Sets how one policy leases, whatever holds for the others; `None`: not at all.
+    pub fn leases_of(
+        mut self,
+        policy: impl Into<Box<str>>,
+        settings: Option<LeaseSettings>,
+    ) -> Self {
+        self.plan = self.plan.of(policy, settings);
+        self
+    }
+
+    /// Sets which policies lease, all at once. By default none does.
+    pub fn plan(mut self, plan: LeasePlan) -> Self {
+        self.plan = plan;
+        self
+    }
+
+    /// Sets the longest time that a refusal is believed, by default 1 s, at most one hour: so much
+    /// later can a call pass after another process gave something back. Zero remembers no refusals.
+    pub fn deny_cap(mut self, cap: Duration) -> Self {
+        self.deny_cap = cap;
+        self
+    }
+
+    /// Sets how many refusals are remembered at most, by default 100 000 (13 MB when full).
+    pub fn deny_entries(mut self, entries: usize) -> Self {
+        self.deny_entries = entries;
+        self
+    }
+
+    /// Sets for how many keys permits are held at most, by default 100 000 (25 MB when full).
+    pub fn lease_entries(mut self, entries: usize) -> Self {
+        self.lease_entries = entries;
+        self
+    }
+
+    /// Builds the store.
+    ///
+    /// # Errors
+    ///
+    /// When a setting makes no sense.
+    pub fn build(self) -> Result<TwoTier<S>, TierError> {
+        self.plan.check()?;
+        if self.deny_cap > DENY_CAP_MAX {
+            return Err(TierError::DenyCap(self.deny_cap));
+        }
+        for entries in [self.deny_entries, self.lease_entries] {
+            if !(1..=ENTRIES_MAX).contains(&entries) {
+                return Err(TierError::Entries(entries));
+            }
+        }
+        Ok(TwoTier::made(self))
+    }
+}
+
+/// A setting of a [`TwoTier`] that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TierError {
+    /// The sync period is out of range.
+    Sync(Duration),
+    /// The longest time that a refusal is believed is out of range.
+    DenyCap(Duration),
+    /// The size of a table is out of range.
+    Entries(usize),
+}
+
+impl fmt::Display for TierError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync(sync) => write!(
+                f,
+                "a sync period of {sync:?} is not between 1 ms and 10 s; take 100 ms, or lease \
+                 nothing"
+            ),
+            Self::DenyCap(cap) => write!(
+                f,
+                "refusals cannot be believed for {cap:?}, an hour is the most; lower the cap"
+            ),
+            Self::Entries(entries) => write!(
+                f,
+                "a table of {entries} entries is not between 1 and {ENTRIES_MAX}; take {ENTRIES}, \
+                 or set the cap of refusals to zero if none shall be remembered"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for TierError {}

@@ -1,0 +1,210 @@
+//! A store that fails on command.
+
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tollgate::{
+    Clock, Decision, Inherit, ManualClock, Quota,
+    store::{
+        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
+        StoreError,
+    },
+};
+
+/// What the store does with the next calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Up,
+    /// Fails, and nothing is charged.
+    Down,
+    /// Fails about every second call, as a cluster does of which half is away.
+    Half,
+    /// Carries the call out, and nobody hears of it.
+    Deaf,
+    /// Does nothing, and nobody knows.
+    Lost,
+    Full,
+    Invalid,
+}
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// After so many calls the mode changes to the other one.
+    then: Option<(u64, Mode)>,
+    calls: u64,
+    forced: u64,
+}
+
+/// A store that fails on command. Clones are the same store.
+#[derive(Clone, Debug)]
+pub struct Flaky {
+    pub inner: MemoryStore,
+    state: Arc<Mutex<State>>,
+}
+
+impl Flaky {
+    pub fn new() -> (Self, ManualClock) {
+        let (clock, hand) = Clock::manual();
+        (Self::on(clock), hand)
+    }
+
+    pub fn on(clock: Clock) -> Self {
+        let state = State { mode: Mode::Up, then: None, calls: 0, forced: 0 };
+        let inner = MemoryStore::builder().clock(clock).build().unwrap();
+        Self { inner, state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub fn set(&self, mode: Mode) {
+        let mut state = self.state.lock().unwrap();
+        (state.mode, state.then) = (mode, None);
+    }
+
+    /// Changes the mode after `calls` more.
+    pub fn set_after(&self, calls: u64, mode: Mode) {
+        self.state.lock().unwrap().then = Some((calls, mode));
+    }
+
+    pub fn calls(&self) -> u64 {
+        self.state.lock().unwrap().calls
+    }
+
+    /// Permits that were booked by force.
+    pub fn forced(&self) -> u64 {
+        self.state.lock().unwrap().forced
+    }
+
+    fn next_mode(&self) -> Mode {
+        let mut state = self.state.lock().unwrap();
+        state.calls += 1;
+        match &mut state.then {
+            Some((0, mode)) => {
+                state.mode = *mode;
+                state.then = None;
+            }
+            Some((left, _)) => *left -= 1,
+            None => {}
+        }
+        match state.mode {
+            // As good as a coin, and the same in every run.
+            Mode::Half if state.calls.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 63 == 1 => Mode::Down,
+            Mode::Half => Mode::Up,
+            mode => mode,
+        }
+    }
+
+    async fn run<T>(
+        &self,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match self.next_mode() {
+            Mode::Up => work.await,
+            Mode::Down | Mode::Half => Err(StoreError::unavailable("the store is down")),
+            Mode::Deaf => {
+                let _ = work.await;
+                Err(StoreError::timeout("no answer in time"))
+            }
+            Mode::Lost => Err(StoreError::timeout("no answer in time")),
+            Mode::Full => Err(StoreError::full("the store is full")),
+            Mode::Invalid => Err(StoreError::invalid("nonsense")),
+        }
+    }
+}
+
+impl Store for Flaky {
+    fn clock(&self) -> &Clock {
+        self.inner.clock()
+    }
+
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.run(self.inner.acquire(demands)).await
+    }
+
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.run(self.inner.peek(demands)).await
+    }
+
+    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        let work = async {
+            self.state.lock().unwrap().forced += demand.cost();
+            self.inner.force(demand).await
+        };
+        self.run(work).await
+    }
+
+    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        self.run(self.inner.refund(demand)).await
+    }
+
+    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        self.run(self.inner.reset(demand)).await
+    }
+
+    async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        self.run(self.inner.reserve(demands, life)).await
+    }
+
+    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
+        self.run(self.inner.settle(id, actual)).await
+    }
+
+    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
+        self.run(self.inner.lease(demand, life)).await
+    }
+
+    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
+        self.run(self.inner.enter(permits, life)).await
+    }
+
+    async fn renew(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+        life: Duration,
+    ) -> Result<bool, StoreError> {
+        self.run(self.inner.renew(permits, id, life)).await
+    }
+
+    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
+        self.run(self.inner.leave(permits, id)).await
+    }
+
+    async fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> Result<(), StoreError> {
+        self.run(self.inner.change_quota(old, new, how)).await
+    }
+}
+
+pub fn policy(name: &str, quota: Quota) -> Policy {
+    Policy::new(name, quota).unwrap()
+}
+
+/// Asks for `cost` permits of the key "alice".
+pub async fn take<S: Store>(store: &S, policy: &Policy, cost: u64) -> Decision {
+    store.acquire(&mut [Demand::new(policy, b"alice", cost)]).await.unwrap()
+}
+
+/// Takes one permit at a time, until none is left or `most` were taken. Returns how many.
+pub async fn drain<S: Store>(store: &S, policy: &Policy, most: u64) -> u64 {
+    let mut taken = 0;
+    while taken < most && take(store, policy, 1).await.is_allowed() {
+        taken += 1;
+    }
+    taken
+}
+
+/// Returns how many permits of "alice" a store has left.
+pub async fn left<S: Store>(store: &S, policy: &Policy) -> u64 {
+    store.peek(&mut [Demand::new(policy, b"alice", 0)]).await.unwrap().remaining()
+}
