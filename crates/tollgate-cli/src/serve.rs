@@ -141,9 +141,9 @@ struct StoreArgs {
     #[arg(long, value_name = "TEXT")]
     store_prefix: Option<String>,
 
-    /// Write fingerprints to Redis instead of keys
-    #[arg(long)]
-    store_hash_keys: bool,
+    /// A file with 32 hexadecimal digits: names in Redis are fingerprints under this secret, and not keys
+    #[arg(long, value_name = "FILE")]
+    store_key_secret_file: Option<PathBuf>,
 }
 
 impl StoreArgs {
@@ -153,7 +153,7 @@ impl StoreArgs {
             fleet_size: self.fleet_size,
             deadline: self.store_deadline,
             prefix: self.store_prefix.clone(),
-            hash_keys: self.store_hash_keys.then_some(true),
+            key_secret_file: self.store_key_secret_file.clone(),
             failure: None,
         }
     }

@@ -160,7 +160,7 @@ fn the_process_has_settings() {
         fleet_size: Some(Fleet::Fixed(3)),
         deadline: Some(Duration::from_millis(25)),
         prefix: Some("tg".into()),
-        hash_keys: Some(true),
+        key_secret_file: Some("keys.secret".into()),
         failure: Some(Failure::Local),
     };
     assert_eq!(server.redis, options);

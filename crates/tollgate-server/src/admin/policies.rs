@@ -102,7 +102,9 @@ fn bounds(shared: &Shared, rule: &Rule) -> Option<Value> {
     Some(json!({
         "above": bounds.above,
         "below": bounds.below,
-        "staleness_ms": millis_up(bounds.staleness),
+        "held_for_ms": millis_up(bounds.held_for),
+        "while_away": bounds.while_away,
+        "text": bounds.text,
     }))
 }
 

@@ -320,7 +320,11 @@ fn remote(status: &RemoteStatus) -> Value {
         "leased": counts.leased,
         "refused_here": counts.refused_here,
         "calls": counts.calls,
-        "pending": status.pending,
+        "unknown_outcomes": counts.unknown,
+        "wasted": counts.wasted,
+        "pending_keys": status.pending,
+        "carried_back": counts.carried_back,
+        "dropped_keys": counts.dropped,
         "nodes": nodes.collect::<Vec<_>>(),
     })
 }

@@ -1,8 +1,12 @@
 //! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
 //! made from these tables, so they cannot tell different stories.
 
+mod store;
+
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
+pub(super) use store::STORE;
+use store::{LEASE, LEASES, MEMORY, REDIS, SNAPSHOT};
 
 /// A map in a file.
 #[derive(Debug)]
@@ -95,7 +99,6 @@ pub(super) static SECTIONS: [&Section; 17] = [
 ];
 
 pub(super) static FAILURES: [&str; 5] = ["open", "closed", "local", "allow", "deny"];
-pub(super) static LEASES: [&str; 2] = ["off", "auto"];
 pub(super) static ALGORITHMS: [&str; 7] = [
     "fixed-window",
     "gcra",
@@ -422,59 +425,6 @@ pub(super) static TLS: Section = Section {
             "PEM file of the authorities that clients' certificates must come from.",
         ),
     ],
-};
-
-pub(super) static SNAPSHOT: Section = Section {
-    name: "a snapshot",
-    keys: &[
-        key("path", Path, Ours, "The file."),
-        key("every", Period, Ours, "How often it is written."),
-    ],
-};
-
-pub(super) static MEMORY: Section = Section {
-    name: "memory",
-    keys: &[
-        key("bounded", Count, Ours, "Fixed memory for so many live keys."),
-        key("max_keys", Count, Ours, "The most keys of a table that grows."),
-    ],
-};
-
-pub(super) static STORE: Section = Section {
-    name: "a store",
-    keys: &[
-        key("url", Text, Ours, "Where it keeps its state: memory, or redis://host:6379."),
-        key("redis", Map(&REDIS), Ours, "How it is used, if it is in Redis."),
-        key("memory", Map(&MEMORY), Ours, "Its bounds."),
-        key("snapshot", Map(&SNAPSHOT), Ours, "Where it keeps its state over restarts."),
-    ],
-};
-
-pub(super) static REDIS: Section = Section {
-    name: "redis",
-    keys: &[
-        key("password_file", Path, Ours, "The file that has the password of the servers."),
-        key(
-            "fleet_size",
-            Text,
-            Ours,
-            "How many processes share the limits: auto, which counts them, or a number.",
-        ),
-        key("deadline", Period, Ours, "How long a call may take."),
-        key("prefix", Text, Ours, "What the names of all keys begin with."),
-        key("hash_keys", Flag, Ours, "Write fingerprints of keys instead of the keys."),
-        key(
-            "failure",
-            OneOf(&FAILURES),
-            Ours,
-            "What happens to CL.THROTTLE when the store cannot answer: open if not said.",
-        ),
-    ],
-};
-
-pub(super) static LEASE: Section = Section {
-    name: "a lease",
-    keys: &[key("sync", Period, Ours, "How often the store is told what was used.")],
 };
 
 impl Section {

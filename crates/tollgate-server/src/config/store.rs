@@ -94,8 +94,8 @@ pub struct RedisOptions {
     pub deadline: Option<Duration>,
     /// What the names of all keys begin with.
     pub prefix: Option<String>,
-    /// Write fingerprints of keys instead of the keys.
-    pub hash_keys: Option<bool>,
+    /// The file that has the secret by which names in Redis are fingerprints instead of keys.
+    pub key_secret_file: Option<PathBuf>,
     /// What happens to `CL.THROTTLE` when the store cannot answer.
     pub failure: Option<Failure>,
 }
@@ -109,7 +109,7 @@ impl RedisOptions {
             fleet_size: self.fleet_size.or(other.fleet_size),
             deadline: self.deadline.or(other.deadline),
             prefix: self.prefix.or(other.prefix),
-            hash_keys: self.hash_keys.or(other.hash_keys),
+            key_secret_file: self.key_secret_file.or(other.key_secret_file),
             failure: self.failure.or(other.failure),
         }
     }

@@ -394,7 +394,9 @@ pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
         // Nobody knows how much is left, and nothing was charged.
         let closed = part.mode.refused(Code::FailedClosed);
         part.code = if is_denied { closed } else { Code::FailedOpen };
-        (part.decision, part.is_decided) = (None, true);
+        // A refusal may know when to come back.
+        part.decision = part.decision.filter(|_| is_denied);
+        part.is_decided = true;
         return;
     }
     part.code = if is_denied { part.mode.refused(Code::Denied) } else { Code::Allowed };

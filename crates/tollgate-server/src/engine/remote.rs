@@ -8,7 +8,7 @@ use crate::{
     config::{Failure, Lease},
     plan::Plan,
 };
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tollgate::store::{DynStore, Policy};
 pub use tollgate_redis::NodeStatus;
 
@@ -25,6 +25,9 @@ pub trait RemoteStore: DynStore {
 
     /// Returns what is promised of a policy; `None` if nothing is known.
     fn bounds(&self, policy: &Policy) -> Option<Bounds>;
+
+    /// Books what is not booked yet, as far as that can be done, and leaves the fleet.
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// How a shared store treats a policy.
@@ -49,7 +52,7 @@ pub struct RemoteStatus {
     pub degraded: Option<String>,
     /// What it has done so far.
     pub counts: RemoteCounts,
-    /// Permits that were used here and that the servers do not know of yet.
+    /// Keys that were used here and whose use the servers do not know of yet.
     pub pending: u64,
 }
 
@@ -64,17 +67,30 @@ pub struct RemoteCounts {
     pub refused_here: u64,
     /// Calls that asked the servers.
     pub calls: u64,
+    /// Calls whose outcome is unknown: each was charged once or not at all.
+    pub unknown: u64,
+    /// Permits that were used without the servers, and booked there later.
+    pub carried_back: u64,
+    /// Keys whose use without the servers could not be booked.
+    pub dropped: u64,
+    /// Permits that were taken in advance and not used.
+    pub wasted: u64,
 }
 
 /// What is promised of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Permits above the limit that all processes together may let pass.
     pub above: u64,
     /// Permits that may be held by processes that do not use them.
     pub below: u64,
-    /// How old what a process knows may be.
-    pub staleness: Duration,
+    /// How long.
+    pub held_for: Duration,
+    /// Permits that all processes together let pass in one period while the servers are away; `None`
+    /// if there is no bound.
+    pub while_away: Option<u64>,
+    /// All of it in words.
+    pub text: String,
 }
 
 impl Engine {

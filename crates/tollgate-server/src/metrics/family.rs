@@ -269,16 +269,22 @@ impl Family {
             "Processes that share the limits of a store, as far as this one knows.",
         ),
         family(
-            "tollgate_store_pending_permits",
+            "tollgate_store_pending_keys",
             Gauge,
             Remotes(|status| status.pending as f64),
-            "Permits used here that a shared store does not know of yet.",
+            "Keys whose use here a shared store does not know of yet.",
         ),
         family(
             "tollgate_store_decisions_total",
             Counter,
             Other(store_decisions),
             "Decisions of a shared store, by where they were made.",
+        ),
+        family(
+            "tollgate_store_unknown_outcomes_total",
+            Counter,
+            Remotes(|status| status.counts.unknown as f64),
+            "Calls to a shared store without an answer: each was charged once or not at all.",
         ),
         family(
             "tollgate_store_node_up",

@@ -15,6 +15,9 @@ use tokio::{
 };
 use tollgate::{Clock, Seed, store::MemoryStore};
 
+/// How long a shared store has to be closed.
+const CLOSE: Duration = Duration::from_secs(2);
+
 /// Why a server cannot start.
 #[derive(Debug)]
 pub struct StartError(pub(super) String);
@@ -143,6 +146,10 @@ impl Server {
         if let Some(workers) = Arc::into_inner(workers) {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
+        }
+        for store in shared.engine.stores().iter().filter_map(Backend::remote) {
+            // What is not booked now stays unbooked.
+            let _ = timeout(CLOSE, store.close()).await;
         }
         // One that cannot be written does not keep the others from it.
         let mut last = Ok(());

@@ -174,16 +174,8 @@ fn broken_yaml_is_told_where_it_breaks() {
 }
 
 #[test]
-fn values_have_types() {
+fn settings_of_stores_have_their_own_rules() {
     check(&[
-        (
-            "domain: [d]",
-            &[
-                "1:9 'domain' is a text, not a list",
-                "1:9 config file cannot have empty domain; add 'domain: NAME'",
-            ],
-        ),
-        ("domain: d\ndescriptors: {key: a}", &["2:14 'descriptors' is a list, not a map"]),
         (
             "domain: d\ndefaults: {lease: yes, store: [a]}",
             &["2:19 'yes' is no lease; use one of off, auto", "2:31 'store' is a text, not a list"],
@@ -199,6 +191,24 @@ fn values_have_types() {
                 "1:71 'deadline' must be above zero",
             ],
         ),
+        (
+            "domain: d\ndefaults: {lease: {sync: 11s}}",
+            &["2:20 'sync' of 11s is not from 1ms to 10s; 100ms is usual"],
+        ),
+    ]);
+}
+
+#[test]
+fn values_have_types() {
+    check(&[
+        (
+            "domain: [d]",
+            &[
+                "1:9 'domain' is a text, not a list",
+                "1:9 config file cannot have empty domain; add 'domain: NAME'",
+            ],
+        ),
+        ("domain: d\ndescriptors: {key: a}", &["2:14 'descriptors' is a list, not a map"]),
         ("domain: d\ndefaults: fast", &["2:11 defaults is a map of keys, not 'fast'"]),
         (
             "domain: d\ndefaults: {algorithm: gcr, failure: wait, shadow_mode: 'true'}",

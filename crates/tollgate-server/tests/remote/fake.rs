@@ -1,6 +1,7 @@
 //! A shared store in memory that can be down, or slow, as a test says.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
@@ -212,14 +213,24 @@ impl RemoteStore for Fake {
             nodes: vec![node],
             fleet_size: 5,
             degraded: is_down.then(|| "connection refused".to_owned()),
-            counts: RemoteCounts { degraded: [1, 2, 3], leased: 4, refused_here: 5, calls: 6 },
+            counts: RemoteCounts {
+                degraded: [1, 2, 3],
+                leased: 4,
+                refused_here: 5,
+                calls: 6,
+                ..RemoteCounts::default()
+            },
             pending: 8,
         }
     }
 
     fn bounds(&self, _policy: &Policy) -> Option<Bounds> {
-        let staleness = Duration::from_millis(100);
-        Some(Bounds { above: 0, below: 12, staleness })
+        let (held_for, text) = (Duration::from_millis(200), "all of it".to_owned());
+        Some(Bounds { above: 3, below: 12, held_for, while_away: None, text })
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
     }
 }
 

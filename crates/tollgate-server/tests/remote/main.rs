@@ -174,12 +174,15 @@ async fn administrators_see_servers_and_are_told_what_is_degraded() {
     let told = &store["stores"][0];
     assert_eq!((&told["kind"], &told["keys"]), (&json!("fake"), &Value::Null));
     let told = &told["shared"];
-    assert_eq!((&told["fleet_size"], &told["pending"]), (&json!(5), &json!(8)));
+    assert_eq!((&told["fleet_size"], &told["pending_keys"]), (&json!(5), &json!(8)));
     assert_eq!(told["nodes"][0]["last_error"], "connection refused");
     assert_eq!(told["decided_without"], json!({"open": 1, "closed": 2, "local": 3}));
     let (_, _, policy) = get(&shared, Listener::Admin, "/policies/local").await;
     assert_eq!((&policy["failure"], &policy["lease"]), (&json!("local"), &json!("auto")));
-    assert_eq!(policy["bounds"], json!({"above": 0, "below": 12, "staleness_ms": 100}));
+    assert_eq!(
+        policy["bounds"],
+        json!({"above": 3, "below": 12, "held_for_ms": 200, "while_away": null, "text": "all of it"})
+    );
 
     fake.set_down(true);
     let (status, _, ready) = get(&shared, Listener::Admin, "/ready").await;
@@ -193,7 +196,7 @@ async fn administrators_see_servers_and_are_told_what_is_degraded() {
         "tollgate_store_node_up{store=\"default\",node=\"10.0.0.5:6379\"} 0\n",
         "tollgate_store_node_timeouts_total{store=\"default\",node=\"10.0.0.5:6379\"} 1\n",
         "tollgate_store_decisions_total{store=\"default\",by=\"lease\"} 4\n",
-        "tollgate_store_pending_permits{store=\"default\"} 8\n",
+        "tollgate_store_pending_keys{store=\"default\"} 8\n",
     ] {
         assert!(text.contains(line), "{line}{text}");
     }

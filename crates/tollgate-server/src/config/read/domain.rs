@@ -11,12 +11,17 @@ use super::{
 };
 use crate::config::{Failure, Lease};
 use regex::RegexBuilder;
+use std::time::Duration;
 
 /// The memory that one compiled expression may take, in bytes.
 const REGEX_MAX: usize = 256 << 10;
 
 /// The most expressions in a configuration: a bound on the time that reading takes.
 const EXPRESSIONS_MAX: usize = 1000;
+
+/// How often a store can be told what was used of a lease.
+const SYNC_MIN: Duration = Duration::from_millis(1);
+const SYNC_MAX: Duration = Duration::from_secs(10);
 
 /// Reads the domain of a file, if it has one.
 pub(super) fn domain(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Domain> {
@@ -66,7 +71,12 @@ fn lease(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Lease> {
     if matches!(fields.get("lease")?.kind, Kind::Map(_)) {
         let inner = reader.inner(fields, "lease")?;
         reader.missing(&inner, "sync", "sync: 100ms");
-        return reader.period(&inner, "sync").map(Lease::Sync);
+        let period = reader.period(&inner, "sync")?;
+        if !(SYNC_MIN..=SYNC_MAX).contains(&period) {
+            let text = format!("'sync' of {period:?} is not from 1ms to 10s; 100ms is usual");
+            reader.error(inner.spot_of("sync"), text);
+        }
+        return Some(Lease::Sync(period));
     }
     reader.word(fields, "lease", |word| (word == "auto").then_some(Lease::Auto))
 }

@@ -162,7 +162,7 @@ fn redis(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RedisOptions {
         fleet_size: reader.parsed(&fields, "fleet_size"),
         deadline: reader.period(&fields, "deadline"),
         prefix,
-        hash_keys: reader.flag(&fields, "hash_keys"),
+        key_secret_file: reader.path(&fields, "key_secret_file"),
         failure: super::domain::failure(reader, &fields),
     }
 }
