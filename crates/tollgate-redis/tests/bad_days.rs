@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_days {
+    pub(crate) mod bytes;
     pub(crate) mod cluster;
     pub(crate) mod day;
     pub(crate) mod days;
@@ -15,7 +16,7 @@ mod bad_days {
     pub(crate) mod tables;
 }
 
-use bad_days::{cluster, day::Day, days, run::run, tables};
+use bad_days::{bytes, cluster, day::Day, days, run::run, tables};
 
 macro_rules! bad_days {
     ($($name:ident: $day:path;)*) => {
@@ -49,6 +50,16 @@ bad_days! {
     a_cluster_loses_a_primary: cluster::failover;
     a_cluster_is_down: cluster::down;
     sentinels_choose_another_primary: cluster::sentinels;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_corrupt_byte_books_nothing_twice() {
+    bytes::everywhere().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_set_of_which_a_part_is_unknown_is_unknown() {
+    cluster::half_unknown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
