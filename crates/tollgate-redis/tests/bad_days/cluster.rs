@@ -29,8 +29,8 @@ impl Nodes {
     }
 }
 
-pub(crate) fn failover() -> Day {
-    let cluster = Cluster::start(Flavor::Redis);
+pub(crate) fn failover(flavor: Flavor) -> Day {
+    let cluster = Cluster::start(flavor);
     let breaks = |nodes: &mut Nodes| nodes.kill(nodes.owner());
     let mends = |nodes: &mut Nodes| {
         nodes.cluster.wait_for_failover(nodes.killed[0]);
@@ -43,8 +43,8 @@ pub(crate) fn failover() -> Day {
         .forgets()
 }
 
-pub(crate) fn down() -> Day {
-    let cluster = Cluster::builder(Flavor::Redis).replicas(0).start();
+pub(crate) fn down(flavor: Flavor) -> Day {
+    let cluster = Cluster::builder(flavor).replicas(0).start();
     let breaks = |nodes: &mut Nodes| {
         let owner = nodes.owner();
         let others = nodes.cluster.primaries().into_iter().filter(|node| *node != owner);
@@ -62,8 +62,8 @@ pub(crate) fn down() -> Day {
         .says(&["CLUSTERDOWN"])
 }
 
-pub(crate) fn sentinels() -> Day {
-    let sentinel = Sentinel::start(Flavor::Redis);
+pub(crate) fn sentinels(flavor: Flavor) -> Day {
+    let sentinel = Sentinel::start(flavor);
     let breaks = |(sentinel, killed): &mut (Sentinel, usize)| *killed = sentinel.kill_primary();
     let mends = |(sentinel, killed): &mut (Sentinel, usize)| {
         sentinel.wait_for_switch(*killed);
