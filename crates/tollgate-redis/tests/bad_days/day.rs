@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use tollgate_redis::Settings;
 
 /// Something done to the servers, which live as long as it.
-type Deed = Box<dyn Fn()>;
+type Deed = Arc<dyn Fn() + Send + Sync>;
 
 /// A bad day: how to break and how to mend, and what to expect.
 pub(crate) struct Day {
@@ -42,8 +42,8 @@ impl Day {
             name,
             reads: settings.clone(),
             settings,
-            breaks: Box::new(move || breaks(&mut servers.lock().unwrap())),
-            mends: Box::new(move || mends(&mut same.lock().unwrap())),
+            breaks: Arc::new(move || breaks(&mut servers.lock().unwrap())),
+            mends: Arc::new(move || mends(&mut same.lock().unwrap())),
             says: &[],
             keeps_state: true,
             degrades: true,

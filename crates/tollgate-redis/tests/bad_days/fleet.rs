@@ -210,8 +210,13 @@ fn policy(name: &str) -> Policy {
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let wait = async {
         while !holds().await {
-            let _ = timeout(Duration::from_millis(3), std::future::pending::<()>()).await;
+            pause(3).await;
         }
     };
     timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("within {PATIENCE:?}: {what}"));
+}
+
+/// Lets some milliseconds pass before another look.
+pub(crate) async fn pause(ms: u64) {
+    let _ = timeout(Duration::from_millis(ms), std::future::pending::<()>()).await;
 }
