@@ -214,6 +214,32 @@ async fn a_connection_without_answer_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_connection_that_died_silently_is_found_without_calls() {
+    let server = Server::start(&[]).await;
+    let wait = "keepalive=20ms&stall_timeout=50ms&connect_timeout=100ms";
+    let link = open(&format!("{}?deadline=5s&{wait}", server.url())).await;
+    server.signal("-STOP");
+    until("found", async || link.nodes()[0].state == "open").await;
+    server.signal("-CONT");
+    until("up", async || call(&link, &["PING"]).await.is_ok()).await;
+}
+
+#[tokio::test]
+async fn a_connection_full_of_calls_is_given_up_too() {
+    let server = Server::start(&[]).await;
+    let wait = "deadline=20ms&stall_timeout=50ms&connect_timeout=100ms&max_in_flight=5";
+    let link = open(&format!("{}?{wait}", server.url())).await;
+    server.signal("-STOP");
+    for _ in 0..5 {
+        assert!(call(&link, &["INCR", "n"]).await.unwrap_err().is_unknown());
+    }
+    assert_eq!((link.nodes()[0].in_flight, link.nodes()[0].state), (5, "open"));
+    until("given up", async || link.nodes()[0].in_flight == 0).await;
+    server.signal("-CONT");
+    until("up", async || call(&link, &["PING"]).await.is_ok()).await;
+}
+
+#[tokio::test]
 async fn no_more_than_so_many_calls_are_in_flight() {
     let server = Server::start(&[]).await;
     let link = open(&format!("{}?deadline=5s&max_in_flight=8", server.url())).await;

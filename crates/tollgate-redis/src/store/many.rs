@@ -175,13 +175,9 @@ impl RedisStore {
         let [first, second, _, fourth] = told.seen.numbers.map(|it| (it as f64).to_le_bytes());
         match rule.kind {
             kind if kind.is_gcra() => call.push(&[first, second].concat()),
-            super::rule::Kind::Log => {
+            kind => {
+                call.push(if kind == super::rule::Kind::Log { &fourth } else { &first });
                 call.push(rule.ttl.as_bytes());
-                call.push(&fourth);
-            }
-            _ => {
-                call.push(rule.ttl.as_bytes());
-                call.push(&first);
             }
         }
         self.send(state.slot, script, call).await.map(drop)
