@@ -39,7 +39,7 @@ pub(crate) fn failover(flavor: Flavor) -> Day {
     let nodes = Nodes { cluster, killed: Vec::new() };
     // A replica may lack the last moment.
     Day::new("Cluster: primary killed, replica takes over", &url, nodes, (breaks, mends))
-        .says(&["refused", "closed"])
+        .says(&["Connection refused"])
         .forgets()
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn sentinels(flavor: Flavor) -> Day {
         sentinel.wait_for_switch(*killed);
     };
     Day::new("Sentinel: primary killed", &sentinel.url(), (sentinel, 0), (breaks, mends))
-        .says(&["refused", "closed"])
+        .says(&["Connection refused"])
         .forgets()
 }
 

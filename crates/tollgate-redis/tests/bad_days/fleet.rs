@@ -178,14 +178,14 @@ impl Fleet {
         }
     }
 
-    /// Returns what the store itself says when it is asked without a guard.
-    pub(crate) async fn error(&self) -> StoreError {
+    /// Returns what the store itself says when it is asked without a guard, once it is one of these.
+    pub(crate) async fn error(&self, says: &[&str]) -> StoreError {
         let (store, policy) = (&self.stores[0], policy("unguarded"));
         let mut error = None;
-        until("the store fails", async || {
+        until(&format!("the store says one of {says:?}"), async || {
             let result = store.acquire(&mut [Demand::new(&policy, KEY, 1)]).await;
             error = result.err();
-            error.is_some()
+            error.as_ref().is_some_and(|error| says_one(error, says))
         })
         .await;
         error.unwrap()
@@ -195,6 +195,12 @@ impl Fleet {
     pub(crate) fn sum(&self, number: usize, of: impl Fn(&Seat) -> u64) -> u64 {
         self.seats.iter().filter(|seat| seat.number == number).map(of).sum()
     }
+}
+
+/// Tells whether an error has one of these words.
+pub(crate) fn says_one(error: &StoreError, says: &[&str]) -> bool {
+    let text = error.to_string();
+    says.iter().any(|words| text.contains(words))
 }
 
 /// Returns how many calls were refused without a look at the server.
