@@ -166,7 +166,7 @@ async fn a_dead_server_fails_fast_and_comes_back_by_itself() {
     let link = open(&slow(&server.url())).await;
     server.kill();
     until("open", async || link.nodes()[0].state == "open").await;
-    assert!(refused_within(&link).await < Duration::from_millis(1));
+    assert!(refused_within(&link).await < Duration::from_micros(100));
     server.restart();
     until("up", async || call(&link, &["PING"]).await.is_ok()).await;
     for _ in 0..3 {
@@ -186,7 +186,7 @@ async fn a_stalled_server_opens_the_breaker_and_comes_back_by_itself() {
         assert!(error.is_unknown() && error.to_string().contains("within 40ms"), "{error}");
     }
     assert_eq!(link.nodes()[0].state, "open");
-    assert!(refused_within(&link).await < Duration::from_millis(1));
+    assert!(refused_within(&link).await < Duration::from_micros(100));
     server.signal("-CONT");
     until("up", async || call(&link, &["PING"]).await.is_ok()).await;
     // What was sent was carried out once, and the late replies were nobody's.

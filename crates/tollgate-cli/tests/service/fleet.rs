@@ -236,7 +236,7 @@ fn a_service_starts_without_redis_and_finds_it_later() {
     // Where the store is cannot change without a restart, and nothing of such a file is in force.
     service.write_config(&format!("{MODES}stores: {{other: memory}}\n"));
     let (status, told) = service.admin("POST", "/reload", "");
-    assert!(status == 409 || status == 422 || status >= 400, "{status} {told}");
+    assert!(status >= 400, "{status} {told}");
     assert!(told.contains("stores cannot change while the server runs"), "{told}");
     service.signal("TERM");
     assert!(service.wait());
