@@ -5,6 +5,9 @@ use std::{fs, time::Duration};
 use tollgate_redis::Secret;
 use tollgate_rig::{Flavor, Mode, Proxy, Redis};
 
+/// Words of a server that is too slow, or says nothing: of calls, of probes, and of connections.
+const SILENT: &[&str] = &["within 50ms", "PING", "no connection within 500ms"];
+
 /// Words of a server that is not there.
 const REFUSED: &str = "Connection refused";
 
@@ -30,8 +33,7 @@ pub(crate) fn two_tiers(flavor: Flavor) -> Day {
 pub(crate) fn frozen(flavor: Flavor) -> Day {
     let redis = Redis::start(flavor);
     let (url, deeds): (_, Deeds<Redis>) = (redis.url(), (Redis::freeze, Redis::thaw));
-    Day::new("stopped with SIGSTOP, continued", &url, redis, deeds)
-        .says(&["did not answer within 50ms"])
+    Day::new("stopped with SIGSTOP, continued", &url, redis, deeds).says(SILENT)
 }
 
 /// A day of the network: a mode of the proxy that ends when the proxy passes all again.
@@ -44,20 +46,18 @@ fn network(flavor: Flavor, name: &'static str, breaks: fn(&mut (Redis, Proxy))) 
 }
 
 pub(crate) fn black_hole(flavor: Flavor) -> Day {
-    network(flavor, "black hole", |(_, proxy)| proxy.set(Mode::BlackHole))
-        .says(&["did not answer within 50ms"])
+    network(flavor, "black hole", |(_, proxy)| proxy.set(Mode::BlackHole)).says(SILENT)
 }
 
 pub(crate) fn slow(flavor: Flavor) -> Day {
     network(flavor, "replies after 200 ms", |(_, proxy)| {
         proxy.set(Mode::Delay(Duration::from_millis(200)));
     })
-    .says(&["did not answer within 50ms"])
+    .says(SILENT)
 }
 
 pub(crate) fn replies_lost(flavor: Flavor) -> Day {
-    network(flavor, "replies are lost", |(_, proxy)| proxy.set(Mode::DropReplies))
-        .says(&["did not answer within 50ms"])
+    network(flavor, "replies are lost", |(_, proxy)| proxy.set(Mode::DropReplies)).says(SILENT)
 }
 
 pub(crate) fn reset(flavor: Flavor) -> Day {
