@@ -55,6 +55,13 @@ impl Tally {
     }
 }
 
+/// One call for a permit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) took: Duration,
+    pub(crate) is_degraded: bool,
+}
+
 /// One process's store for one failure policy.
 #[derive(Clone)]
 pub(crate) struct Seat {
@@ -107,14 +114,13 @@ impl Fleet {
         Self { seats: seats.collect(), stores, tallies: Default::default() }
     }
 
-    /// Has every seat make calls, all seats side by side, until each is told to end. Returns how long
-    /// each call took.
-    pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Duration> {
+    /// Has every seat make calls, all seats side by side, until each is told to end.
+    pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Call> {
         let mut tasks = JoinSet::new();
         for seat in self.seats.iter().cloned() {
             tasks.spawn(async move {
                 let (clock, mut tally) = (Clock::monotonic(), Tally::default());
-                let mut took = Vec::new();
+                let mut calls = Vec::new();
                 // A pace at which probes come in between.
                 let mut pace = interval(Duration::from_millis(2));
                 pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -122,35 +128,36 @@ impl Fleet {
                     pace.tick().await;
                     let began = clock.now();
                     let decision = seat.take().await;
-                    took.push(clock.now().since(began));
+                    let is_degraded = decision.is_degraded();
+                    calls.push(Call { took: clock.now().since(began), is_degraded });
                     tally.note(&decision);
                     if ends(&decision) {
                         break;
                     }
                 }
-                (seat.number, tally, took)
+                (seat.number, tally, calls)
             });
         }
         let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
-            let (number, tally, took) = done.unwrap();
+            let (number, tally, calls) = done.unwrap();
             self.tallies[number].add(&tally);
-            all.extend(took);
+            all.extend(calls);
         }
         all
     }
 
-    /// Makes calls until every link has refused one at once. Returns how long each call took.
-    pub(crate) async fn until_noticed(&mut self) -> Vec<Duration> {
+    /// Makes calls until every link has refused one at once.
+    pub(crate) async fn until_noticed(&mut self) -> Vec<Call> {
         let before: Vec<_> = self.stores.iter().map(shed).collect();
-        let mut took = Vec::new();
+        let mut calls = Vec::new();
         let noticed = async {
             while !self.stores.iter().zip(&before).all(|(store, before)| shed(store) > *before) {
-                took.extend(self.calls(1, |_| false).await);
+                calls.extend(self.calls(1, |_| false).await);
             }
         };
         timeout(PATIENCE, noticed).await.expect("the breakers open");
-        took
+        calls
     }
 
     /// Makes calls until every seat's decisions are the store's. Looking would not do: a server that
