@@ -16,6 +16,8 @@ use tollgate_redis::{FailurePolicy, FleetSize, Guarded, LeaseSettings, Link, Red
 /// The limit of every key. Nothing comes back within a test.
 pub(crate) const LIMIT: u64 = 400;
 pub(crate) const PROCESSES: u32 = 2;
+/// Calls of each seat at a time: more than are sent on their own.
+const AT_ONCE: u64 = 10;
 pub(crate) const KEY: &[u8] = b"alice";
 /// How long anything may take to become as it should on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,17 +116,20 @@ impl Fleet {
         Self { seats: seats.collect(), stores, tallies: Default::default() }
     }
 
-    /// Has every seat make calls, all seats side by side, until each is told to end.
+    /// Has every seat make calls, all seats side by side and several calls of each at a time, until each
+    /// is told to end.
     pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Call> {
         let mut tasks = JoinSet::new();
-        for seat in self.seats.iter().cloned() {
+        let at_once = most.min(AT_ONCE);
+        let seats = self.seats.iter().flat_map(|seat| (0..at_once).map(move |_| seat.clone()));
+        for seat in seats {
             tasks.spawn(async move {
                 let (clock, mut tally) = (Clock::monotonic(), Tally::default());
                 let mut calls = Vec::new();
                 // A pace at which probes come in between.
-                let mut pace = interval(Duration::from_millis(2));
+                let mut pace = interval(Duration::from_millis(2 * at_once));
                 pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                for _ in 0..most {
+                for _ in 0..most / at_once {
                     pace.tick().await;
                     let began = clock.now();
                     let decision = seat.take().await;
