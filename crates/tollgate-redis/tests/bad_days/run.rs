@@ -2,7 +2,7 @@
 
 use super::{
     day::Day,
-    fleet::{FAILURES, Fleet, KEY, LIMIT, Tally, pause, says_one},
+    fleet::{FAILURES, Fleet, KEY, LIMIT, Seat, Tally, pause, says_one},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
@@ -94,9 +94,18 @@ pub(crate) async fn run(day: Day) -> Report {
     let mut rows = rows(&day, &fleet).await;
     // What is left is used up.
     fleet.calls(2 * LIMIT, |decision| decision.is_denied() && !decision.is_degraded()).await;
-    for (row, tally) in rows.iter_mut().zip(fleet.tallies) {
-        row.tally = tally;
+    fleet.until_carried().await;
+    for (number, row) in rows.iter_mut().enumerate() {
+        row.tally = fleet.tallies[number];
         check(&day, row, clock.now().since(began));
+        let doubtful = |seat: &Seat| {
+            let status = seat.guard.status();
+            status.unknown_outcomes + status.carried_back + LIMIT * status.dropped_spend
+        };
+        let doubtful = fleet.sum(number, doubtful);
+        if row.tally.refused_by_store > 0 {
+            assert!(row.tally.admitted_by_store + doubtful >= LIMIT, "{}: lost: {row:?}", day.name);
+        }
     }
     assert!(errors.iter().all(|error| error.is_transient() && !error.is_full()), "{errors:?}");
     let texts: Vec<_> = errors.iter().map(|error| without_addresses(error)).collect();
