@@ -57,7 +57,7 @@ impl Seen {
     }
 
     fn counted(&self, rule: &Rule, previous: u64, current: u64) -> u64 {
-        let elapsed = self.now.saturating_sub(self.numbers[0] * rule.length);
+        let elapsed = self.now.saturating_sub(self.numbers[0].saturating_mul(rule.length));
         let weight = u128::from(rule.length.saturating_sub(elapsed));
         // OVERFLOW: the quotient is at most `previous`.
         (u128::from(previous) * weight / u128::from(rule.length)) as u64 + current
@@ -104,7 +104,7 @@ impl Seen {
         let [first, second, third, fourth] = self.numbers;
         let (retry, full) = match rule.kind {
             Kind::Fixed => {
-                let end = since((first + 1) * rule.length);
+                let end = since((first + 1).saturating_mul(rule.length));
                 (end, end)
             }
             Kind::Anchored => {
@@ -136,7 +136,7 @@ impl Seen {
                 None => (number + 2, 0),
             },
         };
-        number * rule.length + elapsed
+        number.saturating_mul(rule.length).saturating_add(elapsed)
     }
 }
 
