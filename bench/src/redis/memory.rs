@@ -30,6 +30,9 @@ pub(super) fn run(bench: &Bench) {
         Err(error) => return println!("Not measured: {error}.\n"),
     };
     for (name, ask, takes) in rows {
+        if takes > 1 && bench.extent.quick {
+            continue;
+        }
         progress(&format!("memory: {name}"));
         let (each, one) = match fill(bench, &Arc::new(ask), takes) {
             Ok(found) => found,

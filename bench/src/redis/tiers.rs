@@ -77,7 +77,7 @@ fn table(rows: &[Row], grid: &Grid) -> Table {
     let mut table = Table::new(headings);
     for (at, row) in rows.iter().enumerate() {
         let middle = |pick: fn(&Sample) -> f64| grid.middle(at, 0, pick);
-        let share = |value: Option<f64>| value.map_or("-".into(), |it| format!("{it:.4}"));
+        let share = |value: Option<f64>| value.map_or("-".into(), |it| format!("{it:.6}"));
         table.line([
             row.name.to_owned(),
             row.callers.to_string(),
