@@ -13,8 +13,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tollgate::Clock;
 use tollgate_server::{
     config::{
-        Endpoint, MemorySettings, ServerSettings, SnapshotSettings, TlsSettings, parse_duration,
+        Endpoint, Fleet, MemorySettings, RedisOptions, ServerSettings, SnapshotSettings, StoreKind,
+        TlsSettings, parse_duration,
     },
+    engine::Backend,
     net::{Listener, raise_descriptor_limit},
     server::{Manager, Server, Source, notify},
     trace::TraceSettings,
@@ -28,6 +30,7 @@ Examples:
   tollgate serve --config limits.yaml                your own limits; a changed file is loaded at once
   tollgate serve --config /etc/tollgate --snapshot /var/lib/tollgate/state
   tollgate serve --resp unix:/run/tollgate.sock --http off --grpc off
+  tollgate serve --config limits.yaml --store redis://10.0.0.5:6379    one limit over many processes
 
 Signals: SIGTERM and SIGINT finish what has begun and stop; SIGHUP loads the configuration again.";
 
@@ -53,10 +56,6 @@ pub(crate) struct ServeArgs {
     /// Where to answer administrators and Prometheus, by default 127.0.0.1:6070
     #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
     admin: Option<Endpoint>,
-
-    /// Where state lives
-    #[arg(long, value_enum, default_value_t)]
-    store: StoreKind,
 
     /// Keep the state in this file over a restart
     #[arg(long, value_name = "FILE")]
@@ -87,6 +86,9 @@ pub(crate) struct ServeArgs {
     watch_interval: Option<Duration>,
 
     #[command(flatten)]
+    store: StoreArgs,
+
+    #[command(flatten)]
     security: Security,
 
     #[command(flatten)]
@@ -94,6 +96,67 @@ pub(crate) struct ServeArgs {
 
     #[command(flatten)]
     trace: TraceArgs,
+}
+
+const STORE_HELP: &str = "\
+Where state lives, by default memory: in this process
+
+  memory                                       this process
+  redis://[user:password@]host[:port][/db]     one server
+  rediss://...                                 the same, with TLS
+  redis+sentinel://host,host/name              the primary that Sentinels name
+  redis+cluster://host,host                    a Cluster
+  redis+unix:///path                           a Unix socket
+
+Valkey has the same addresses. Servers that do not answer do not stop the service: each policy's \
+`failure` (open, closed or local) decides until they do. A change needs a restart.";
+
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Store")]
+struct StoreArgs {
+    /// Where state lives: memory, redis://, rediss://, redis+sentinel://, redis+cluster://
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOLLGATE_STORE",
+        hide_env_values = true,
+        value_parser = store,
+        long_help = STORE_HELP
+    )]
+    store: Option<StoreKind>,
+
+    /// A file with the password of the Redis servers, so that it is in no list of processes
+    #[arg(long, value_name = "FILE")]
+    store_password_file: Option<PathBuf>,
+
+    /// How many processes share the limits; auto counts them
+    #[arg(long, value_name = "N|auto", value_parser = fleet)]
+    fleet_size: Option<Fleet>,
+
+    /// How long a call to a Redis server may take, by default 50ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    store_deadline: Option<Duration>,
+
+    /// What the names of all keys in Redis begin with, by default tollgate
+    #[arg(long, value_name = "TEXT")]
+    store_prefix: Option<String>,
+
+    /// A file with 32 hexadecimal digits: names in Redis are fingerprints under this secret, and not keys
+    #[arg(long, value_name = "FILE")]
+    store_key_secret_file: Option<PathBuf>,
+}
+
+impl StoreArgs {
+    fn options(&self) -> RedisOptions {
+        RedisOptions {
+            password_file: self.store_password_file.clone(),
+            fleet_size: self.fleet_size,
+            deadline: self.store_deadline,
+            prefix: self.store_prefix.clone(),
+            key_secret_file: self.store_key_secret_file.clone(),
+            failure: None,
+        }
+    }
 }
 
 #[derive(Debug, Default, clap::Args)]
@@ -173,13 +236,6 @@ impl TraceArgs {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum StoreKind {
-    /// In this process
-    #[default]
-    Memory,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
     /// Lines to read
     #[default]
@@ -190,6 +246,14 @@ enum LogFormat {
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error| format!("{error}; give {ENDPOINT_HELP}"))
+}
+
+fn store(text: &str) -> Result<StoreKind, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn fleet(text: &str) -> Result<Fleet, String> {
+    text.parse().map_err(|error| format!("{error}"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -216,6 +280,8 @@ impl ServeArgs {
             workers: self.workers,
             max_connections: self.max_connections,
             watch_interval: self.watch_interval,
+            store: self.store.store.clone(),
+            redis: self.store.options(),
             snapshot: self
                 .snapshot
                 .clone()
@@ -232,7 +298,6 @@ impl ServeArgs {
 /// Serves until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     start_log(&args.log)?;
-    let StoreKind::Memory = args.store;
     if let Some(most) = raise_descriptor_limit() {
         tracing::debug!(most, "file descriptors");
     }
@@ -302,9 +367,10 @@ fn greet(server: &Server, is_example: bool) {
     let has_tls = plan.config().server.tls.is_some();
     let what = if is_example { "the built-in example" } else { "your configuration" };
     let mut text = format!(
-        "tollgate {} with {what}: {rules} limits in {domains} {}, memory store\n",
+        "tollgate {} with {what}: {rules} limits in {domains} {}, {} store\n",
         env!("CARGO_PKG_VERSION"),
         if domains == 1 { "domain" } else { "domains" },
+        server.shared().engine.stores().first().map_or("no", Backend::kind),
     );
     let mut tries = Vec::new();
     for (listener, endpoint) in server.endpoints() {

@@ -13,6 +13,7 @@ mod limit;
 mod lint;
 mod read;
 mod schema;
+mod store;
 pub(crate) mod suggest;
 mod tree;
 mod yaml;
@@ -24,6 +25,7 @@ pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 pub use lint::{LINTS, Lint, lint};
 pub(crate) use read::is_config_name;
 pub use schema::schema;
+pub use store::{Fleet, Lease, NoFleet, NoStore, RedisOptions, StoreKind};
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
@@ -88,6 +90,10 @@ pub struct Defaults {
     pub failure: Failure,
     /// Let everything pass and only report, for all rules: the reference's `SHADOW_MODE`.
     pub shadow_mode: bool,
+    /// The store of rules that name none; the default one if not said.
+    pub store: Option<String>,
+    /// Whether a process may take permits of a shared store in advance.
+    pub lease: Lease,
 }
 
 impl Default for Defaults {
@@ -95,8 +101,10 @@ impl Default for Defaults {
         Self {
             algorithm: Algorithm::FixedWindow,
             count_refused: false,
-            failure: Failure::Allow,
+            failure: Failure::Open,
             shadow_mode: false,
+            store: None,
+            lease: Lease::Off,
         }
     }
 }
@@ -137,8 +145,11 @@ pub struct Descriptor {
     pub ban: Option<Ban>,
     /// Names of limits that are charged too, with the values that they have in common.
     pub parents: Vec<String>,
-    /// The store that holds the state, by name.
+    /// The store that holds the state, by name; the file's default if not said.
     pub store: Option<String>,
+    /// Whether a process may take permits of a shared store in advance; the file's default if not
+    /// said.
+    pub lease: Option<Lease>,
     /// The next level.
     pub descriptors: Vec<Descriptor>,
 }
@@ -254,6 +265,10 @@ pub struct ServerSettings {
     pub idle_timeout: Option<Duration>,
     /// How often to look whether the files have changed; zero for never.
     pub watch_interval: Option<Duration>,
+    /// Where the default store keeps its state.
+    pub store: Option<StoreKind>,
+    /// How the default store is used, if it is in Redis.
+    pub redis: RedisOptions,
     /// Where the default store keeps its snapshots.
     pub snapshot: Option<SnapshotSettings>,
     /// The default store's bounds.
@@ -292,6 +307,8 @@ impl ServerSettings {
             max_connections: self.max_connections.or(other.max_connections),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             watch_interval: self.watch_interval.or(other.watch_interval),
+            store: self.store.or(other.store),
+            redis: self.redis.or(other.redis),
             snapshot: self.snapshot.or(other.snapshot),
             memory,
             response_headers: self.response_headers.or(other.response_headers),
@@ -339,7 +356,11 @@ pub struct StoreSettings {
     pub at: Place,
     /// Its name.
     pub name: String,
-    /// Its bounds; there is only the kind `memory` yet.
+    /// Where it keeps its state.
+    pub kind: StoreKind,
+    /// How it is used, if it is in Redis.
+    pub redis: RedisOptions,
+    /// Its bounds, if it is in memory.
     pub memory: MemorySettings,
     /// Its snapshots.
     pub snapshot: Option<SnapshotSettings>,

@@ -11,6 +11,7 @@ mod collect;
 mod decide;
 mod health;
 mod overlay;
+mod remote;
 mod request;
 mod reserve;
 mod special;
@@ -21,6 +22,7 @@ pub use backend::Backend;
 pub(crate) use decide::KeyText;
 pub use health::StoreHealth;
 pub use overlay::{Overlay, OverlayError, Special};
+pub use remote::{Bounds, NodeStatus, PolicySettings, RemoteCounts, RemoteStatus, RemoteStore};
 pub use request::{AdHocLimit, Ask, Hits, MAX_ASKS, Request, RequestError, Subject, Verb};
 pub use reserve::{Ticket, TicketError};
 pub use timing::{BOUNDS_NS, Timing};
@@ -54,7 +56,7 @@ impl Engine {
     #[must_use]
     pub fn new(plan: Plan, stores: Vec<Backend>) -> Self {
         let clock = stores.first().map_or_else(Clock::monotonic, |store| store.clock().clone());
-        Self {
+        let engine = Self {
             plan: ArcSwap::from_pointee(plan),
             stores,
             clock,
@@ -64,7 +66,9 @@ impl Engine {
             denials: health::DenialLog::default(),
             ad_hoc: Policy::ad_hoc("cl.throttle"),
             secret: reserve::random_secret(),
-        }
+        };
+        engine.configure(&engine.plan());
+        engine
     }
 
     /// Returns the plan in force. Take it once per batch.
@@ -107,6 +111,11 @@ impl Engine {
         &self.health
     }
 
+    /// Tells whether no store must be waited for.
+    pub fn is_immediate(&self) -> bool {
+        self.stores.iter().all(|store| store.memory().is_some())
+    }
+
     fn store(&self, rule: &Rule) -> &Backend {
         // A reload that names other stores is refused, so the number is good.
         self.stores.get(rule.store()).unwrap_or(&self.stores[0])
@@ -136,6 +145,7 @@ impl Engine {
                 failures.push((rule.id().to_owned(), error));
             }
         }
+        self.configure(&plan);
         self.plan.store(Arc::clone(&plan));
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }

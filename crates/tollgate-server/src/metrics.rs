@@ -16,6 +16,7 @@ mod text;
 
 use crate::{
     admin::ControlStatus,
+    engine::RemoteStatus,
     plan::{Plan, Rule},
     server::Shared,
 };
@@ -60,6 +61,8 @@ pub struct Exposition {
     /// Whether a rule is called by its name.
     is_named: Vec<bool>,
     control: Option<ControlStatus>,
+    /// The shared stores, by number.
+    remotes: Vec<(usize, RemoteStatus)>,
     now: Tick,
     format: Format,
     family: usize,
@@ -77,7 +80,21 @@ impl Exposition {
         let control = shared.admin.control().map(|control| control.status());
         let now = shared.engine.now();
         let shared = Arc::clone(shared);
-        Self { shared, plan, is_named, control, now, format, family: 0, at: 0, is_over: false }
+        let numbered = shared.engine.stores().iter().enumerate();
+        let remotes = numbered.filter_map(|(at, store)| Some((at, store.remote()?.status())));
+        let remotes = remotes.collect();
+        Self {
+            shared,
+            plan,
+            is_named,
+            control,
+            remotes,
+            now,
+            format,
+            family: 0,
+            at: 0,
+            is_over: false,
+        }
     }
 
     /// Returns the type for the `Content-Type` header.

@@ -51,6 +51,7 @@ pub struct Plan {
 pub struct DomainPlan {
     level: Level,
     defaults: Defaults,
+    store: usize,
     /// For limits that come with the request: one policy for each unit.
     windows: [Policy; Unit::ALL.len()],
 }
@@ -60,6 +61,18 @@ impl DomainPlan {
     #[must_use]
     pub const fn defaults(&self) -> &Defaults {
         &self.defaults
+    }
+
+    /// Returns the number of the store of limits that come with the request.
+    #[must_use]
+    pub const fn store(&self) -> usize {
+        self.store
+    }
+
+    /// Returns the policies of limits that come with the request.
+    #[must_use]
+    pub const fn windows(&self) -> &[Policy] {
+        &self.windows
     }
 
     /// Returns the policy of limits that come with the request.
@@ -133,6 +146,11 @@ impl Plan {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Returns all domains.
+    pub fn domains(&self) -> impl Iterator<Item = &DomainPlan> {
+        self.domains.values()
     }
 
     /// Returns a domain.

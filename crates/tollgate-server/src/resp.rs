@@ -22,6 +22,7 @@ mod policy;
 pub mod reply;
 mod session;
 mod throttle;
+mod together;
 
 use crate::{
     net::{Connection, Stream},
@@ -38,6 +39,7 @@ use std::{
     task::Poll,
     time::Duration,
 };
+use together::Together;
 use tokio::{
     io::{AsyncWrite, AsyncWriteExt},
     time::{Interval, MissedTickBehavior, Timeout, interval, timeout},
@@ -161,22 +163,35 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     if traced.is_some() {
         session.tally = Tally::on();
     }
-    let mut count = 0;
+    let (mut count, is_immediate, mut together) = (0, engine.is_immediate(), Together::default());
     let next = loop {
+        if together.is_full() {
+            together.run(session, &batch).await;
+        }
         if session.replies.bytes().len() >= REPLIES_MAX {
             break Next::Write;
         }
         match input.next(session.is_stranger()) {
             Ok(Some(args)) if args.is_empty() => {}
             Ok(Some(args)) => {
-                session.run(&batch, &args).await;
                 count += 1;
+                if !is_immediate {
+                    if together.takes(session, &args) {
+                        continue;
+                    }
+                    together.run(session, &batch).await;
+                }
+                session.run(&batch, &args).await;
                 if session.is_closing() {
                     break Next::Close;
                 }
             }
-            Ok(None) => break Next::Read,
+            Ok(None) => {
+                together.run(session, &batch).await;
+                break Next::Read;
+            }
             Err(error) => {
+                together.run(session, &batch).await;
                 session.wrong(format_args!("ERR {error}"));
                 break Next::Close;
             }

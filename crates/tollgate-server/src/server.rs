@@ -2,6 +2,7 @@
 
 mod manager;
 mod notify;
+mod redis;
 mod settings;
 mod start;
 

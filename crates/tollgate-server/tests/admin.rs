@@ -396,12 +396,12 @@ async fn a_server_that_drains_is_not_ready_and_closes() {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_three_seconds_in_a_row_makes_the_server_unready() {
+async fn a_store_that_fails_three_seconds_in_a_row_makes_the_server_degraded() {
     let harness = Harness::with_token();
     let address = harness.listen().await;
     harness.tick();
     harness.reserve().await;
-    // fails in this second?, status of /ready after it
+    // fails in this second?, status of the strict /ready after it
     for (second, (fails, status)) in [
         (true, 200),
         (true, 200),
@@ -419,8 +419,11 @@ async fn a_store_that_fails_three_seconds_in_a_row_makes_the_server_unready() {
             harness.reserve().await;
         }
         harness.tick();
-        let told = ask(address, "GET", "/ready", "").await;
+        let told = ask(address, "GET", "/ready?strict=1", "").await;
         assert_eq!(told.status, status, "second {second}: {told:?}");
+        let told = ask(address, "GET", "/ready", "").await;
+        let word = if status == 200 { "ready" } else { "degraded" };
+        assert_eq!((told.status, &told.json()["status"]), (200, &json!(word)), "second {second}");
     }
     let store = ask(address, "GET", "/store", "").await.json();
     assert_eq!((&store["errors"], &store["is_failing"]), (&json!(6), &json!(false)));

@@ -87,10 +87,46 @@ fn a_bound_quiets_the_lint_of_keys_that_clients_choose() {
 }
 
 #[test]
+fn settings_that_mean_nothing_for_a_store_are_told() {
+    let rule = |more: &str| {
+        format!(
+            "domain: d\ndescriptors: [{{key: k, store: s, {more} rate_limit: {{quota: 1/s}}}}]\n"
+        )
+    };
+    let far = "url: redis://127.0.0.1:1";
+    // what the rule says beside its limit, the store, what is told
+    for (more, store, expected) in [
+        ("", "{}", &[][..]),
+        ("", "redis://127.0.0.1:1", &[]),
+        ("", &format!("{{{far}, redis: {{fleet_size: 3}}}}"), &[]),
+        ("", &format!("{{{far}, memory: {{bounded: 9}}}}"), &[(3, "unused-store-setting")]),
+        (
+            "",
+            &format!("{{{far}, snapshot: {{path: x, every: 1s}}}}"),
+            &[(3, "unused-store-setting")],
+        ),
+        ("", "{redis: {fleet_size: 3}}", &[(3, "unused-store-setting")]),
+        ("failure: local,", "{}", &[(2, "no-shared-store")]),
+        ("lease: auto,", "memory", &[(2, "no-shared-store")]),
+        ("lease: {sync: 1s}, failure: local,", &format!("{{{far}}}"), &[]),
+    ] {
+        let text = format!("{}stores: {{s: {store}}}", rule(more));
+        assert_eq!(lints_of(&text), expected, "{text}");
+    }
+    // A flag may say where the default store is, unless the file does.
+    let text = rule("lease: auto,").replace("store: s, ", "");
+    assert_eq!(lints_of(&text), []);
+    assert_eq!(lints_of(&format!("{text}server: {{store: memory}}")), [(2, "no-shared-store")]);
+    // Keys go by themselves there, and the memory is not ours.
+    let text = rule("").replace("key: k", "key: path");
+    assert_eq!(lints_of(&format!("{text}stores: {{s: redis://127.0.0.1:1}}")), []);
+}
+
+#[test]
 fn every_lint_has_a_row_here() {
     let told: BTreeSet<&str> =
         ROWS.iter().flat_map(|(_, told)| told.iter().map(|(_, name)| *name)).collect();
-    let defaults = ["deny-on-failure", "counts-refused"];
+    let defaults = ["deny-on-failure", "counts-refused", "unused-store-setting", "no-shared-store"];
     let all: BTreeSet<&str> = told.into_iter().chain(defaults).collect();
     assert_eq!(all, LINTS.into_iter().collect());
 }

@@ -4,8 +4,12 @@
 use serde_json::json;
 use std::{path::PathBuf, time::Duration};
 use tollgate::{Algorithm, Inherit};
-use tollgate_server::config::{
-    AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Limit, Rate, Unit, ValueMatch,
+use tollgate_server::{
+    config::{
+        AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Lease, Limit, Rate,
+        RedisOptions, StoreKind, Unit, ValueMatch,
+    },
+    plan::Plan,
 };
 
 fn data(name: &str) -> PathBuf {
@@ -88,8 +92,10 @@ fn descriptors_have_more_than_the_reference_knows() {
     let config = read("ours.yaml");
     let domain = &config.domains[0];
     assert_eq!(domain.defaults.algorithm, Algorithm::Gcra);
-    assert_eq!(domain.defaults.failure, Failure::Deny);
+    assert_eq!(domain.defaults.failure, Failure::Closed);
     assert!(domain.defaults.count_refused && domain.defaults.shadow_mode);
+    assert_eq!(domain.defaults.store.as_deref(), Some("default"));
+    assert_eq!(domain.defaults.lease, Lease::Sync(Duration::from_millis(100)));
 
     let seconds = Duration::from_secs;
     let tenant = &domain.descriptors[0];
@@ -108,7 +114,8 @@ fn descriptors_have_more_than_the_reference_knows() {
         (&user.parents[..], user.store.as_deref()),
         (&["tenant".to_owned()][..], Some("small"))
     );
-    assert_eq!((user.enforce, user.failure), (25, Some(Failure::Allow)));
+    assert_eq!((user.enforce, user.failure), (25, Some(Failure::Open)));
+    assert_eq!(user.lease, Some(Lease::Auto));
     assert_eq!(user.overrides[0].values, ["alice"]);
     assert_eq!(user.overrides[1].values, ["bob", "carol"]);
     assert_eq!(user.overrides[1].rate, Rate::Unlimited);
@@ -147,6 +154,19 @@ fn the_process_has_settings() {
 
     assert_eq!((stores[0].name.as_str(), stores[0].memory.max_keys), ("small", Some(1000)));
     assert_eq!((stores[1].name.as_str(), &stores[1].snapshot), ("plain", &None));
+    assert_eq!(server.store, Some(StoreKind::Memory));
+    let options = RedisOptions {
+        password_file: Some("redis.password".into()),
+        fleet_size: Some(Fleet::Fixed(3)),
+        deadline: Some(Duration::from_millis(25)),
+        prefix: Some("tg".into()),
+        key_secret_file: Some("keys.secret".into()),
+        failure: Some(Failure::Local),
+    };
+    assert_eq!(server.redis, options);
+    let kinds: Vec<_> = stores.iter().map(|store| store.kind.name()).collect();
+    assert_eq!(kinds, ["memory", "memory", "redis", "redis"]);
+    assert_eq!(stores[2].redis.fleet_size, Some(Fleet::Auto));
 
     let auth = &forward_auth[0];
     assert_eq!((auth.path.as_str(), auth.domain.as_str(), auth.trusted_hops), ("/auth", "shop", 2));
@@ -216,7 +236,9 @@ fn a_file_may_have_settings_and_no_domain() {
 #[test]
 fn the_default_store_can_be_named() {
     let text = "domain: a\ndescriptors: [{key: x, store: default, rate_limit: {quota: 1/s}}]";
-    assert_eq!(Config::from_text("x", text).unwrap().domains[0].descriptors[0].store, None);
+    let config = Config::from_text("x", text).unwrap();
+    assert_eq!(config.domains[0].descriptors[0].store.as_deref(), Some("default"));
+    assert_eq!(Plan::compile(config, None).unwrap().rules()[0].store(), 0);
 }
 
 #[test]

@@ -93,6 +93,24 @@ pub(super) struct OneStore {
     pub(super) kind: String,
     pub(super) keys: Option<u64>,
     pub(super) bytes: Option<u64>,
+    pub(super) shared: Option<Remote>,
+}
+
+/// How a store is that several processes share.
+#[derive(Debug, Deserialize)]
+pub(super) struct Remote {
+    pub(super) fleet_size: u32,
+    pub(super) degraded: Option<String>,
+    pub(super) leased: u64,
+    pub(super) calls: u64,
+    pub(super) nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) address: String,
+    pub(super) state: String,
+    pub(super) in_flight: u64,
 }
 
 #[derive(Debug, Deserialize)]

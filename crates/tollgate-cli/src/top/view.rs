@@ -1,6 +1,6 @@
 //! Draws the state.
 
-use super::state::{Policy, State};
+use super::state::{Node, Policy, Remote, State};
 use ratatui::{
     Frame,
     layout::{Alignment, Constraint, Layout, Rect},
@@ -71,10 +71,15 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let stores = picture.store.stores.iter().map(|store| {
         let keys = store.keys.map_or_else(String::new, |keys| format!(" {keys} keys"));
         let bytes = store.bytes.map_or_else(String::new, |bytes| format!(" {}", mebibytes(bytes)));
-        format!("{} ({}){keys}{bytes}", store.name, store.kind)
+        let shared = store.shared.as_ref().map_or_else(String::new, remote);
+        format!("{} ({}){keys}{bytes}{shared}", store.name, store.kind)
     });
     let stores = stores.collect::<Vec<_>>().join(", ");
     let mut second = vec![Span::from(format!("store {stores}"))];
+    let mut degraded = picture.store.stores.iter().filter_map(|store| store.shared.as_ref());
+    if let Some(why) = degraded.find_map(|shared| shared.degraded.as_ref()) {
+        second.push(Span::from(format!("  DEGRADED: {why}")).red());
+    }
     if picture.store.errors > 0 {
         let last = picture.store.last_error.as_deref().unwrap_or_default();
         let word = if picture.store.is_failing { "FAILING" } else { "errors" };
@@ -88,6 +93,23 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let lines =
         vec![Line::from(first), Line::from(second), Line::from(format!("connections {listeners}"))];
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Servers in the head of the view; a cluster may have hundreds.
+const SHOWN_NODES: usize = 4;
+
+/// Returns how a shared store is, in short.
+fn remote(shared: &Remote) -> String {
+    let Remote { fleet_size, leased, calls, nodes, .. } = shared;
+    let mut text = format!(" fleet {fleet_size} calls {calls} leased {leased}");
+    for Node { address, state, in_flight } in nodes.iter().take(SHOWN_NODES) {
+        text += &format!(" [{address} {state} {in_flight}]");
+    }
+    if nodes.len() > SHOWN_NODES {
+        let up = nodes.iter().filter(|node| node.state == "up").count();
+        text += &format!(" {up} of {} up", nodes.len());
+    }
+    text
 }
 
 fn mebibytes(bytes: u64) -> String {

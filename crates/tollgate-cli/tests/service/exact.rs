@@ -21,7 +21,7 @@ descriptors:
 
 /// Starts a load of 2000 requests on one key. In flight are 50 x 16 over RESP, 8 x 100 over gRPC, and 100
 /// x 8 over HTTP: 800 each.
-fn load(service: &Service, protocol: &str, key: &str) -> Child {
+pub(crate) fn load(service: &Service, protocol: &str, key: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["load", protocol]);
     let all = ["--requests", "2000", "--warmup", "0s", "--dist", "one", "--format", "json"];
@@ -53,7 +53,7 @@ fn body(key: &str) -> String {
     format!(r#"{{"domain":"d","descriptors":[{{"entries":[{}]}}]}}"#, entries.join(","))
 }
 
-fn allowed(load: Child) -> u64 {
+pub(crate) fn allowed(load: Child) -> u64 {
     let output = load.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");

@@ -3,6 +3,11 @@
 //! A map of (policy, key) to permits, bounded in entries and in bytes of keys. What finds no room is
 //! counted and forgotten: the store then admits as much too much, once.
 
+#![allow(
+    clippy::mutable_key_type,
+    reason = "a spender is hashed and compared by its name and key, which never change"
+)]
+
 use std::{
     collections::HashMap,
     hash::{Hash, Hasher},

@@ -45,6 +45,8 @@ pub(super) struct Io<'a> {
     wakers: Vec<Waker>,
     /// Others were let run before the queue is taken.
     has_waited: bool,
+    /// How many commands were taken last.
+    last_batch: usize,
     unflushed: bool,
     why: String,
 }
@@ -73,6 +75,7 @@ impl<'a> Io<'a> {
             replies: Vec::new(),
             wakers: Vec::new(),
             has_waited: false,
+            last_batch: 0,
             unflushed: false,
             why: "the connection is closed".into(),
         }
@@ -83,8 +86,9 @@ impl<'a> Io<'a> {
         if self.out.len() - self.written >= OUT_MAX {
             return false;
         }
-        if !self.has_waited && self.pipe.has_queued() {
-            // The caller that woke this task is seldom alone: the others that are ready to run come
+        let is_busy = self.last_batch > 1 || !self.sent.is_empty();
+        if is_busy && !self.has_waited && self.pipe.has_queued() {
+            // The caller that woke this task is not alone: the others that are ready to run come
             // first, and all their commands are one write.
             self.has_waited = true;
             context.waker().wake_by_ref();
@@ -99,7 +103,8 @@ impl<'a> Io<'a> {
         }
         let (out, sent, written, before) =
             (&mut self.out, &mut self.sent, self.written, self.before);
-        self.pipe.take(context.waker(), |taken| {
+        let mut batch = 0;
+        let took = self.pipe.take(context.waker(), |taken| {
             if out.len() - written >= OUT_MAX {
                 return false;
             }
@@ -110,8 +115,13 @@ impl<'a> Io<'a> {
             }
             out.extend_from_slice(taken.command);
             sent.push_back(Sent { at: taken.at, start });
+            batch += 1;
             true
-        })
+        });
+        if took {
+            self.last_batch = batch;
+        }
+        took
     }
 
     fn write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
@@ -141,19 +151,15 @@ impl<'a> Io<'a> {
             Ok(_) => {}
             Err(error) => return Poll::Ready(Err(error.to_string())),
         }
-        loop {
-            let next = self.parser.next(&mut self.buffer);
-            let reply = match next {
-                Ok(Some(reply)) => reply,
-                Ok(None) => break,
-                Err(error) => {
-                    self.hand_out();
-                    return Poll::Ready(Err(error.to_string()));
-                }
-            };
-            let Some(sent) = self.sent.pop_front() else {
-                return Poll::Ready(Err("a reply to no command".into()));
-            };
+        // Those that are complete are handed out even if what follows is no reply.
+        let parsed = self.parse();
+        self.hand_out();
+        Poll::Ready(parsed)
+    }
+
+    fn parse(&mut self) -> Result<(), String> {
+        while let Some(reply) = self.parser.next(&mut self.buffer).map_err(|it| it.to_string())? {
+            let sent = self.sent.pop_front().ok_or("a reply to no command")?;
             if sent.at != NOBODY {
                 self.replies.push((sent.at, Ok(reply)));
             }
@@ -161,8 +167,7 @@ impl<'a> Io<'a> {
                 self.hand_out();
             }
         }
-        self.hand_out();
-        Poll::Ready(Ok(()))
+        Ok(())
     }
 
     fn hand_out(&mut self) {

@@ -248,7 +248,8 @@ impl Core {
                 self.common.trouble.notify_one();
             }
         }
-        self.state.send_replace(self.breaker.state());
+        // Read inside: so the last to write is not the one that read first.
+        self.state.send_modify(|known| *known = self.breaker.state());
         self.common.changed();
     }
 
@@ -307,31 +308,42 @@ impl Core {
         self.common.trouble.notify_one();
     }
 
-    /// Asks the server, while the breaker is open, whether it answers again. Returns if it does not
-    /// for too long: then a new connection is the better question.
+    /// Asks the server, while the breaker is open, whether it answers again, and otherwise once in a
+    /// while whether it is still there. Returns if it does not answer for too long: then a new
+    /// connection is the better question.
     async fn probe(&self, pipe: &Pipe) -> String {
         let settings = &self.common.connector.settings;
         let mut state = self.state.subscribe();
         loop {
-            if state.wait_for(|state| *state == State::Open).await.is_err() {
-                return "the link is closed".into();
+            let opened = state.wait_for(|state| *state == State::Open);
+            if timeout(settings.keepalive, opened).await.is_ok() {
+                pause(self.breaker.wait_after(self.breaker.opened())).await;
+                if let Some(last) = self.breaker.last_error()
+                    && last.starts_with("READONLY")
+                    && self.role == Role::Any
+                {
+                    // Its name may mean another server by now.
+                    return last;
+                }
             }
-            pause(self.breaker.wait_after(self.breaker.opened())).await;
             let began = self.common.clock.now();
             let mut ping = Command::new("PING", 0).into_bytes();
-            let pushed = poll_fn(|context| {
-                Poll::Ready(pipe.push(&mut ping, false, context.waker()).map_err(|_| ()))
-            });
-            // When the connection is full of calls without reply, those are the question.
-            let Ok(exchange) = pushed.await else { continue };
+            let pushed =
+                poll_fn(|context| Poll::Ready(pipe.push_probe(&mut ping, context.waker()))).await;
+            let Ok(exchange) = pushed else { return "the connection is closed".into() };
             let Ok((_, result)) = timeout(settings.stall_timeout, exchange).await else {
                 return format!("no answer to a PING within {:?}", settings.stall_timeout);
             };
             let took = self.common.clock.now().since(began);
+            let is_open = self.breaker.state() == State::Open;
             match result {
-                Ok(Reply::Error(text)) if is_failure(&text) => drop(self.breaker.open(&text)),
-                Ok(_) if took <= settings.deadline => self.note(self.breaker.probed()),
-                Ok(_) => drop(self.breaker.open(&format!("a PING took {took:.1?}"))),
+                Ok(Reply::Error(text)) if is_open && is_failure(&text) => {
+                    self.note(self.breaker.open(&text));
+                }
+                Ok(_) if is_open && took > settings.deadline => {
+                    self.note(self.breaker.open(&format!("a PING took {took:.1?}")));
+                }
+                Ok(_) => self.note(self.breaker.probed()),
                 Err(error) => return error.to_string(),
             }
         }

@@ -96,9 +96,29 @@ impl Pipe {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a command, which is taken out of `command`. The waker is called when it is done.
+    /// Queues a command, which is taken out of `command`. The waker is called when it is done. The
+    /// future must be polled at once, in the same context.
     pub(super) fn push(
         &self,
+        command: &mut Vec<u8>,
+        asking: bool,
+        waker: &Waker,
+    ) -> Result<Exchange<'_>, Refusal> {
+        self.push_within(self.bound, command, asking, waker)
+    }
+
+    /// Queues a probe, for which there is always room.
+    pub(super) fn push_probe(
+        &self,
+        command: &mut Vec<u8>,
+        waker: &Waker,
+    ) -> Result<Exchange<'_>, Refusal> {
+        self.push_within(self.bound + 1, command, false, waker)
+    }
+
+    fn push_within(
+        &self,
+        bound: usize,
         command: &mut Vec<u8>,
         asking: bool,
         waker: &Waker,
@@ -109,17 +129,19 @@ impl Pipe {
         }
         let slot =
             Slot { state: State::Queued, command: Vec::new(), asking, waker: Some(waker.clone()) };
+        if shared.slots.len() - shared.free.len() >= bound {
+            return Err(Refusal::Full);
+        }
         let at = match shared.free.pop() {
             Some(at) => {
                 shared.slots[at as usize] = slot;
                 at
             }
-            None if shared.slots.len() < self.bound => {
+            None => {
                 shared.slots.push(slot);
                 // OVERFLOW: the bound is at most a million.
                 (shared.slots.len() - 1) as u32
             }
-            None => return Err(Refusal::Full),
         };
         shared.slots[at as usize].command = mem::take(command);
         shared.queue.push_back(at);

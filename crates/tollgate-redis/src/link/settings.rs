@@ -73,8 +73,11 @@ pub struct Settings {
     pub probe_min: Duration,
     /// How long it waits at most. 1 s: it doubles from the first, with a tenth of jitter.
     pub probe_max: Duration,
-    /// After how long without a reply a connection of an open breaker is given up. 2 s.
+    /// After how long without a reply to a `PING` a connection is given up. 2 s.
     pub stall_timeout: Duration,
+    /// How often a connection is asked by a `PING` whether it still stands. 10 s: so one that died
+    /// silently is found before it is needed.
+    pub keepalive: Duration,
     /// How often the Sentinels or the Cluster are asked who is primary, without a reason. 10 s.
     pub refresh: Duration,
     /// The longest string in a reply, in bytes, up to 64 MiB. 1 MiB.
@@ -151,6 +154,7 @@ impl Settings {
         probe_min: Duration,
         probe_max: Duration,
         stall_timeout: Duration,
+        keepalive: Duration,
         refresh: Duration,
         max_bulk: usize,
     }
@@ -181,6 +185,7 @@ impl Settings {
             probe_min: Duration::from_millis(50),
             probe_max: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(2),
+            keepalive: Duration::from_secs(10),
             refresh: Duration::from_secs(10),
             max_bulk: 1 << 20,
         }
@@ -215,6 +220,7 @@ impl Settings {
             ("probe_min", self.probe_min, self.probe_max),
             ("probe_max", self.probe_max, hour),
             ("stall_timeout", self.stall_timeout, hour),
+            ("keepalive", self.keepalive, hour),
             ("refresh", self.refresh, hour),
         ];
         for (name, value, most) in durations {

@@ -1,27 +1,54 @@
--- Claims on a key by GCRA, oldest first: the id, and up to where its take has booked. 24 bytes each.
-local function open(key, id, mark, ms, most, now)
+-- Claims on a key, oldest first, of 41 bytes each: the id, the number of the demand, what its take has
+-- left (up to where it has booked, by GCRA; else which window, or when), the permits of a window that it
+-- can give back at most, and when it ends.
+local SIZE = 41
+local function open(key, id, mark, units, ms, most, now)
   local v = redis.call('GET', key) or ''
   local kept = {}
-  for at = 1, #v, 24 do
-    if struct.unpack('<d', v, at + 8) >= now then kept[#kept + 1] = string.sub(v, at, at + 23) end
+  for at = 1, #v, SIZE do
+    if struct.unpack('<d', v, at + 33) > now then kept[#kept + 1] = string.sub(v, at, at + SIZE - 1) end
   end
   if #kept >= tonumber(most) then return false end
-  kept[#kept + 1] = id .. string.sub(mark, 1, 16)
+  kept[#kept + 1] = id .. mark .. struct.pack('<dd', units, now + ms * 1000)
   local left = redis.call('PTTL', key)
-  redis.call('SET', key, table.concat(kept), 'PX', math.max(left, tonumber(ms)))
+  redis.call('SET', key, table.concat(kept), 'PX', math.max(left, ms + GRACE))
   return true
 end
--- Lowers the marks of all claims from byte `from` on by a + b/c.
-local function lower(v, from, a, b, c)
+-- Takes a claim out. Returns the others, where it was, and what it says.
+local function close(key, id)
+  local v = redis.call('GET', key)
+  if not v then return end
+  for at = 1, #v, SIZE do
+    if string.sub(v, at, at + 8) == id then
+      local m, l, units = struct.unpack('<ddd', v, at + 9)
+      return string.sub(v, 1, at - 1) .. string.sub(v, at + SIZE), at, m, l, units
+    end
+  end
+end
+-- Changes all claims from byte `from` on.
+local function change(v, from, how)
   local parts = { string.sub(v, 1, from - 1) }
-  for at = from, #v, 24 do
-    local m, l = struct.unpack('<dd', v, at + 8)
-    m, l = m - a, l - b
-    if l < 0 then m, l = m - 1, l + c end
-    parts[#parts + 1] = string.sub(v, at, at + 7) .. struct.pack('<dd', m, l)
+  for at = from, #v, SIZE do
+    local m, l, units = how(struct.unpack('<ddd', v, at + 9))
+    parts[#parts + 1] = string.sub(v, at, at + 8) .. struct.pack('<ddd', m, l, units)
+    parts[#parts + 1] = string.sub(v, at + 33, at + SIZE - 1)
   end
   return table.concat(parts)
 end
+-- Lowers the marks of all claims from byte `from` on by a + b/c: of those younger than what was given
+-- back.
+local function lower(v, from, a, b, c)
+  return change(v, from, function(m, l, units)
+    m, l = m - a, l - b
+    if l < 0 then m, l = m - 1, l + c end
+    return math.max(m, 0), l, units
+  end)
+end
 local function keep(key, v)
   if v == '' then redis.call('DEL', key) else redis.call('SET', key, v, 'KEEPTTL') end
+end
+-- What a state shows, as a mark.
+local function marked(shown, is_gcra, is_log)
+  if is_gcra then return string.sub(shown, 1, 16) end
+  return string.sub(shown, is_log and 25 or 1, is_log and 32 or 8) .. struct.pack('<d', 0)
 end

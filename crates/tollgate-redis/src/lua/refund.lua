@@ -1,4 +1,4 @@
--- Gives back what is outstanding. ARGV: parameters, tag, time to live. KEYS[2]: the ledger, if any.
+-- Gives back what is outstanding. KEYS: state, ledger. ARGV: parameters, tag, time to live.
 local key, p, tag, ttl = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 local s1, s2, s3 = read(key, now, tag, p)
 if not s1 then return 'S\1' .. s2 end
@@ -15,7 +15,14 @@ if life then
     local v = redis.call('GET', KEYS[2])
     if v then keep(KEYS[2], lower(v, 1, da, db, (struct.unpack('<d', p)))) end
   end
-elseif type(a) == 'number' and struct.unpack('<d', amount) > 0 then
-  write(key, a, b, c, now, tag, ttl, p)
+else
+  local permits = struct.unpack('<d', amount)
+  if permits > 0 then
+    if type(a) == 'number' then write(key, a, b, c, now, tag, ttl, p) end
+    local v = redis.call('GET', KEYS[2])
+    if v then
+      keep(KEYS[2], change(v, 1, function(m, l, units) return m, l, math.max(0, units - permits) end))
+    end
+  end
 end
 return struct.pack('<Bd', 65, now) .. amount

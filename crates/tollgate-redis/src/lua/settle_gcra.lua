@@ -1,14 +1,7 @@
 -- Gives back up to the cost of the parameters of a claim. KEYS: state, ledger. ARGV: parameters, tag, id.
-local key, ledger, p, tag, id = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3]
-local v = redis.call('GET', ledger)
+local key, ledger, p, tag = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local v, from, m, l = close(ledger, ARGV[3])
 if not v then return 'N' end
-local from
-for at = 1, #v, 24 do
-  if string.sub(v, at, at + 7) == id then from = at break end
-end
-if not from then return 'N' end
-local m, l = struct.unpack('<dd', v, from + 8)
-v = string.sub(v, 1, from - 1) .. string.sub(v, from + 24)
 local s1, s2 = read(key, now, tag, p)
 -- Under another quota the claim means nothing any more.
 if not s1 then keep(ledger, v) return 'N' end

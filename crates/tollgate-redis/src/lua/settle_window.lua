@@ -1,16 +1,12 @@
--- Gives back within the window of the mark. ARGV: parameters, tag, time to live, mark.
-local key, p, tag, ttl = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local mark = struct.unpack('<d', ARGV[4])
+-- Gives back within the window of the mark. KEYS: state, ledger. ARGV: parameters, tag, id, time to live,
+-- what was reserved.
+local key, ledger, p, tag, ttl = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[4]
+local v, _, mark, _, units = close(ledger, ARGV[3])
+if not v then return 'N' end
+keep(ledger, v)
 local s1, s2, s3 = read(key, now, tag, p)
 if not s1 then return 'N' end
-local _, _, cost = struct.unpack('<ddd', p)
-if type(s1) == 'table' then
-  give_back(key, s1, mark, cost)
-elseif s3 then
-  local amount, left = give_back(s1, s3, mark, cost)
-  if amount > 0 then write(key, s1, s2, left, now, tag, ttl, p) end
-else
-  local amount, left = give_back(s1, s2, mark, cost)
-  if amount > 0 then write(key, s1, left, nil, now, tag, ttl, p) end
-end
+-- In proportion: of what others have given back meanwhile nobody knows whose it was.
+local most = math.floor(units * struct.unpack('<d', p, 17) / ARGV[5])
+give_back_to(key, s1, s2, s3, mark, most, ttl)
 return 'A'

@@ -73,10 +73,10 @@ impl<'a> Answered<'a> {
     }
 }
 
-/// A reply that no script of ours gives.
+/// A reply that no script of ours gives: the call may have been carried out all the same.
 pub(super) fn strange(reply: &Reply) -> StoreError {
     let text: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::unavailable(format!("the server gave an answer that makes no sense: {text}"))
+    StoreError::timeout(format!("the server gave an answer that makes no sense: {text}"))
 }
 
 pub(super) fn restless(state: &State) -> StoreError {
@@ -151,7 +151,12 @@ impl RedisStore {
             let (own, more) = rest.split_at_checked(state.rule.kind.shown())?;
             rest = more;
             let seen = Seen::parse(state.rule.kind, now, own)?;
-            Some(Told { passed: *flag == b'A', seen, at })
+            let passed = match flag {
+                b'A' => true,
+                b'D' => false,
+                _ => return None,
+            };
+            Some(Told { passed, seen, at })
         });
         each.collect()
     }

@@ -129,7 +129,7 @@ impl RedisStore {
         let calls = groups.iter().map(|group| self.decide_group(group, states, names, wanted));
         let answers = super::together::all(calls.collect()).await;
         let mut told: Vec<Option<Told>> = vec![None; states.len()];
-        let mut failed = None;
+        let mut failed: Option<StoreError> = None;
         for (group, answer) in groups.iter().zip(answers) {
             match answer {
                 Ok(each) => {
@@ -137,15 +137,21 @@ impl RedisStore {
                         told[*index] = Some(own);
                     }
                 }
+                // If one slot may have taken its part, the whole may have been.
+                Err(error) if failed.as_ref().is_some_and(StoreError::is_timeout) => drop(error),
                 Err(error) => failed = Some(error),
             }
         }
         let passed = failed.is_none() && told.iter().flatten().all(|own| own.passed);
+        let mut undone = Ok(());
         if !passed && wanted == Wanted::Take {
-            self.undo(groups, states, &told).await;
+            undone = self.undo(groups, states, &told).await;
         }
         match failed {
-            Some(error) => Err(error),
+            Some(error) if undone.is_ok() || error.is_timeout() => Err(error),
+            Some(error) => Err(StoreError::timeout(format!(
+                "{error}; and what another slot has taken could not be given back"
+            ))),
             None => told.into_iter().collect::<Option<_>>().ok_or_else(|| {
                 StoreError::unavailable("a slot gave no answer, and said nothing of a failure")
             }),
@@ -153,7 +159,12 @@ impl RedisStore {
     }
 
     /// Gives back what the slots that passed have taken. What cannot be given back stays spent.
-    async fn undo(&self, groups: &[Group], states: &[State], told: &[Option<Told>]) {
+    async fn undo(
+        &self,
+        groups: &[Group],
+        states: &[State],
+        told: &[Option<Told>],
+    ) -> Result<(), StoreError> {
         let taken = groups.iter().filter(|group| {
             group.members.iter().all(|index| told[*index].is_some_and(|own| own.passed))
         });
@@ -162,7 +173,7 @@ impl RedisStore {
             let (state, own) = (&states[*index], told[*index]?);
             (state.cost > 0).then(|| self.undo_one(state, own))
         });
-        let _spent = super::together::all(calls.collect()).await;
+        super::together::all(calls.collect()).await.into_iter().collect()
     }
 
     async fn undo_one(&self, state: &State, told: Told) -> Result<(), StoreError> {
@@ -175,13 +186,9 @@ impl RedisStore {
         let [first, second, _, fourth] = told.seen.numbers.map(|it| (it as f64).to_le_bytes());
         match rule.kind {
             kind if kind.is_gcra() => call.push(&[first, second].concat()),
-            super::rule::Kind::Log => {
+            kind => {
+                call.push(if kind == super::rule::Kind::Log { &fourth } else { &first });
                 call.push(rule.ttl.as_bytes());
-                call.push(&fourth);
-            }
-            _ => {
-                call.push(rule.ttl.as_bytes());
-                call.push(&first);
             }
         }
         self.send(state.slot, script, call).await.map(drop)

@@ -88,11 +88,12 @@ pub(super) struct Lease {
     record: Vec<u8>,
 }
 
-/// One state of a reservation, and where its take left a mark.
+/// One state of a reservation.
 struct Claim {
     state: State,
     policy: String,
-    mark: [u8; 8],
+    /// Which demand of the reservation it is, from one.
+    number: u8,
 }
 
 impl RedisStore {
@@ -307,12 +308,11 @@ impl RedisStore {
             described.push(self.described(reader)?);
         }
         let mut claims = Vec::with_capacity(count);
-        for (mut state, policy) in described {
+        for ((mut state, policy), number) in described.into_iter().zip(1..) {
             if kind == LEASE {
                 [state.cost] = numbers(reader.bytes(8)?)?;
             }
-            let mark = reader.bytes(8)?.try_into().ok()?;
-            claims.push(Claim { state, policy, mark });
+            claims.push(Claim { state, policy, number });
         }
         Some(claims)
     }
@@ -345,30 +345,24 @@ impl RedisStore {
         claim: &Claim,
         actual: u64,
     ) -> Result<(), StoreError> {
-        let Claim { state, policy, mark } = claim;
+        let Claim { state, policy, number } = claim;
         let rule = &state.rule;
         if actual > state.cost {
             let more = State { cost: actual - state.cost, ..state.clone() };
             self.charge(&more, policy).await?;
         }
+        // Also if nothing is left to give back, the claim must go.
         let unused = state.cost.saturating_sub(actual);
-        if unused == 0 && !rule.kind.is_gcra() {
-            return Ok(());
-        }
         let script = self.shared.scripts.one(rule.kind, Verb::Settle);
-        let is_gcra = rule.kind.is_gcra();
-        let mut call = self.call(script, if is_gcra { 2 } else { 1 }, if is_gcra { 3 } else { 4 });
+        let mut call = self.call(script, 2, if rule.kind.is_gcra() { 3 } else { 5 });
         call.push(&state.name);
-        if is_gcra {
-            call.push(&Names::ledger(&state.name));
-        }
+        call.push(&Names::ledger(&state.name));
         call.push(&rule.giving_back(unused));
         call.push(&rule.tag);
-        if is_gcra {
-            call.push(&id.0.to_le_bytes());
-        } else {
+        call.push(&[&id.0.to_le_bytes()[..], &[*number]].concat());
+        if !rule.kind.is_gcra() {
             call.push(rule.ttl.as_bytes());
-            call.push(mark);
+            call.push_number(state.cost.max(1));
         }
         self.send(state.slot, script, call).await.map(drop)
     }

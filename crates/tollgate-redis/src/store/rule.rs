@@ -85,6 +85,10 @@ const FRACTION_MAX: u128 = 1 << 40;
 /// The largest count that scripts add up.
 const COUNT_MAX: u64 = 1 << 46;
 
+/// The largest limit of a log: one entry of a list for each permit, all of which are read when the
+/// quota changes.
+const LOG_MAX: u64 = 1 << 15;
+
 /// The numbers that a script gets with a call, as doubles.
 pub(crate) type Parameters = Vec<u8>;
 
@@ -186,6 +190,12 @@ impl Rule {
         if limit > COUNT_MAX {
             return Err(StoreError::invalid(format!(
                 "{quota}: windows in Redis count up to {COUNT_MAX}; use GCRA, or lower the limit"
+            )));
+        }
+        if kind == Kind::Log && limit > LOG_MAX {
+            return Err(StoreError::invalid(format!(
+                "{quota}: a sliding log in Redis holds up to {LOG_MAX} entries; use the sliding \
+                 counter, or lower the limit"
             )));
         }
         let length = (nanos / 1000) as u64;
@@ -357,6 +367,7 @@ mod tests {
             ("0/s burst 5", Algorithm::Gcra, "never refills"),
             ("1/month burst 1000000000000000", Algorithm::Gcra, "hundred years"),
             ("100000000000000/day", Algorithm::FixedWindow, "count up to"),
+            ("40000/day", Algorithm::SlidingLog, "entries"),
         ] {
             let error = Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(word), "{text}: {error}");

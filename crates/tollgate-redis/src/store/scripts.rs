@@ -82,12 +82,13 @@ fn one(kind: Kind, verb: Verb) -> String {
         (Verb::UpTo, _) => &[more(kind), lua!("up_to")],
         (Verb::Lease, _) => &[more(kind), lua!("ledger"), lua!("lease")],
         (Verb::Force, _) => &[more(kind), lua!("force")],
-        (Verb::Refund, true) => &[more(kind), lua!("ledger"), lua!("refund")],
-        // What is not reached is not looked up either, so the ledger may be missing.
-        (Verb::Refund, false) => &[more(kind), "local keep, lower\n", lua!("refund")],
+        (Verb::Refund, _) => &[more(kind), lua!("ledger"), lua!("refund")],
         (Verb::Settle, true) => &[more(kind), lua!("ledger"), lua!("settle_gcra")],
         (Verb::Undo, true) => &[more(kind), lua!("undo_gcra")],
-        (Verb::Settle | Verb::Undo, false) => &[more(kind), lua!("settle_window")],
+        (Verb::Settle, false) => {
+            &[more(kind), lua!("ledger"), lua!("give_back_to"), lua!("settle_window")]
+        }
+        (Verb::Undo, false) => &[more(kind), lua!("give_back_to"), lua!("undo_window")],
     };
     [basics(kind), parts.concat()].concat()
 }

@@ -7,6 +7,9 @@ use super::rule::{Kind, Rule};
 use tollgate::{Answer, Decision, Outcome, Tick};
 
 /// A state as of the time of the server.
+///
+/// OVERFLOW: the numbers of a reply that makes no sense can be any below 2^53, so their sums fit, and
+/// products with a length saturate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Seen {
     /// Microseconds since the Unix epoch.
@@ -15,7 +18,7 @@ pub(crate) struct Seen {
     pub(crate) numbers: [u64; 4],
 }
 
-/// Reads numbers from bytes: doubles that hold whole numbers.
+/// Reads numbers from bytes: doubles that hold whole numbers, below 2^53.
 pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     for (number, eight) in numbers.iter_mut().zip(bytes.chunks(8)) {
@@ -57,7 +60,7 @@ impl Seen {
     }
 
     fn counted(&self, rule: &Rule, previous: u64, current: u64) -> u64 {
-        let elapsed = self.now.saturating_sub(self.numbers[0] * rule.length);
+        let elapsed = self.now.saturating_sub(self.numbers[0].saturating_mul(rule.length));
         let weight = u128::from(rule.length.saturating_sub(elapsed));
         // OVERFLOW: the quotient is at most `previous`.
         (u128::from(previous) * weight / u128::from(rule.length)) as u64 + current
@@ -104,7 +107,7 @@ impl Seen {
         let [first, second, third, fourth] = self.numbers;
         let (retry, full) = match rule.kind {
             Kind::Fixed => {
-                let end = since((first + 1) * rule.length);
+                let end = since((first + 1).saturating_mul(rule.length));
                 (end, end)
             }
             Kind::Anchored => {
@@ -136,7 +139,7 @@ impl Seen {
                 None => (number + 2, 0),
             },
         };
-        number * rule.length + elapsed
+        number.saturating_mul(rule.length).saturating_add(elapsed)
     }
 }
 
@@ -151,4 +154,29 @@ fn elapsed_until(length: u64, count: u64, room: u64) -> Option<u64> {
     let weight = bound.div_ceil(u128::from(count)) as u64 - 1;
     let elapsed = length - weight;
     (elapsed < length).then_some(elapsed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tollgate::{Algorithm, Quota};
+
+    #[test]
+    fn no_number_that_a_reply_can_hold_is_too_large() {
+        const EDGES: [u64; 5] = [0, 1, 1_700_000_000_000_000, 1 << 52, (1 << 53) - 1];
+        for algorithm in Algorithm::ALL {
+            for quota in [Quota::per_year(10), Quota::per(3, Duration::from_micros(1_000))] {
+                let rule = Rule::new(&quota, algorithm, false, 0).unwrap();
+                for places in 0..EDGES.len().pow(5) {
+                    let edge = |place: u32| EDGES[places / EDGES.len().pow(place) % EDGES.len()];
+                    let seen = Seen { now: edge(4), numbers: [edge(0), edge(1), edge(2), edge(3)] };
+                    for passed in [false, true] {
+                        let decision = seen.decision(&rule, 1, passed, Tick::ZERO);
+                        assert_eq!(decision.is_allowed(), passed, "{algorithm}: {seen:?}");
+                    }
+                }
+            }
+        }
+    }
 }

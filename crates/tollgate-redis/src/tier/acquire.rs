@@ -198,12 +198,11 @@ impl<S: Store + 'static> Shared<S> {
         let (stamp, now) = (self.stamp(), self.clock.now());
         let round_trip_ns = self.counters.round_trip_ns();
         let mut bucket = self.holdings.bucket(id);
-        let is_current =
-            bucket.get(id).is_some_and(|(holding, _)| holding.is_current(stamp, demand));
-        if !is_current {
+        let current = bucket.get(id).map(|(holding, _)| holding.is_current(stamp, demand));
+        if current != Some(true) {
             let Some(terms) = self.terms(demand) else {
-                drop(bucket);
-                self.drop_held(id);
+                let wasted = current.and_then(|_| bucket.remove(id)).map_or(0, |it| it.tokens());
+                bucket.tally.wasted += wasted;
                 return None;
             };
             if let Some((holding, tally)) = bucket.get(id) {

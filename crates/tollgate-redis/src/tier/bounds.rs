@@ -132,3 +132,48 @@ impl fmt::Display for Bounds {
 fn plural(count: u32) -> &'static str {
     if count == 1 { "" } else { "es" }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_configuration_has_its_sentence() {
+        let leased = Some(LeaseSettings::new());
+        let second = Duration::from_secs(1);
+        // rate per second, settings, processes, cap, sentence
+        for (rate, settings, processes, cap, expected) in [
+            (
+                1000,
+                leased,
+                1,
+                Duration::ZERO,
+                "policy \"p\", 1000/s, 1 process: each holds at most 100 permits of a key for 200ms; \
+                 at most 100 above the limit in any window and 0 in the long run; at most 100 unused \
+                 are lost per 200ms, and 100 if a process dies; about 0.010 store calls per request \
+                 near the limit; a refund in another process is noticed within 110ms",
+            ),
+            (
+                20,
+                leased,
+                8,
+                second,
+                "policy \"p\", 20/s, 8 processes: the quota is too small to lease, every admission is \
+                 the store's, 0 over, 1 store call per request; a refund in another process is \
+                 noticed within 1s",
+            ),
+            (
+                1000,
+                None,
+                8,
+                Duration::ZERO,
+                "policy \"p\", 1000/s, 8 processes: no leases, every admission is the store's, 0 \
+                 over, 1 store call per request; refusals are not remembered",
+            ),
+        ] {
+            let policy = Policy::new("p", Quota::per_second(rate)).expect("a policy");
+            let bounds = Bounds::new(&policy, settings, processes, cap);
+            assert_eq!(bounds.to_string(), expected);
+        }
+    }
+}

@@ -68,7 +68,7 @@ impl<S: Store + 'static> TwoTierBuilder<S> {
         self
     }
 
-    /// Sets how many refusals are remembered at most, by default 100 000 (13 MB when full).
+    /// Sets how many refusals are remembered at most, by default 100 000 (15 MB when full).
     pub fn deny_entries(mut self, entries: usize) -> Self {
         self.deny_entries = entries;
         self

@@ -343,3 +343,15 @@ fn spread(nanos: u64) -> Duration {
     let tenth = nanos / 10;
     Duration::from_nanos(nanos - tenth + fastrand::u64(0..=2 * tenth))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory that the docs of the builder state.
+    #[test]
+    fn entries_are_as_small_as_stated() {
+        use crate::tier::denial::Denial;
+        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (240, 144));
+    }
+}

@@ -35,7 +35,7 @@ impl LeaseSettings {
     }
 
     /// Sets the most permits that one process holds for one key, by default what the formula says
-    /// (`Bounds::lease_max`). It can only lower that.
+    /// ([`Bounds::lease_max`](super::Bounds::lease_max)). It can only lower that.
     pub const fn most(mut self, permits: u64) -> Self {
         self.most = Some(permits);
         self

@@ -85,6 +85,10 @@ impl Server {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Runs redis-cli against it, and returns what it prints.
     pub(crate) fn cli(&self, args: &[&str]) -> String {
         cli(self.port, args)

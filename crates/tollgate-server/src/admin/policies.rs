@@ -4,10 +4,10 @@ use super::{
     Window,
     key::unusable,
     query::Query,
-    reply::{Problem, until},
+    reply::{Problem, millis_up, until},
 };
 use crate::{
-    config::{Failure, Rate},
+    config::Rate,
     plan::{Counted, Kind, Plan, Rule},
     server::Shared,
 };
@@ -95,6 +95,19 @@ pub(super) fn policy(shared: &Shared, name: &str, query: &Query) -> Result<Value
     Ok(describe(shared, (&plan, now), plan.rule(index), HISTORY as usize))
 }
 
+/// Returns what a shared store promises of a rule.
+fn bounds(shared: &Shared, rule: &Rule) -> Option<Value> {
+    let store = shared.engine.stores().get(rule.store())?.remote()?;
+    let bounds = store.bounds(rule.kind().policy()?)?;
+    Some(json!({
+        "above": bounds.above,
+        "below": bounds.below,
+        "held_for_ms": millis_up(bounds.held_for),
+        "while_away": bounds.while_away,
+        "text": bounds.text,
+    }))
+}
+
 /// Returns what there is to tell of a rule.
 fn describe(shared: &Shared, (plan, now): (&Plan, Tick), rule: &Rule, history: usize) -> Value {
     let live = rule.live();
@@ -129,7 +142,9 @@ fn describe(shared: &Shared, (plan, now): (&Plan, Tick), rule: &Rule, history: u
         "mode": if rule.is_shadow() { "shadow" } else if rule.is_quota_mode() { "quota" } else { "enforced" },
         "enforce_percent": rule.enforce(),
         "counts_refused": rule.counts_refused(),
-        "failure": if rule.failure() == Failure::Allow { "allow" } else { "deny" },
+        "failure": rule.failure().name(),
+        "lease": rule.lease().to_string(),
+        "bounds": bounds(shared, rule),
         "parents": parents.collect::<Vec<_>>(),
         "store": rule.store(),
         "declared": rule.place().to_string(),

@@ -8,7 +8,7 @@ use super::{
     reply::{Problem, Reply, ago, json_reply, millis_up, until},
 };
 use crate::{
-    engine::{Code, KeyText, Part},
+    engine::{Code, KeyText, Part, RemoteStatus},
     net::Listener,
     plan::{Plan, Rule},
     server::Shared,
@@ -30,10 +30,13 @@ pub(super) fn health(query: &Query) -> Result<Value, Problem> {
     Ok(json!({ "status": "alive" }))
 }
 
-/// Tells why no more requests should come here, if so.
-fn unready(shared: &Shared) -> Option<String> {
-    if *shared.drain().borrow() {
-        return Some("the server is shutting down".into());
+/// Tells why decisions are not what they should be, if so: a store cannot be asked, and each policy's
+/// `failure` decides.
+fn degraded(shared: &Shared) -> Option<String> {
+    if let Some((number, why)) = shared.engine.degraded() {
+        let plan = shared.engine.plan();
+        let name = store_name(&plan, number);
+        return Some(format!("the store \"{name}\" cannot be asked: {why}"));
     }
     let is_failing = shared.admin.sampler().is_store_failing();
     is_failing.then(|| {
@@ -44,10 +47,17 @@ fn unready(shared: &Shared) -> Option<String> {
 
 /// `GET /ready`
 pub(super) fn ready(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
-    query.only(&[]).map_err(Problem::bad)?;
-    match unready(shared) {
+    query.only(&["strict"]).map_err(Problem::bad)?;
+    let is_strict = query.number("strict", 0, 1).map_err(Problem::bad)? == 1;
+    if *shared.drain().borrow() {
+        let why = "the server is shutting down";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
+    }
+    match degraded(shared) {
         None => Ok(json_reply(StatusCode::OK, &json!({ "status": "ready" }))),
-        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)),
+        Some(why) if is_strict => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)),
+        // If a store is down for one it is down for all, and somebody must answer.
+        Some(why) => Ok(json_reply(StatusCode::OK, &json!({ "status": "degraded", "why": why }))),
     }
 }
 
@@ -67,8 +77,11 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     let alarm = Alarm { percent: percent as u8, least };
     let plan = shared.engine.plan_arc();
     let mut wrong: Vec<Value> = Vec::new();
-    if let Some(why) = unready(shared) {
-        wrong.push(json!({ "what": "ready", "text": why }));
+    if *shared.drain().borrow() {
+        wrong.push(json!({ "what": "ready", "text": "the server is shutting down" }));
+    }
+    if let Some(why) = degraded(shared) {
+        wrong.push(json!({ "what": "store", "text": why }));
     }
     for (index, rates) in shared.admin.sampler().alarms(&plan, alarm) {
         let label = plan.rule(index).label();
@@ -258,6 +271,7 @@ pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
             "kind": store.kind(),
             "keys": memory.map(|memory| memory.len()),
             "bytes": memory.map(|memory| memory.bytes()),
+            "shared": store.remote().map(|store| remote(&store.status())),
             "snapshot": snapshot.map(|snapshot| json!({
                 "path": snapshot.path,
                 "written": snapshot.written.map(|at| ago(clock, now, at)),
@@ -281,10 +295,38 @@ pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     Ok(json!({
         "stores": stores.collect::<Vec<_>>(),
         "errors": health.errors(),
+        "degraded_decisions": health.degraded_decisions(),
         "last_error": health.last(),
         "is_failing": shared.admin.sampler().is_store_failing(),
         "listeners": listeners,
     }))
+}
+
+/// Returns how a shared store is.
+fn remote(status: &RemoteStatus) -> Value {
+    let nodes = status.nodes.iter().map(|node| {
+        json!({
+            "address": node.address, "state": node.state, "in_flight": node.in_flight,
+            "calls": node.calls, "errors": node.errors, "timeouts": node.timeouts,
+            "shed": node.shed, "connects": node.connects, "last_error": node.last_error,
+        })
+    });
+    let counts = &status.counts;
+    let [open, closed, local] = counts.degraded;
+    json!({
+        "fleet_size": status.fleet_size,
+        "degraded": status.degraded,
+        "decided_without": { "open": open, "closed": closed, "local": local },
+        "leased": counts.leased,
+        "refused_here": counts.refused_here,
+        "calls": counts.calls,
+        "unknown_outcomes": counts.unknown,
+        "wasted": counts.wasted,
+        "pending_keys": status.pending,
+        "carried_back": counts.carried_back,
+        "dropped_keys": counts.dropped,
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
 }
 
 /// Returns what a store is called.

@@ -52,7 +52,12 @@ enum Access {
 const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
     ("GET", "/", Access::Open, "this list"),
     ("GET", "/health", Access::Open, "the process is alive"),
-    ("GET", "/ready", Access::Open, "200 while it serves, 503 while it drains or a store fails"),
+    (
+        "GET",
+        "/ready",
+        Access::Open,
+        "200 while it serves, 503 while it drains; ?strict=1: 503 also while degraded",
+    ),
     ("GET", "/version", Access::Open, "version of the program"),
     ("GET", "/metrics", Access::Open, "metrics for Prometheus"),
     ("GET", "/health/detail", Access::Read, "what is wrong: ?percent=95&least=20"),

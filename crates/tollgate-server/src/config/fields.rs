@@ -85,7 +85,7 @@ impl Reader<'_> {
     pub(super) fn inner<'n>(&mut self, fields: &Fields<'n>, name: &str) -> Option<Fields<'n>> {
         let entry = fields.entry(name)?;
         match fields.section.find(name)?.shape {
-            Shape::Map(section) => {
+            Shape::Map(section) | Shape::WordOr(_, section) => {
                 let inner = self.section(&entry.value, section)?;
                 Some(Fields { spot: entry.spot, ..inner })
             }
@@ -238,7 +238,7 @@ impl Reader<'_> {
             self.error(node.spot, "");
         } else if found.is_none() {
             let known: &[&str] = match fields.section.find(name).map(|key| key.shape) {
-                Some(Shape::OneOf(known)) => known,
+                Some(Shape::OneOf(known) | Shape::WordOr(known, _)) => known,
                 _ => &[],
             };
             let hint = match nearest(&text, known.iter().copied()) {

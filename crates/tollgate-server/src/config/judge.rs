@@ -30,6 +30,7 @@ pub(super) fn judge(config: &Config, errors: &mut Errors) {
     let stores: HashSet<&str> = config.stores.iter().map(|store| &*store.name).collect();
     for domain in &config.domains {
         parents::judge(domain, errors);
+        store_exists(&stores, domain.defaults.store.as_deref(), &domain.at, errors);
         stores_exist(&stores, &domain.descriptors, errors);
     }
     let domains: HashSet<&str> = config.domains.iter().map(|domain| &*domain.name).collect();
@@ -77,15 +78,17 @@ fn unique_paths(config: &Config, errors: &mut Errors) {
     }
 }
 
+fn store_exists(stores: &HashSet<&str>, store: Option<&str>, at: &Place, errors: &mut Errors) {
+    let Some(store) = store.filter(|store| *store != "default" && !stores.contains(store)) else {
+        return;
+    };
+    let hint = did_you_mean(store, stores, errors);
+    errors.add(at.clone(), format!("there is no store '{}'{hint}", shown(store)));
+}
+
 fn stores_exist(stores: &HashSet<&str>, descriptors: &[Descriptor], errors: &mut Errors) {
     for descriptor in descriptors {
-        if let Some(store) = &descriptor.store
-            && !stores.contains(&**store)
-        {
-            let hint = did_you_mean(store, stores, errors);
-            let text = format!("there is no store '{}'{hint}", shown(store));
-            errors.add(descriptor.at.clone(), text);
-        }
+        store_exists(stores, descriptor.store.as_deref(), &descriptor.at, errors);
         stores_exist(stores, &descriptor.descriptors, errors);
     }
 }

@@ -1,8 +1,12 @@
 //! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
 //! made from these tables, so they cannot tell different stories.
 
+mod store;
+
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
+pub(super) use store::STORE;
+use store::{LEASE, LEASES, MEMORY, REDIS, SNAPSHOT};
 
 /// A map in a file.
 #[derive(Debug)]
@@ -55,9 +59,11 @@ pub(super) enum Shape {
     Endpoint,
     /// One of these words.
     OneOf(&'static [&'static str]),
+    /// One of these words, or a section.
+    WordOr(&'static [&'static str], &'static Section),
     /// A section.
     Map(&'static Section),
-    /// Sections by name.
+    /// Sections by name; a text stands for the first key of one.
     Named(&'static Section),
     /// A list of sections.
     List(&'static Section),
@@ -72,7 +78,7 @@ const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static s
 }
 
 /// All sections, the outermost first.
-pub(super) static SECTIONS: [&Section; 15] = [
+pub(super) static SECTIONS: [&Section; 17] = [
     &FILE,
     &DEFAULTS,
     &DESCRIPTOR,
@@ -88,9 +94,11 @@ pub(super) static SECTIONS: [&Section; 15] = [
     &MEMORY,
     &STORE,
     &TLS_OF,
+    &REDIS,
+    &LEASE,
 ];
 
-pub(super) static FAILURES: [&str; 2] = ["allow", "deny"];
+pub(super) static FAILURES: [&str; 5] = ["open", "closed", "local", "allow", "deny"];
 pub(super) static ALGORITHMS: [&str; 7] = [
     "fixed-window",
     "gcra",
@@ -141,9 +149,16 @@ pub(super) static DEFAULTS: Section = Section {
             "failure",
             OneOf(&FAILURES),
             Ours,
-            "What happens when a store cannot answer: allow if not said.",
+            "What happens when a store cannot answer: open if not said.",
         ),
         key("shadow_mode", Flag, Ours, "Let everything pass, and only report."),
+        key("store", Text, Ours, "The store of rules that name none, by name."),
+        key(
+            "lease",
+            Shape::WordOr(&LEASES, &LEASE),
+            Ours,
+            "Whether permits of a shared store are taken in advance: off if not said.",
+        ),
     ],
 };
 
@@ -217,10 +232,22 @@ pub(super) static DESCRIPTOR: Section = Section {
             Ours,
             "The share of keys for which a refusal counts, such as 25%; others are in shadow mode.",
         ),
-        key("failure", OneOf(&FAILURES), Ours, "What happens when the store cannot answer."),
+        key(
+            "failure",
+            OneOf(&FAILURES),
+            Ours,
+            "What happens when the store cannot answer: let pass (open), refuse (closed), or decide by \
+             this process's share (local).",
+        ),
         key("ban", Map(&BAN), Ours, "Blocks keys that are refused again and again."),
         key("parents", Texts, Ours, "Names of limits of this domain that are charged too."),
         key("store", Text, Ours, "The store that holds the state, by name."),
+        key(
+            "lease",
+            Shape::WordOr(&LEASES, &LEASE),
+            Ours,
+            "Whether permits of a shared store are taken in advance: the file's default if not said.",
+        ),
     ],
 };
 
@@ -350,6 +377,13 @@ pub(super) static SERVER: Section = Section {
             "How often to look whether the files have changed.",
         ),
         key(
+            "store",
+            Text,
+            Ours,
+            "Where the default store keeps its state: memory, or redis://host:6379.",
+        ),
+        key("redis", Map(&REDIS), Ours, "How the default store is used, if it is in Redis."),
+        key(
             "snapshot",
             Map(&SNAPSHOT),
             Ours,
@@ -390,30 +424,6 @@ pub(super) static TLS: Section = Section {
             Ours,
             "PEM file of the authorities that clients' certificates must come from.",
         ),
-    ],
-};
-
-pub(super) static SNAPSHOT: Section = Section {
-    name: "a snapshot",
-    keys: &[
-        key("path", Path, Ours, "The file."),
-        key("every", Period, Ours, "How often it is written."),
-    ],
-};
-
-pub(super) static MEMORY: Section = Section {
-    name: "memory",
-    keys: &[
-        key("bounded", Count, Ours, "Fixed memory for so many live keys."),
-        key("max_keys", Count, Ours, "The most keys of a table that grows."),
-    ],
-};
-
-pub(super) static STORE: Section = Section {
-    name: "a store",
-    keys: &[
-        key("memory", Map(&MEMORY), Ours, "Its bounds."),
-        key("snapshot", Map(&SNAPSHOT), Ours, "Where it keeps its state over restarts."),
     ],
 };
 

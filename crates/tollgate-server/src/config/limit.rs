@@ -139,9 +139,35 @@ impl FromStr for Unit {
 pub enum Failure {
     /// Let pass.
     #[default]
-    Allow,
+    Open,
     /// Refuse.
-    Deny,
+    Closed,
+    /// Decide in this process, by this process's share of the limit. A store that cannot do that lets
+    /// pass.
+    Local,
+}
+
+impl Failure {
+    /// Returns what it is called.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::Local => "local",
+        }
+    }
+
+    /// Returns what a word stands for; `allow` and `deny` are other words for the first two.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "open" | "allow" => Some(Self::Open),
+            "closed" | "deny" => Some(Self::Closed),
+            "local" => Some(Self::Local),
+            _ => None,
+        }
+    }
 }
 
 /// Blocks keys that are refused again and again: the library's `Escalation`.

@@ -1,8 +1,8 @@
 //! Settings that load, but deserve a second look.
 
 use super::{
-    Config, Defaults, Descriptor, Domain, Failure, Limit, MemorySettings, Place, Rate, ValueMatch,
-    judge::matches, tree::shown,
+    Config, Defaults, Descriptor, Domain, Failure, Lease, Limit, MemorySettings, Place, Rate,
+    RedisOptions, SnapshotSettings, StoreKind, ValueMatch, judge::matches, tree::shown,
 };
 use std::{collections::HashSet, fmt, time::Duration};
 use tollgate::Algorithm;
@@ -26,7 +26,7 @@ impl fmt::Display for Lint {
 }
 
 /// All kinds of lints.
-pub const LINTS: [&str; 15] = [
+pub const LINTS: [&str; 17] = [
     "never-matched",
     "match-all",
     "unanchored-regex",
@@ -42,6 +42,8 @@ pub const LINTS: [&str; 15] = [
     "deny-on-failure",
     "counts-refused",
     "no-metric-label",
+    "unused-store-setting",
+    "no-shared-store",
 ];
 
 /// The most lints that are told.
@@ -51,20 +53,65 @@ const LINTS_MAX: usize = 1000;
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Lint> {
     let has_bound = |memory: &MemorySettings| memory.bounded.or(memory.max_keys).is_some();
-    let named = config.stores.iter().filter(|store| has_bound(&store.memory));
-    let mut bounded: HashSet<Option<&str>> = named.map(|store| Some(&*store.name)).collect();
-    if has_bound(&config.server.memory) {
-        bounded.insert(None);
+    // In Redis keys go by themselves, and the memory is not ours.
+    let bounded = |kind: &StoreKind, memory| *kind != StoreKind::Memory || has_bound(memory);
+    let named = config.stores.iter().filter(|store| bounded(&store.kind, &store.memory));
+    let mut bounded_stores: HashSet<&str> = named.map(|store| &*store.name).collect();
+    let default_kind = config.server.store.clone().unwrap_or_default();
+    if bounded(&default_kind, &config.server.memory) {
+        bounded_stores.insert("default");
+    }
+    let in_memory = config.stores.iter().filter(|store| store.kind == StoreKind::Memory);
+    let mut in_memory: HashSet<&str> = in_memory.map(|store| &*store.name).collect();
+    // Without a word in the file a flag may say something else.
+    if config.server.store == Some(StoreKind::Memory) {
+        in_memory.insert("default");
     }
     let mut lints = Vec::new();
+    unused(config, &mut lints);
     for domain in &config.domains {
         let mut names = HashSet::new();
         limit_names(&domain.descriptors, &mut names);
-        let mut linter = Linter { domain, bounded: &bounded, names, lints: &mut lints };
+        let stores = (&bounded_stores, &in_memory);
+        let mut linter = Linter { domain, stores, names, lints: &mut lints };
         linter.defaults(&domain.defaults);
         linter.level(&domain.descriptors);
     }
     lints
+}
+
+/// Notes settings of stores that mean nothing where they are.
+fn unused(config: &Config, lints: &mut Vec<Lint>) {
+    type Said<'a> = (&'a RedisOptions, &'a MemorySettings, Option<&'a SnapshotSettings>);
+    let mut look = |place: &Place, name: &str, kind: &StoreKind, said: Said<'_>| {
+        let (redis, memory, snapshot) = said;
+        let text = match kind {
+            StoreKind::Redis(_) if snapshot.is_some() || *memory != MemorySettings::default() => {
+                format!(
+                    "the store '{}' is in Redis, which keeps it: 'memory' and 'snapshot' change \
+                     nothing; remove them",
+                    shown(name)
+                )
+            }
+            StoreKind::Memory if *redis != RedisOptions::default() => format!(
+                "the store '{}' is in memory, so 'redis' changes nothing; remove it, or say where \
+                 the servers are",
+                shown(name)
+            ),
+            _ => return,
+        };
+        lints.push(Lint { place: place.clone(), name: "unused-store-setting", text });
+    };
+    let server = &config.server;
+    if let Some(kind) = &server.store {
+        let place = config.domains.first().map(|domain| Place { line: 0, ..domain.at.clone() });
+        let said = (&server.redis, &server.memory, server.snapshot.as_ref());
+        look(&place.unwrap_or_default(), "default", kind, said);
+    }
+    for store in &config.stores {
+        let said = (&store.redis, &store.memory, store.snapshot.as_ref());
+        look(&store.at, &store.name, &store.kind, said);
+    }
 }
 
 fn limit_names<'a>(descriptors: &'a [Descriptor], names: &mut HashSet<&'a str>) {
@@ -76,8 +123,8 @@ fn limit_names<'a>(descriptors: &'a [Descriptor], names: &mut HashSet<&'a str>) 
 
 struct Linter<'a> {
     domain: &'a Domain,
-    /// The stores whose memory has a bound; none is the default one.
-    bounded: &'a HashSet<Option<&'a str>>,
+    /// The stores whose memory has a bound, and those that are in memory.
+    stores: (&'a HashSet<&'a str>, &'a HashSet<&'a str>),
     names: HashSet<&'a str>,
     lints: &'a mut Vec<Lint>,
 }
@@ -95,9 +142,9 @@ impl<'a> Linter<'a> {
             let text = "the whole domain is in shadow mode: nothing is ever refused";
             self.add(at, "shadow-mode", text);
         }
-        if defaults.failure == Failure::Deny {
+        if defaults.failure == Failure::Closed {
             let text = "when a store cannot answer, every request of this domain is refused; say \
-                        'failure: deny' only where that is better than no limit";
+                        'failure: closed' only where that is better than no limit";
             self.add(at, "deny-on-failure", text);
         }
         if defaults.count_refused {
@@ -170,6 +217,18 @@ impl<'a> Linter<'a> {
                         the label of a metric: callers could make any number of them";
             self.add(at, "no-metric-label", text);
         }
+        let lease = descriptor.lease.unwrap_or(self.domain.defaults.lease);
+        let failure = descriptor.failure.unwrap_or(self.domain.defaults.failure);
+        let is_shared = lease != Lease::Off || failure == Failure::Local;
+        let store = self.store_of(descriptor);
+        if !limits.is_empty() && is_shared && self.stores.1.contains(store) {
+            let text = format!(
+                "'lease' and 'failure: local' are for a store that processes share, and '{}' is in \
+                 the memory of this one; they change nothing",
+                shown(store)
+            );
+            self.add(at, "no-shared-store", text);
+        }
         let is_unlimited = limits.iter().any(|limit| limit.rate == Rate::Unlimited);
         if is_unlimited && has_limits(&descriptor.descriptors) {
             let text = "unlimited is only for requests that end here; the limits below still hold \
@@ -178,8 +237,16 @@ impl<'a> Linter<'a> {
         }
     }
 
+    fn store_of<'d>(&self, descriptor: &'d Descriptor) -> &'d str
+    where
+        'a: 'd,
+    {
+        let said = descriptor.store.as_deref().or(self.domain.defaults.store.as_deref());
+        said.unwrap_or("default")
+    }
+
     fn pattern(&mut self, descriptor: &Descriptor) {
-        let Descriptor { at, key, value, limits, store, share_threshold, .. } = descriptor;
+        let Descriptor { at, key, value, limits, share_threshold, .. } = descriptor;
         match value {
             ValueMatch::Wildcard(pattern) if covers_all(value) && !share_threshold => {
                 let text = format!(
@@ -199,7 +266,7 @@ impl<'a> Linter<'a> {
             _ => {}
         }
         let is_free = !matches!(value, ValueMatch::Exact(_)) && !share_threshold;
-        let is_bounded = self.bounded.contains(&store.as_deref());
+        let is_bounded = self.stores.0.contains(self.store_of(descriptor));
         if is_free && !limits.is_empty() && !is_bounded && is_chosen(key) {
             let text = format!(
                 "callers choose '{}' freely, so they choose how much memory it takes; set \

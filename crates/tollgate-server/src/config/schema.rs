@@ -75,9 +75,13 @@ fn of_shape(shape: Shape) -> Value {
             json!({"type": "string", "pattern": pattern, "examples": words})
         }
         Shape::OneOf(words) => json!({"enum": words}),
+        Shape::WordOr(words, section) => {
+            json!({"anyOf": [{"enum": words}, {"const": false}, reference(section)]})
+        }
         Shape::Map(section) => reference(section),
         Shape::Named(section) => {
-            json!({"type": "object", "additionalProperties": reference(section)})
+            let named = json!({"anyOf": [reference(section), {"type": "string"}]});
+            json!({"type": "object", "additionalProperties": named})
         }
         Shape::List(section) => json!({"type": ["array", "null"], "items": reference(section)}),
         Shape::Lists(section) => {

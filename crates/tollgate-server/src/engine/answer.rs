@@ -39,6 +39,8 @@ pub struct Part {
     pub decision: Option<Decision>,
     /// Until when its key is blocked, if it is.
     pub blocked_until: Option<Tick>,
+    /// The number of the store that holds its state.
+    pub(super) store: usize,
     pub(super) kind: PartKind,
     pub(super) by: By,
     pub(super) mode: Mode,
@@ -156,6 +158,12 @@ impl Answer {
         self.ticket
     }
 
+    /// Tells whether a store could not be asked, so that the answer is by what its rules say then.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.parts.iter().any(Part::is_degraded)
+    }
+
     /// Returns how many permits were given back.
     #[must_use]
     pub const fn given(&self) -> u64 {
@@ -224,9 +232,11 @@ impl Answer {
 type Configured = (u64, Duration, Option<Unit>);
 
 impl Part {
-    /// Returns the number of the store that holds its state.
-    pub(super) fn store(&self, plan: &Plan) -> usize {
-        self.rule.map_or(0, |rule| plan.rule(rule).store())
+    /// Tells whether its store could not be asked, and its rule has decided.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        matches!(self.code, Code::FailedOpen | Code::FailedClosed)
+            || self.decision.is_some_and(|decision| decision.is_degraded())
     }
 
     /// Returns when a part that refuses may pass, in nanoseconds: the largest number if never, none

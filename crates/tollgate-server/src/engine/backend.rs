@@ -1,5 +1,6 @@
 //! The stores that an engine can decide by.
 
+use super::RemoteStore;
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::{
     Clock, Decision, Inherit, Tick,
@@ -11,6 +12,8 @@ use tollgate::{
 pub enum Backend {
     /// State in this process.
     Memory(MemoryStore),
+    /// One that several processes share.
+    Remote(Arc<dyn RemoteStore>),
     /// Any other.
     Other(Arc<dyn DynStore>),
 }
@@ -18,9 +21,10 @@ pub enum Backend {
 impl Backend {
     /// Returns what the store is called.
     #[must_use]
-    pub const fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &'static str {
         match self {
             Self::Memory(_) => "memory",
+            Self::Remote(store) => store.kind(),
             Self::Other(_) => "other",
         }
     }
@@ -30,7 +34,16 @@ impl Backend {
     pub const fn memory(&self) -> Option<&MemoryStore> {
         match self {
             Self::Memory(store) => Some(store),
-            Self::Other(_) => None,
+            Self::Remote(_) | Self::Other(_) => None,
+        }
+    }
+
+    /// Returns the store that several processes share, if it is one.
+    #[must_use]
+    pub fn remote(&self) -> Option<&dyn RemoteStore> {
+        match self {
+            Self::Remote(store) => Some(&**store),
+            Self::Memory(_) | Self::Other(_) => None,
         }
     }
 
@@ -39,6 +52,7 @@ impl Backend {
     pub fn clock(&self) -> &Clock {
         match self {
             Self::Memory(store) => Store::clock(store),
+            Self::Remote(store) => store.dyn_clock(),
             Self::Other(store) => Store::clock(store),
         }
     }
@@ -50,6 +64,7 @@ impl Backend {
     ) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(store) => store.acquire_at(now, demands),
+            Self::Remote(store) => store.dyn_acquire(demands).await,
             Self::Other(store) => Store::acquire(store, demands).await,
         }
     }
@@ -61,6 +76,7 @@ impl Backend {
     ) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(store) => store.peek_at(now, demands),
+            Self::Remote(store) => store.dyn_peek(demands).await,
             Self::Other(store) => Store::peek(store, demands).await,
         }
     }
@@ -68,6 +84,7 @@ impl Backend {
     pub(super) async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(store) => Store::force(store, demand).await,
+            Self::Remote(store) => store.dyn_force(demand).await,
             Self::Other(store) => Store::force(store, demand).await,
         }
     }
@@ -75,6 +92,7 @@ impl Backend {
     pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
         match self {
             Self::Memory(store) => Store::refund(store, demand).await,
+            Self::Remote(store) => store.dyn_refund(demand).await,
             Self::Other(store) => Store::refund(store, demand).await,
         }
     }
@@ -82,6 +100,7 @@ impl Backend {
     pub(super) async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => Store::reset(store, demand).await,
+            Self::Remote(store) => store.dyn_reset(demand).await,
             Self::Other(store) => Store::reset(store, demand).await,
         }
     }
@@ -93,6 +112,7 @@ impl Backend {
     ) -> Result<Reserved, StoreError> {
         match self {
             Self::Memory(store) => Store::reserve(store, demands, life).await,
+            Self::Remote(store) => store.dyn_reserve(demands, life).await,
             Self::Other(store) => Store::reserve(store, demands, life).await,
         }
     }
@@ -104,6 +124,7 @@ impl Backend {
     ) -> Result<bool, StoreError> {
         match self {
             Self::Memory(store) => Store::settle(store, id, actual).await,
+            Self::Remote(store) => store.dyn_settle(id, actual).await,
             Self::Other(store) => Store::settle(store, id, actual).await,
         }
     }
@@ -116,6 +137,7 @@ impl Backend {
     ) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => Store::change_quota(store, old, new, how).await,
+            Self::Remote(store) => store.dyn_change_quota(old, new, how).await,
             Self::Other(store) => Store::change_quota(store, old, new, how).await,
         }
     }

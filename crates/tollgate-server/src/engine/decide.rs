@@ -72,7 +72,7 @@ impl Engine {
             for store in 0..most {
                 let asked = self.ask(plan, (now, Op::Take, store), answer, is_in_force).await;
                 if let Some(Err(error)) = asked {
-                    self.failed(plan, store, &error, answer);
+                    self.failed(store, &error, answer);
                 }
                 if is_refused(answer) {
                     // What other stores were charged is given back.
@@ -97,11 +97,11 @@ impl Engine {
             if part.mode != Mode::Shadow || part.is_decided {
                 continue;
             }
-            let store = part.store(plan);
+            let store = part.store;
             let mut at = 0..;
             let only = |_: &Part| at.next() == Some(index);
             if let Some(Err(error)) = self.ask(plan, (now, op, store), answer, only).await {
-                self.failed(plan, store, &error, answer);
+                self.failed(store, &error, answer);
             }
         }
     }
@@ -112,7 +112,7 @@ impl Engine {
             let undecided = |part: &Part| !part.is_decided && part.decision.is_none();
             let asked = self.ask(plan, (now, Op::Look, store), answer, undecided).await;
             if let Some(Err(error)) = asked {
-                self.failed(plan, store, &error, answer);
+                self.failed(store, &error, answer);
             }
         }
         let refuses = |part: &Part| part.code.is_refused() && part.mode == Mode::Enforced;
@@ -142,7 +142,7 @@ impl Engine {
         let (mut short, mut long, mut count) = ([nothing; USUAL], Vec::new(), 0);
         let mut picked = 0_u64;
         for (index, part) in parts.iter().enumerate() {
-            let its = part.store(plan);
+            let its = part.store;
             if !picks(part) || its != store || part.is_decided {
                 continue;
             }
@@ -180,7 +180,7 @@ impl Engine {
     /// left then.
     async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
         let Answer { parts, keys, policies, .. } = answer;
-        let store_of = |part: &Part| part.store(plan);
+        let store_of = |part: &Part| part.store;
         let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
         for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
             if let Some(charged) = demand(plan, (policies, keys), part) {
@@ -200,22 +200,16 @@ impl Engine {
     }
 
     /// Lets each part of a store that could not answer pass or not, as its rule says.
-    pub(super) fn failed(
-        &self,
-        plan: &Plan,
-        store: usize,
-        error: &StoreError,
-        answer: &mut Answer,
-    ) {
+    pub(super) fn failed(&self, store: usize, error: &StoreError, answer: &mut Answer) {
         self.health.failed(store, error);
         for part in &mut answer.parts {
-            let rule = part.rule.map(|rule| plan.rule(rule));
-            if part.is_decided || rule.map_or(0, |rule| rule.store()) != store {
+            if part.is_decided || part.store != store {
                 continue;
             }
             part.code = match part.failure {
-                Failure::Allow => Code::FailedOpen,
-                Failure::Deny => part.mode.refused(Code::FailedClosed),
+                // A store that can decide here has done so.
+                Failure::Open | Failure::Local => Code::FailedOpen,
+                Failure::Closed => part.mode.refused(Code::FailedClosed),
             };
             part.is_decided = true;
         }
@@ -235,7 +229,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &charged) else {
                 continue;
             };
-            let store = part.store(plan);
+            let store = part.store;
             if let Err(error) = self.stores[store].force(&demand).await {
                 self.health.failed(store, &error);
             }
@@ -255,7 +249,7 @@ impl Engine {
             else {
                 continue;
             };
-            let store = part.store(plan);
+            let store = part.store;
             let given = self.stores[store].refund(&give).await;
             let looked = self.stores[store].peek(now, std::slice::from_mut(&mut look)).await;
             match (given, looked) {
@@ -271,6 +265,9 @@ impl Engine {
 
     /// Counts the decisions, and remembers who was refused.
     fn record(&self, plan: &Plan, now: Tick, answer: &Answer) {
+        if answer.is_degraded() {
+            self.health.degraded();
+        }
         for part in &answer.parts {
             let Some(index) = part.rule else { continue };
             let rule = plan.rule(index);
@@ -281,12 +278,16 @@ impl Engine {
             let kind = counted(part, answer.allowed);
             live.count(kind, part.cost);
             let key = answer.key(part);
-            let is_denied = matches!(kind, Counted::Denied | Counted::Blocked | Counted::Saturated);
+            let is_denied = matches!(
+                kind,
+                Counted::Denied | Counted::DeniedHere | Counted::Blocked | Counted::Saturated
+            );
             if let Some(top) = live.top().filter(|_| !rule.free_keys().is_empty()) {
                 let outcome = if is_denied { Outcome::Later } else { Outcome::Allowed };
                 let name = KeyText { key, values: rule.free_keys().len() };
                 top.record(&name, top.fingerprint(key), outcome, part.cost);
             }
+            // A share that is used up is no misdeed: it does not lead to a ban.
             if kind == Counted::Denied
                 && let Some(bans) = live.bans()
             {
@@ -304,6 +305,7 @@ fn counted(part: &Part, allowed: bool) -> Counted {
     let is_saturated = part.decision.is_some_and(|decision| decision.reason() == Reason::Saturated);
     match part.code {
         Code::Denied if is_saturated => Counted::Saturated,
+        Code::Denied if part.is_degraded() => Counted::DeniedHere,
         Code::Denied => Counted::Denied,
         Code::QuotaSpent if !allowed => Counted::Denied,
         Code::Shadowed => Counted::Shadowed,
@@ -311,6 +313,7 @@ fn counted(part: &Part, allowed: bool) -> Counted {
         Code::Bypassed => Counted::Bypassed,
         Code::FailedOpen => Counted::FailedOpen,
         Code::FailedClosed => Counted::FailedClosed,
+        Code::Allowed if part.is_degraded() => Counted::AllowedHere,
         Code::Allowed | Code::QuotaSpent | Code::Unlimited => Counted::Allowed,
     }
 }
@@ -385,10 +388,18 @@ pub(super) fn demand<'a>(
 /// Notes what the store said about a part.
 pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
     part.decision = decision;
-    if let Some(decision) = decision {
-        part.code =
-            if decision.is_denied() { part.mode.refused(Code::Denied) } else { Code::Allowed };
+    let Some(decision) = decision else { return };
+    let is_denied = decision.is_denied();
+    if decision.is_degraded() && part.failure != Failure::Local {
+        // Nobody knows how much is left, and nothing was charged.
+        let closed = part.mode.refused(Code::FailedClosed);
+        part.code = if is_denied { closed } else { Code::FailedOpen };
+        // A refusal may know when to come back.
+        part.decision = part.decision.filter(|_| is_denied);
+        part.is_decided = true;
+        return;
     }
+    part.code = if is_denied { part.mode.refused(Code::Denied) } else { Code::Allowed };
 }
 
 /// Works out the status of each ask: that of its tightest part.

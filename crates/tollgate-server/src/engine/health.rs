@@ -11,6 +11,7 @@ use tollgate::store::StoreError;
 #[derive(Debug, Default)]
 pub struct StoreHealth {
     errors: AtomicU64,
+    degraded: AtomicU64,
     last: Mutex<Option<String>>,
 }
 
@@ -24,6 +25,16 @@ impl StoreHealth {
             tracing::warn!(store, count = before + 1, "the store could not answer: {error}");
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    /// Notes a decision that was made without its store.
+    pub(super) fn degraded(&self) {
+        self.degraded.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many decisions were made without their store.
+    pub fn degraded_decisions(&self) -> u64 {
+        self.degraded.load(Relaxed)
     }
 
     /// Returns how often a store could not answer.

@@ -138,7 +138,7 @@ impl Engine {
     ) -> Result<(), RequestError> {
         let Answer { parts, keys, policies, .. } = answer;
         let in_force: Vec<usize> = (0..parts.len()).filter(|at| is_in_force(&parts[*at])).collect();
-        let store_of = |at: &usize| parts[*at].store(plan);
+        let store_of = |at: &usize| parts[*at].store;
         let store = in_force.first().map_or(0, store_of);
         if in_force.iter().any(|at| store_of(at) != store) {
             return Err(RequestError::SeveralStores);
@@ -167,7 +167,7 @@ impl Engine {
                     Ticket { store, id, parts: counts, asks: count, proof }
                 });
             }
-            Err(error) => self.failed(plan, store, &error, answer),
+            Err(error) => self.failed(store, &error, answer),
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
-            let store = part.store(plan);
+            let store = part.store;
             let permits = self.stores[store].refund(&demand).await;
             given = given
                 .saturating_add(permits.map_err(|error| RequestError::Store(error.to_string()))?);
@@ -248,7 +248,7 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
-            let store = part.store(plan);
+            let store = part.store;
             let reset = self.stores[store].reset(&demand).await;
             reset.map_err(|error| RequestError::Store(error.to_string()))?;
         }
@@ -270,10 +270,17 @@ impl Engine {
         let demand = Demand::ad_hoc(&self.ad_hoc, key, cost, quota);
         let mut demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
         let demands = std::slice::from_mut(&mut demand);
-        match cost {
+        let decided = match cost {
             0 => self.stores[0].peek(now, demands).await,
             _ => self.stores[0].acquire(now, demands).await,
+        };
+        match &decided {
+            Ok(decision) if decision.is_degraded() => self.health.degraded(),
+            Ok(_) => {}
+            Err(error) if error.is_invalid() => {}
+            Err(error) => self.health.failed(0, error),
         }
+        decided
     }
 
     /// Gives back up to `cost` permits of a key of [`throttle`](Self::throttle), of what is
@@ -317,6 +324,10 @@ impl Engine {
     pub async fn lives(&self, now: Tick, key: &[u8]) -> Result<Option<Duration>, StoreError> {
         let mut demand = self.any_demand(key)?;
         let decision = self.stores[0].peek(now, std::slice::from_mut(&mut demand)).await?;
+        if decision.is_degraded() {
+            let text = "the store cannot be asked, so nobody knows what is there; try again later";
+            return Err(StoreError::unavailable(text));
+        }
         Ok(decision.reset_after(now).filter(|left| *left > Duration::ZERO))
     }
 

@@ -37,6 +37,9 @@ impl<'a> Told<'a> {
     /// Writes the headers.
     pub(super) fn headers(&self, reply: &mut Reply) {
         reply.header_text("Cache-Control", "no-store");
+        if self.answer.is_degraded() {
+            reply.header_text("Tollgate-Degraded", "true");
+        }
         let Some(summary) = self.summary() else { return };
         let reset = seconds(summary.reset_after);
         let wait = if self.answer.is_allowed() { None } else { summary.retry_after };
@@ -88,6 +91,9 @@ impl<'a> Told<'a> {
     pub(super) fn open_body(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"allowed\":");
         push_bool(out, self.answer.is_allowed());
+        if self.answer.is_degraded() {
+            out.extend_from_slice(b",\"degraded\":true");
+        }
         push_summary(out, self.summary());
         out.extend_from_slice(b",\"limits\":[");
         for (index, part) in self.answer.parts().iter().enumerate() {
@@ -224,6 +230,7 @@ fn push_name(out: &mut Vec<u8>, name: &str) {
 /// Returns why a limit answers as it does, by the words of the metrics.
 fn reason(part: &Part) -> &'static str {
     match part.code {
+        Code::Allowed | Code::Denied if part.is_degraded() => "local",
         Code::Allowed | Code::QuotaSpent => "quota",
         Code::Denied => match part.decision {
             Some(decision) if decision.reason() == Reason::Saturated => "saturated",

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     admin::{level, store_name},
-    engine::BOUNDS_NS,
+    engine::{BOUNDS_NS, NodeStatus, RemoteStatus},
     net::{Listener, TrafficCounts},
     plan::{Counted, LiveCounts, Rule},
 };
@@ -39,6 +39,10 @@ enum Samples {
     Listeners(fn(&Exposition, TrafficCounts) -> u64),
     /// Each store that knows it.
     Stores(fn(&Exposition, usize) -> Option<f64>),
+    /// Each shared store.
+    Remotes(fn(&RemoteStatus) -> f64),
+    /// Each server of each shared store.
+    Nodes(fn(&NodeStatus) -> u64),
     /// One sample, if it is known.
     One(fn(&Exposition) -> Option<f64>),
     /// Anything else.
@@ -105,6 +109,21 @@ impl Family {
                     }
                 }
             }
+            Samples::Remotes(read) => {
+                for (number, status) in &from.remotes {
+                    let labels = [("store", store_name(&from.plan, *number))];
+                    writer.sample(self.name, &labels, read(status));
+                }
+            }
+            Samples::Nodes(read) => {
+                for (number, status) in &from.remotes {
+                    for node in status.nodes.iter().take(MOST_NODES) {
+                        let store = store_name(&from.plan, *number);
+                        let labels = [("store", store), ("node", &*node.address)];
+                        writer.sample(self.name, &labels, read(node));
+                    }
+                }
+            }
             Samples::One(read) => {
                 if let Some(value) = read(from) {
                     writer.sample(self.name, &[], value);
@@ -121,7 +140,7 @@ const fn family(name: &'static str, kind: Kind, samples: Samples, help: &'static
 }
 
 use Kind::{Counter, Gauge, Histogram};
-use Samples::{Listeners, One, Other, Rules, Stores};
+use Samples::{Listeners, Nodes, One, Other, Remotes, Rules, Stores};
 
 impl Family {
     /// All families.
@@ -232,6 +251,78 @@ impl Family {
             "Calls that a store could not answer.",
         ),
         family(
+            "tollgate_degraded_decisions_total",
+            Counter,
+            One(|from| Some(from.shared.engine.health().degraded_decisions() as f64)),
+            "Requests that were decided without a store that could not be asked.",
+        ),
+        family(
+            "tollgate_store_degraded",
+            Gauge,
+            Remotes(|status| f64::from(u8::from(status.degraded.is_some()))),
+            "1 while a shared store does not answer, and each policy's failure mode decides.",
+        ),
+        family(
+            "tollgate_store_fleet_size",
+            Gauge,
+            Remotes(|status| f64::from(status.fleet_size)),
+            "Processes that share the limits of a store, as far as this one knows.",
+        ),
+        family(
+            "tollgate_store_pending_keys",
+            Gauge,
+            Remotes(|status| status.pending as f64),
+            "Keys whose use here a shared store does not know of yet.",
+        ),
+        family(
+            "tollgate_store_decisions_total",
+            Counter,
+            Other(store_decisions),
+            "Decisions of a shared store, by where they were made.",
+        ),
+        family(
+            "tollgate_store_unknown_outcomes_total",
+            Counter,
+            Remotes(|status| status.counts.unknown as f64),
+            "Calls to a shared store without an answer: each was charged once or not at all.",
+        ),
+        family(
+            "tollgate_store_node_up",
+            Gauge,
+            Nodes(|node| u64::from(node.state == "up")),
+            "1 for each server of a shared store that calls are sent to; 0 while its breaker is open.",
+        ),
+        family(
+            "tollgate_store_node_in_flight",
+            Gauge,
+            Nodes(|node| node.in_flight),
+            "Calls that wait for the reply of a server.",
+        ),
+        family(
+            "tollgate_store_node_calls_total",
+            Counter,
+            Nodes(|node| node.calls),
+            "Calls to a server.",
+        ),
+        family(
+            "tollgate_store_node_errors_total",
+            Counter,
+            Nodes(|node| node.errors),
+            "Calls to a server that failed, with those that had no answer in time.",
+        ),
+        family(
+            "tollgate_store_node_timeouts_total",
+            Counter,
+            Nodes(|node| node.timeouts),
+            "Calls to a server that had no answer in time.",
+        ),
+        family(
+            "tollgate_store_node_shed_total",
+            Counter,
+            Nodes(|node| node.shed),
+            "Calls that were not sent: the breaker was open, or too many were in flight.",
+        ),
+        family(
             "tollgate_store_failing",
             Gauge,
             One(|from| Some(f64::from(u8::from(from.shared.admin.sampler().is_store_failing())))),
@@ -335,6 +426,27 @@ impl Family {
             "Resident memory of the process.",
         ),
     ];
+}
+
+/// Servers of one store in the metrics, so that labels are bounded whatever a cluster says.
+const MOST_NODES: usize = 128;
+
+fn store_decisions(from: &Exposition, writer: &mut Writer) {
+    for (number, status) in &from.remotes {
+        let counts = &status.counts;
+        let [open, closed, local] = counts.degraded;
+        for (by, count) in [
+            ("store", counts.calls),
+            ("lease", counts.leased),
+            ("known-refusal", counts.refused_here),
+            ("failed-open", open),
+            ("failed-closed", closed),
+            ("failed-local", local),
+        ] {
+            let labels = [("store", store_name(&from.plan, *number)), ("by", by)];
+            writer.sample("tollgate_store_decisions_total", &labels, count);
+        }
+    }
 }
 
 /// Counts blocked and overridden keys.

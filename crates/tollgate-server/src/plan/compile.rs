@@ -110,7 +110,8 @@ impl Compiler<'_> {
             Some(old) => old.windows.clone(),
             None => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
         };
-        Ok(DomainPlan { level, defaults: domain.defaults.clone(), windows })
+        let store = self.store(domain.defaults.store.as_deref(), &domain.at)?;
+        Ok(DomainPlan { level, defaults: domain.defaults.clone(), store, windows })
     }
 
     fn level(
@@ -176,13 +177,8 @@ impl Compiler<'_> {
                 overrides.insert(value.as_str().into(), unless_same(kind.clone(), before));
             }
         }
-        let store = match &descriptor.store {
-            None => 0,
-            Some(name) => *self.stores.get(name.as_str()).ok_or_else(|| PlanError {
-                at: descriptor.at.clone(),
-                text: format!("no store is called \"{name}\"; declare it under `stores`"),
-            })?,
-        };
+        let store = descriptor.store.as_deref().or(defaults.store.as_deref());
+        let store = self.store(store, &descriptor.at)?;
         let free = path.iter().filter(|step| step.is_free);
         Ok(Rule {
             live: self.live(&id, descriptor).map_err(|error| at(&descriptor.at, &error))?,
@@ -202,8 +198,18 @@ impl Compiler<'_> {
             parents: Box::default(),
             metadata: descriptor.metadata.clone(),
             inherit: limit.inherit,
+            lease: descriptor.lease.unwrap_or(defaults.lease),
             store,
             place: limit.at.clone(),
+        })
+    }
+
+    /// Returns the number of a store.
+    fn store(&self, name: Option<&str>, at: &Place) -> Result<usize, PlanError> {
+        let Some(name) = name.filter(|name| *name != "default") else { return Ok(0) };
+        self.stores.get(name).copied().ok_or_else(|| PlanError {
+            at: at.clone(),
+            text: format!("no store is called \"{name}\"; declare it under `stores`"),
         })
     }
 

@@ -28,11 +28,15 @@ pub enum Counted {
     FailedClosed,
     /// Refused because the table was full.
     Saturated,
+    /// The store could not be asked, and this process's share lets pass.
+    AllowedHere,
+    /// The store could not be asked, and this process's share is used up.
+    DeniedHere,
 }
 
 impl Counted {
     /// All kinds.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Allowed,
         Self::Denied,
         Self::Shadowed,
@@ -41,6 +45,8 @@ impl Counted {
         Self::FailedOpen,
         Self::FailedClosed,
         Self::Saturated,
+        Self::AllowedHere,
+        Self::DeniedHere,
     ];
 
     /// Returns the result and the reason, as they are called in metrics.
@@ -55,6 +61,8 @@ impl Counted {
             Self::FailedOpen => ("allowed", "store-failed"),
             Self::FailedClosed => ("denied", "store-failed"),
             Self::Saturated => ("denied", "saturated"),
+            Self::AllowedHere => ("allowed", "local"),
+            Self::DeniedHere => ("denied", "local"),
         }
     }
 }

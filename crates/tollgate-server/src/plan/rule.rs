@@ -1,7 +1,7 @@
 //! One limit of a node.
 
 use super::{Live, RuleIndex};
-use crate::config::{Failure, Rate, Unit};
+use crate::config::{Failure, Lease, Rate, Unit};
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tollgate::{Inherit, store::Policy};
 
@@ -26,6 +26,7 @@ pub struct Rule {
     pub(super) parents: Box<[Parent]>,
     pub(super) metadata: Option<serde_json::Value>,
     pub(super) inherit: Inherit,
+    pub(super) lease: Lease,
     pub(super) store: usize,
     pub(super) live: Arc<Live>,
     pub(super) place: crate::config::Place,
@@ -239,6 +240,12 @@ impl Rule {
     #[must_use]
     pub const fn inherit(&self) -> Inherit {
         self.inherit
+    }
+
+    /// Returns whether permits of a shared store are taken in advance.
+    #[must_use]
+    pub const fn lease(&self) -> Lease {
+        self.lease
     }
 
     /// Returns the number of its store.

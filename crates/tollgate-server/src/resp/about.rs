@@ -11,13 +11,23 @@ use std::fmt::Write;
 /// What clients are told when they ask which Redis this is: they choose features by it.
 pub(super) const REDIS_VERSION: &str = "7.4.0";
 
-/// Returns how many keys the default store has.
-pub(super) fn keys(batch: &Batch<'_>) -> u64 {
+/// Returns how many keys the default store has; `None` if they are not in this process.
+fn keys(batch: &Batch<'_>) -> Option<u64> {
     let store = batch.engine.stores().first().and_then(Backend::memory);
-    store.map_or(0, |store| store.len() as u64)
+    store.map(|store| store.len() as u64)
 }
 
 impl Session {
+    /// `DBSIZE`
+    pub(super) fn db_size(&mut self, batch: &Batch<'_>) {
+        match keys(batch) {
+            Some(keys) => self.replies.count(keys),
+            None => self.wrong(format_args!(
+                "ERR the keys are in a store that others share, too; ask its servers how many there are"
+            )),
+        }
+    }
+
     /// `TIME`
     pub(super) fn time(&mut self, batch: &Batch<'_>) {
         let wall = batch.engine.clock().to_wall(batch.now);
@@ -83,8 +93,10 @@ impl Session {
             text.push_str("# Cluster\r\ncluster_enabled:0\r\n\r\n");
         }
         if wants("keyspace") {
-            let keys = keys(batch);
-            let _ = write!(text, "# Keyspace\r\ndb0:keys={keys},expires={keys},avg_ttl=0\r\n");
+            text.push_str("# Keyspace\r\n");
+            if let Some(keys) = keys(batch) {
+                let _ = write!(text, "db0:keys={keys},expires={keys},avg_ttl=0\r\n");
+            }
         }
         self.replies.text(&text);
     }

@@ -134,6 +134,36 @@ impl<'a> Args<'a> {
     }
 }
 
+impl Args<'_> {
+    /// Returns a copy that outlives the bytes that have come.
+    #[must_use]
+    pub fn to_words(&self) -> Words {
+        let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(self.len()));
+        for arg in self.iter_from(0) {
+            // OVERFLOW: a command is shorter than the buffer whose places are as short.
+            let start = bytes.len() as u32;
+            bytes.extend_from_slice(arg);
+            spans.push((start, bytes.len() as u32));
+        }
+        Words { bytes, spans }
+    }
+}
+
+/// A command that was copied.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    bytes: Vec<u8>,
+    spans: Vec<Span>,
+}
+
+impl Words {
+    /// Returns the command.
+    #[must_use]
+    pub fn args(&self) -> Args<'_> {
+        Args { bytes: &self.bytes, spans: &self.spans }
+    }
+}
+
 /// Reads commands. Keeps its place in one that is not complete.
 #[derive(Debug)]
 pub struct Parser {

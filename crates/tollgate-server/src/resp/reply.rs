@@ -43,6 +43,11 @@ impl Replies {
         self.bytes.shrink_to(keep);
     }
 
+    /// Adds what waits elsewhere.
+    pub fn append(&mut self, other: &Self) {
+        self.bytes.extend_from_slice(&other.bytes);
+    }
+
     /// Forgets what came after a length.
     pub fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);

@@ -76,6 +76,31 @@ impl Session {
         }
     }
 
+    /// Returns a session for one command that is run beside others.
+    pub(super) fn fork(&self) -> Self {
+        let mut replies = Replies::default();
+        replies.set_version(self.replies.version());
+        Self {
+            shared: Arc::clone(&self.shared),
+            id: self.id,
+            peer: self.peer,
+            name: String::new(),
+            library: Default::default(),
+            wanted: Wanted::All,
+            is_known: self.is_known,
+            is_closing: false,
+            replies,
+            answer: Answer::new(),
+            tally: self.tally.fork(),
+        }
+    }
+
+    /// Adds what a fork has to say.
+    pub(super) fn join(&mut self, fork: &mut Self) {
+        self.replies.append(&fork.replies);
+        self.tally.join(std::mem::take(&mut fork.tally));
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
@@ -176,7 +201,7 @@ impl Session {
             Command::Commands => self.commands(args),
             Command::Info => self.info(batch, args),
             Command::Config => self.config(args),
-            Command::DbSize => self.replies.count(super::about::keys(batch)),
+            Command::DbSize => self.db_size(batch),
             Command::Time => self.time(batch),
             Command::Cluster => {
                 self.wrong(format_args!("ERR This instance has cluster support disabled"));

@@ -42,6 +42,9 @@ pub(super) fn metadata(
     if request.hits_addend != 0 {
         all.insert("hitsAddend".into(), json!(request.hits_addend));
     }
+    if answer.is_degraded() {
+        all.insert("degraded".into(), true.into());
+    }
     let mut merged = Map::new();
     for part in answer.parts() {
         let passed = !part.code.is_refused() && part.code != Code::QuotaSpent;

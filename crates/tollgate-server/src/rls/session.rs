@@ -11,7 +11,6 @@ use super::{
     grpc::{self, GrpcCode, GrpcError},
 };
 use crate::{
-    engine::Backend,
     net::{Listener, Stream},
     server::Shared,
     trace::Caller,
@@ -120,8 +119,7 @@ impl Session {
         shared: Arc<Shared>,
         listener: Listener,
     ) -> Self {
-        let is_memory = |store: &Backend| store.memory().is_some();
-        let is_immediate = shared.engine.stores().iter().all(is_memory);
+        let is_immediate = shared.engine.is_immediate();
         let every = shared.settings.idle_timeout / LOOKS;
         let look = interval(every.max(std::time::Duration::from_millis(1)));
         let ping = http.ping_pong();

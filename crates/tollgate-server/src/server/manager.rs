@@ -227,10 +227,21 @@ impl Manager {
         let config = self.source.read()?;
         let old = self.shared.engine.plan_arc();
         let named = |stores: &[StoreSettings]| -> Vec<_> {
-            stores.iter().map(|store| (store.name.clone(), store.memory.clone())).collect()
+            let of = |store: &StoreSettings| {
+                let StoreSettings { name, kind, redis, memory, .. } = store.clone();
+                (name, kind, redis, memory)
+            };
+            stores.iter().map(of).collect()
         };
+        let text = "cannot change while the server runs; restart it, or put back what was there";
         if named(&config.stores) != named(&old.config().stores) {
-            return Err("stores cannot change while the server runs; restart it".into());
+            return Err(format!("stores {text}"));
+        }
+        let default = |server: &ServerSettings| {
+            (server.store.clone().unwrap_or_default(), server.redis.clone())
+        };
+        if default(&config.server) != default(&old.config().server) {
+            return Err(format!("the default store (server.store, server.redis) {text}"));
         }
         let mut warnings = Vec::new();
         if needs_restart(&config.server, &old.config().server) {

@@ -1,9 +1,9 @@
 //! From a configuration to a server that is ready to run.
 
-use super::{Manager, Settings, Shared, Source};
+use super::{Manager, Settings, Shared, Source, redis};
 use crate::{
     admin::Control,
-    config::{Config, Endpoint, MemorySettings, SnapshotSettings},
+    config::{Config, Endpoint, MemorySettings, SnapshotSettings, StoreKind},
     engine::{Backend, Engine},
     net::{BindError, Bound, Listener, Secret, TlsOf, Workers},
     plan::Plan,
@@ -15,9 +15,12 @@ use tokio::{
 };
 use tollgate::{Clock, Seed, store::MemoryStore};
 
+/// How long a shared store has to be closed.
+const CLOSE: Duration = Duration::from_secs(2);
+
 /// Why a server cannot start.
 #[derive(Debug)]
-pub struct StartError(String);
+pub struct StartError(pub(super) String);
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +64,12 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the configuration is wrong, a file cannot be read, or an address is taken.
+    /// When the configuration is wrong, a file cannot be read, or an address is taken. Redis servers
+    /// that do not answer are no error: see `docs/redis.md`.
+    ///
+    /// # Panics
+    ///
+    /// When a store is in Redis, and there is no tokio runtime.
     pub fn bind(source: Source, clock: &Clock) -> Result<Self, StartError> {
         let config = source.read().map_err(StartError)?;
         let settings = settings(&config)?;
@@ -71,18 +79,7 @@ impl Server {
         for listener in Listener::ALL {
             bound.extend(Bound::bind(listener, endpoint(&settings, listener))?);
         }
-        let mut snapshots = Vec::new();
-        let mut stores = vec![(&config.server.memory, config.server.snapshot.as_ref())];
-        stores.extend(config.stores.iter().map(|store| (&store.memory, store.snapshot.as_ref())));
-        let mut backends = Vec::new();
-        for (number, (memory, snapshot)) in stores.into_iter().enumerate() {
-            let store = open_store(memory, snapshot, clock)?;
-            if let Some(settings) = snapshot {
-                let (store, settings) = (store.clone(), settings.clone());
-                snapshots.push(Snapshots { number, store, settings });
-            }
-            backends.push(Backend::Memory(store));
-        }
+        let (backends, snapshots) = open_stores(&config, clock)?;
         let plan = Plan::compile(config, None).map_err(wrong)?;
         let shared = Shared::new(Engine::new(plan, backends), settings);
         let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
@@ -150,6 +147,10 @@ impl Server {
             let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
             finished.map_err(wrong)?;
         }
+        for store in shared.engine.stores().iter().filter_map(Backend::remote) {
+            // What is not booked now stays unbooked.
+            let _ = timeout(CLOSE, store.close()).await;
+        }
         // One that cannot be written does not keep the others from it.
         let mut last = Ok(());
         for Snapshots { store, settings, .. } in snapshots {
@@ -197,6 +198,45 @@ fn settings(config: &Config) -> Result<Settings, StartError> {
     settings.resp_password = read(&said.resp_password_file)?;
     settings.http_token = read(&said.http_token_file)?;
     Ok(settings)
+}
+
+/// Opens the stores of a configuration, the default one first.
+fn open_stores(
+    config: &Config,
+    clock: &Clock,
+) -> Result<(Vec<Backend>, Vec<Snapshots>), StartError> {
+    let server = &config.server;
+    let memory = StoreKind::Memory;
+    let kind = server.store.as_ref().unwrap_or(&memory);
+    let first = (kind, &server.redis, (&server.memory, server.snapshot.as_ref()));
+    let named = config.stores.iter();
+    let named =
+        named.map(|store| (&store.kind, &store.redis, (&store.memory, store.snapshot.as_ref())));
+    let (mut backends, mut snapshots) = (Vec::new(), Vec::new());
+    for (number, (kind, redis, (memory, snapshot))) in
+        std::iter::once(first).chain(named).enumerate()
+    {
+        match kind {
+            StoreKind::Memory => {
+                let store = open_store(memory, snapshot, clock)?;
+                if let Some(settings) = snapshot {
+                    let (store, settings) = (store.clone(), settings.clone());
+                    snapshots.push(Snapshots { number, store, settings });
+                }
+                backends.push(Backend::Memory(store));
+            }
+            StoreKind::Redis(at) => {
+                if let Some(snapshot) = snapshot {
+                    tracing::warn!(
+                        store = number, path = %snapshot.path.display(),
+                        "no snapshots of this store: its state is in Redis and outlives the process"
+                    );
+                }
+                backends.push(Backend::Remote(redis::open(at, redis, clock)?));
+            }
+        }
+    }
+    Ok((backends, snapshots))
 }
 
 /// Live keys of a store whose configuration says nothing: 400 MB of memory.

@@ -20,6 +20,20 @@ impl Tally {
         Self { is_on: true, ..Self::default() }
     }
 
+    /// Returns one that counts if this one does.
+    pub(crate) fn fork(&self) -> Self {
+        Self { is_on: self.is_on, ..Self::default() }
+    }
+
+    /// Adds what another has counted.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.decisions += other.decisions;
+        self.denied += other.denied;
+        if self.policy.is_none() || (other.is_refused && !self.is_refused) {
+            (self.policy, self.is_refused) = (other.policy, other.is_refused);
+        }
+    }
+
     /// Returns one that has counted one answer.
     pub(crate) fn of(answer: &Answer, plan: &Plan, now: Tick) -> Self {
         let mut tally = Self::on();

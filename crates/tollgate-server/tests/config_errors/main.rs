@@ -174,6 +174,31 @@ fn broken_yaml_is_told_where_it_breaks() {
 }
 
 #[test]
+fn settings_of_stores_have_their_own_rules() {
+    check(&[
+        (
+            "domain: d\ndefaults: {lease: yes, store: [a]}",
+            &["2:19 'yes' is no lease; use one of off, auto", "2:31 'store' is a text, not a list"],
+        ),
+        ("domain: d\ndefaults: {lease: {sync: 0s}}", &["2:26 'sync' must be above zero"]),
+        (
+            "server: {store: disk, redis: {fleet_size: 0, prefix: 'a{b', deadline: 0s}}",
+            &[
+                "1:17 'store': \"disk\" is no store; use memory, or an address that begins with \
+                 redis://, rediss://, redis+sentinel://, redis+cluster:// or redis+unix://",
+                "1:43 'fleet_size': \"0\" is no number of processes; use auto, or a number from 1 on",
+                "1:46 'prefix' is a text without spaces, '{' and '}', for example prefix: tollgate",
+                "1:71 'deadline' must be above zero",
+            ],
+        ),
+        (
+            "domain: d\ndefaults: {lease: {sync: 11s}}",
+            &["2:20 'sync' of 11s is not from 1ms to 10s; 100ms is usual"],
+        ),
+    ]);
+}
+
+#[test]
 fn values_have_types() {
     check(&[
         (
@@ -186,10 +211,10 @@ fn values_have_types() {
         ("domain: d\ndescriptors: {key: a}", &["2:14 'descriptors' is a list, not a map"]),
         ("domain: d\ndefaults: fast", &["2:11 defaults is a map of keys, not 'fast'"]),
         (
-            "domain: d\ndefaults: {algorithm: gcr, failure: open, shadow_mode: 'true'}",
+            "domain: d\ndefaults: {algorithm: gcr, failure: wait, shadow_mode: 'true'}",
             &[
                 "2:23 'gcr' is no algorithm; did you mean 'gcra'?",
-                "2:37 'open' is no failure; use one of allow, deny",
+                "2:37 'wait' is no failure; use one of open, closed, local, allow, deny",
                 "2:56 'shadow_mode' is true or false, not 'true'",
             ],
         ),
@@ -226,7 +251,7 @@ fn values_have_types() {
                 "1:31 bounded and max_keys exclude each other: a bounded table has a fixed size; \
                  remove one of them",
                 "2:10 the store 'default' is set by 'server'; give this one another name",
-                "2:27 config error, unknown key 'kind'; a store has memory, snapshot",
+                "2:27 config error, unknown key 'kind'; a store has url, redis, memory, snapshot",
             ],
         ),
         ("stores: [a]", &["1:9 'stores' is a map of names to stores, not a list"]),

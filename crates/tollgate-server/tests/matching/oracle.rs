@@ -112,6 +112,7 @@ fn descriptor(
         ban: None,
         parents: Vec::new(),
         store: None,
+        lease: None,
         descriptors,
     }
 }

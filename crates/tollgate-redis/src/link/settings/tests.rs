@@ -70,7 +70,7 @@ fn parameters() {
     let settings = read(
         "redis://h?deadline=20ms&connect_timeout=1s&connections=3&max_in_flight=7&protocol=2\
          &client_name=me&breaker_failures=2&breaker_window=4&probe_min=10ms&probe_max=1m\
-         &refresh=5s&max_bulk=4096",
+         &refresh=5s&keepalive=3s&max_bulk=4096",
     );
     let expected = Settings::at(Place::One(tcp("h", 6379)))
         .deadline(Duration::from_millis(20))
@@ -84,6 +84,7 @@ fn parameters() {
         .probe_min(Duration::from_millis(10))
         .probe_max(Duration::from_secs(60))
         .refresh(Duration::from_secs(5))
+        .keepalive(Duration::from_secs(3))
         .max_bulk(4096);
     assert_eq!(settings, expected);
     if cfg!(feature = "tls") {

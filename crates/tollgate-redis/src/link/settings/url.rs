@@ -6,7 +6,7 @@ use std::{path::PathBuf, str::FromStr, time::Duration};
 const SCHEMES: &str = "redis://host, rediss://host, redis+unix:///path, redis+sentinel://host/name, redis+cluster://host";
 
 /// The parameters that are not for TLS.
-const PLAIN: [&str; 21] = [
+const PLAIN: [&str; 22] = [
     "deadline",
     "connect_timeout",
     "connections",
@@ -26,6 +26,7 @@ const PLAIN: [&str; 21] = [
     "probe_min",
     "probe_max",
     "stall_timeout",
+    "keepalive",
     "refresh",
     "max_bulk",
 ];
@@ -183,6 +184,7 @@ fn parameter(settings: &mut Settings, name: &str, value: &str) -> Result<(), Set
         "probe_min" => settings.probe_min = duration(name, value)?,
         "probe_max" => settings.probe_max = duration(name, value)?,
         "stall_timeout" => settings.stall_timeout = duration(name, value)?,
+        "keepalive" => settings.keepalive = duration(name, value)?,
         "refresh" => settings.refresh = duration(name, value)?,
         "max_bulk" => settings.max_bulk = number(name, value)?,
         _ => return tls_parameter(settings, name, value),

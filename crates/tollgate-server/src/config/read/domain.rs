@@ -9,14 +9,19 @@ use super::{
     },
     limit,
 };
-use crate::config::Failure;
+use crate::config::{Failure, Lease};
 use regex::RegexBuilder;
+use std::time::Duration;
 
 /// The memory that one compiled expression may take, in bytes.
 const REGEX_MAX: usize = 256 << 10;
 
 /// The most expressions in a configuration: a bound on the time that reading takes.
 const EXPRESSIONS_MAX: usize = 1000;
+
+/// How often a store can be told what was used of a lease.
+const SYNC_MIN: Duration = Duration::from_millis(1);
+const SYNC_MAX: Duration = Duration::from_secs(10);
 
 /// Reads the domain of a file, if it has one.
 pub(super) fn domain(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Domain> {
@@ -49,15 +54,31 @@ fn defaults(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Defaults {
         count_refused: reader.flag(fields, "count_refused").unwrap_or(usual.count_refused),
         failure: failure(reader, fields).unwrap_or(usual.failure),
         shadow_mode: reader.flag(fields, "shadow_mode").unwrap_or(usual.shadow_mode),
+        store: reader.text(fields, "store"),
+        lease: lease(reader, fields).unwrap_or(usual.lease),
     }
 }
 
-fn failure(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Failure> {
-    reader.word(fields, "failure", |word| match word {
-        "allow" => Some(Failure::Allow),
-        "deny" => Some(Failure::Deny),
-        _ => None,
-    })
+pub(super) fn failure(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Failure> {
+    reader.word(fields, "failure", Failure::from_word)
+}
+
+/// Reads `off`, `auto` or `{sync: 100ms}`.
+fn lease(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Lease> {
+    if Reader::is_off(fields, "lease") {
+        return Some(Lease::Off);
+    }
+    if matches!(fields.get("lease")?.kind, Kind::Map(_)) {
+        let inner = reader.inner(fields, "lease")?;
+        reader.missing(&inner, "sync", "sync: 100ms");
+        let period = reader.period(&inner, "sync")?;
+        if !(SYNC_MIN..=SYNC_MAX).contains(&period) {
+            let text = format!("'sync' of {period:?} is not from 1ms to 10s; 100ms is usual");
+            reader.error(inner.spot_of("sync"), text);
+        }
+        return Some(Lease::Sync(period));
+    }
+    reader.word(fields, "lease", |word| (word == "auto").then_some(Lease::Auto))
 }
 
 fn descriptors(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Descriptor> {
@@ -72,7 +93,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
     }
     let limits = limit::limits(reader, fields);
     if limits.is_empty() {
-        for name in ["ban", "parents", "enforce"] {
+        for name in ["ban", "parents", "enforce", "lease"] {
             if fields.entry(name).is_some() {
                 let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
                 reader.error(fields.spot_of(name), text);
@@ -81,7 +102,6 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
     }
     let overrides = limit::overrides(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
-    let store = reader.text(fields, "store").filter(|name| name != "default");
     Descriptor {
         at: reader.place(fields.get("key").map_or(fields.spot, |node| node.spot)),
         value: value(reader, fields),
@@ -96,7 +116,8 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         failure: failure(reader, fields),
         ban: limit::ban(reader, fields),
         parents: reader.texts(fields, "parents").into_iter().map(|(name, _)| name).collect(),
-        store,
+        store: reader.text(fields, "store"),
+        lease: lease(reader, fields),
         descriptors: descriptors(reader, fields),
         key,
         limits,

@@ -1,7 +1,8 @@
 //! Reads the `server` and `stores` sections.
 
 use super::super::{
-    Endpoint, MemorySettings, ServerSettings, SnapshotSettings, StoreSettings, TlsSettings,
+    Endpoint, MemorySettings, RedisOptions, ServerSettings, SnapshotSettings, StoreKind,
+    StoreSettings, TlsSettings,
     fields::{Fields, Reader},
     keys::STORE,
     tree::Kind,
@@ -26,6 +27,8 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
             true => Some(Duration::ZERO),
             false => reader.period_or_zero(fields, "watch_interval"),
         },
+        store: reader.parsed(fields, "store"),
+        redis: redis(reader, fields),
         snapshot: snapshot(reader, fields),
         memory: memory(reader, fields),
         response_headers: reader.flag(fields, "response_headers"),
@@ -114,19 +117,52 @@ pub(super) fn stores(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StoreS
             let text = "the store 'default' is set by 'server'; give this one another name";
             reader.error(entry.spot, text);
         }
-        let (mut memory_settings, mut snapshot_settings) = (MemorySettings::default(), None);
-        if !entry.value.is_null()
-            && let Some(inner) = reader.section(&entry.value, &STORE)
-        {
-            memory_settings = memory(reader, &inner);
-            snapshot_settings = snapshot(reader, &inner);
-        }
-        stores.push(StoreSettings {
+        let mut store = StoreSettings {
             at,
             name,
-            memory: memory_settings,
-            snapshot: snapshot_settings,
-        });
+            kind: StoreKind::Memory,
+            redis: RedisOptions::default(),
+            memory: MemorySettings::default(),
+            snapshot: None,
+        };
+        if let Some(text) = entry.value.text() {
+            // The short form: only where it is.
+            match text.parse() {
+                Ok(kind) => store.kind = kind,
+                Err(error) => reader.error(entry.value.spot, format!("'{}': {error}", store.name)),
+            }
+        } else if !entry.value.is_null()
+            && let Some(inner) = reader.section(&entry.value, &STORE)
+        {
+            store.kind = reader.parsed(&inner, "url").unwrap_or_default();
+            store.redis = redis(reader, &inner);
+            store.memory = memory(reader, &inner);
+            store.snapshot = snapshot(reader, &inner);
+        }
+        stores.push(store);
     }
     stores
+}
+
+/// Braces decide in which slot of a cluster a key is.
+fn is_prefix(text: &str) -> bool {
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '{' | '}');
+    !text.is_empty() && !text.contains(is_odd)
+}
+
+fn redis(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RedisOptions {
+    let Some(fields) = reader.inner(fields, "redis") else { return RedisOptions::default() };
+    let prefix = reader.text(&fields, "prefix");
+    if prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
+        let text = "'prefix' is a text without spaces, '{' and '}', for example prefix: tollgate";
+        reader.error(fields.spot_of("prefix"), text);
+    }
+    RedisOptions {
+        password_file: reader.path(&fields, "password_file"),
+        fleet_size: reader.parsed(&fields, "fleet_size"),
+        deadline: reader.period(&fields, "deadline"),
+        prefix,
+        key_secret_file: reader.path(&fields, "key_secret_file"),
+        failure: super::domain::failure(reader, &fields),
+    }
 }

@@ -1,0 +1,260 @@
+//! Several processes on one Redis: one limit, and what happens when Redis is away.
+
+use crate::{
+    exact::{allowed, load},
+    process::{Service, http},
+};
+use serde_json::Value;
+use std::{
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    thread,
+    time::Duration,
+};
+use tollgate_rig::{Flavor, Redis, within};
+
+/// How long something may take that must happen.
+const SOON: Duration = Duration::from_secs(20);
+
+const YAML: &str = "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {name: k, quota: 1000/year}}
+  - {key: gcra, rate_limit: {name: gcra, quota: 1000/year, algorithm: gcra}}
+  - key: tenant
+    rate_limit: {name: tenant, quota: 700/year}
+    descriptors:
+      - key: user
+        rate_limit: {name: user, quota: 1000/year}
+        parents: [tenant]
+forward_auth:
+  - {path: /auth, domain: d, descriptors: [{key: k, value: forwarded}]}
+";
+
+/// Starts a process on this Redis.
+fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Service {
+    // On a busy machine in a debug build; a call that is late would be decided by the failure mode.
+    let url = redis.url();
+    let flags = ["--store", &url, "--store-deadline", "5s", "--workers", "2", "--fleet-size", "2"];
+    Service::start(folder.path(), yaml, &flags)
+}
+
+fn folders() -> [tempfile::TempDir; 2] {
+    [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()]
+}
+
+fn ready(service: &Service) -> String {
+    let (_, body) = service.admin("GET", "/ready", "");
+    let body: Value = serde_json::from_str(&body).unwrap();
+    body["status"].as_str().unwrap().to_owned()
+}
+
+fn wait_until(service: &Service, status: &str) {
+    within(SOON, &format!("/ready says {status}"), || ready(service) == status);
+}
+
+/// Starts a load of other kinds than `load` knows.
+fn special(service: &Service, what: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    let throttle = "CL.THROTTLE everybody 999 1000 31536000";
+    match what {
+        "throttle" => command
+            .args(["load", "resp", &service.resp.to_string(), "-c", "50", "-P", "16"])
+            .args(["--command", throttle]),
+        _ => command
+            .args(["load", "http", &service.http.to_string(), "-c", "100"])
+            .args(["--path", "/auth"]),
+    };
+    let all = ["--requests", "2000", "--warmup", "0s", "--dist", "one", "--format", "json"];
+    command.args(all).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap()
+}
+
+fn sum(loads: Vec<Child>) -> u64 {
+    thread::scope(|scope| {
+        let counts: Vec<_> =
+            loads.into_iter().map(|load| scope.spawn(move || allowed(load))).collect();
+        counts.into_iter().map(|count| count.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn two_processes_hold_one_limit_together_over_every_protocol() {
+    let redis = Redis::start(Flavor::Redis);
+    let folders = folders();
+    let both = [0, 1].map(|at| start(&folders[at], YAML, &redis));
+    both.iter().for_each(|service| wait_until(service, "ready"));
+    for protocol in ["resp", "http", "grpc"] {
+        for (key, limit) in [("k", 1000), ("gcra", 1000)] {
+            let key = format!("{key}={protocol}");
+            let loads = both.iter().map(|service| load(service, protocol, &key)).collect();
+            assert_eq!(sum(loads), limit, "{key}");
+        }
+    }
+    let key = "tenant=t|user=u";
+    let loads = vec![load(&both[0], "grpc", key), load(&both[1], "resp", key)];
+    assert_eq!(sum(loads), 700, "{key}");
+    for what in ["throttle", "forward-auth"] {
+        let loads = both.iter().map(|service| special(service, what)).collect();
+        assert_eq!(sum(loads), 1000, "{what}");
+    }
+    for service in &both {
+        let (_, metrics) = service.admin("GET", "/metrics", "");
+        assert!(metrics.contains("\ntollgate_degraded_decisions_total 0\n"), "{metrics}");
+    }
+}
+
+const MODES: &str = "
+domain: d
+descriptors:
+  - {key: open, rate_limit: {name: open, quota: 1000/year}}
+  - {key: closed, failure: closed, rate_limit: {name: closed, quota: 1000/year}}
+  - {key: local, failure: local, rate_limit: {name: local, quota: 1000/year}}
+";
+
+fn check(service: &Service, policy: &str, key: &str) -> (u16, Value) {
+    let path = format!("/v1/check?policy={policy}&key={key}");
+    let (status, body) = http(service.http, "GET", &path, "");
+    (status, serde_json::from_str(&body).unwrap())
+}
+
+/// Returns a sample of the metrics.
+fn sample(service: &Service, name: &str) -> u64 {
+    let (_, metrics) = service.admin("GET", "/metrics", "");
+    let line = metrics.lines().find(|line| line.starts_with(name));
+    let line = line.unwrap_or_else(|| panic!("no {name} in {metrics}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_redis_that_dies_and_comes_back_under_load_is_survived_as_each_rule_says() {
+    let mut redis = Redis::start(Flavor::Redis);
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(&folder, MODES, &redis);
+    wait_until(&service, "ready");
+    // ORDERING: SeqCst, here and below. A test.
+    let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for policy in ["open", "closed", "local"] {
+            let (service, is_over, answers) = (&service, &is_over, &answers);
+            scope.spawn(move || {
+                let mut client = service.client();
+                while !is_over.load(SeqCst) {
+                    // Every reply comes, and is a decision: this fails for errors.
+                    client.count_ones(&format!("TG.CHECK {policy} hot"), 16).unwrap();
+                    answers.fetch_add(16, SeqCst);
+                }
+            });
+        }
+        let seen = answers.load(SeqCst);
+        within(SOON, "load", || answers.load(SeqCst) > seen + 500);
+        assert_eq!(check(&service, "closed", "new").0, 200);
+        redis.kill();
+        wait_until(&service, "degraded");
+        is_degraded(&service);
+        redis.restart();
+        wait_until(&service, "ready");
+        is_back(&service);
+        is_over.store(true, SeqCst);
+    });
+}
+
+/// What holds while Redis is away.
+fn is_degraded(service: &Service) {
+    for (policy, status) in [("open", 200), ("closed", 429), ("local", 200)] {
+        let (found, body) = check(service, policy, "other");
+        assert_eq!((found, &body["degraded"]), (status, &Value::Bool(true)), "{policy}: {body}");
+    }
+    let mut client = service.client();
+    assert_eq!(client.count_ones("TG.CHECK open k", 1500).unwrap(), 1500);
+    assert_eq!(client.count_ones("TG.CHECK closed k", 100).unwrap(), 0);
+    // Half of the limit: two processes share it.
+    assert_eq!(client.count_ones("TG.CHECK local k", 1500).unwrap(), 500);
+    // Its own failure mode is that of the store: open.
+    assert!(client.ask("CL.THROTTLE k 0 1 3600").starts_with("[0, "));
+    assert!(client.ask("TTL k").contains("the store cannot be asked"));
+    assert_eq!(service.admin("GET", "/ready", "").0, 200);
+    assert_eq!(service.admin("GET", "/ready?strict=1", "").0, 503);
+    assert_eq!(sample(service, "tollgate_store_degraded{"), 1);
+    assert_eq!(sample(service, "tollgate_store_node_up{"), 0);
+    assert!(sample(service, "tollgate_degraded_decisions_total ") > 2000);
+    let (_, store) = service.admin("GET", "/store", "");
+    let store: Value = serde_json::from_str(&store).unwrap();
+    let shared = &store["stores"][0]["shared"];
+    assert!(shared["decided_without"]["local"].as_u64().unwrap() >= 500, "{store}");
+    assert!(shared["nodes"][0]["last_error"].is_string(), "{store}");
+    // Rules can be changed meanwhile.
+    service.write_config(&MODES.replace("key: open,", "key: open, failure: closed,"));
+    within(SOON, "the rule is closed", || check(service, "open", "k").0 == 429);
+    service.write_config(MODES);
+    within(SOON, "the rule is open", || check(service, "open", "k").0 == 200);
+}
+
+/// What holds when it is back: it is empty, and learns what was used of shares.
+fn is_back(service: &Service) {
+    for policy in ["open", "closed", "local"] {
+        within(SOON, policy, || {
+            let (status, body) = check(service, policy, "later");
+            status == 200 && body["degraded"].is_null()
+        });
+    }
+    let mut client = service.client();
+    within(SOON, "the share that was used is booked", || {
+        let told = client.ask("TG.PEEK local k");
+        told.starts_with("[1, 1000, 500,")
+    });
+    assert!(client.ask("TG.PEEK open k").starts_with("[1, 1000, 1000,"), "nothing was counted");
+}
+
+#[test]
+fn a_service_starts_without_redis_and_finds_it_later() {
+    let mut redis = Redis::builder(Flavor::Redis).password("hunter2").start();
+    redis.kill();
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = ["password", "names"].map(|name| folder.path().join(name));
+    std::fs::write(&secrets[0], "hunter2\n").unwrap();
+    std::fs::write(&secrets[1], "000102030405060708090a0b0c0d0e0f\n").unwrap();
+    let [password, names] = secrets.map(|path| path.to_str().unwrap().to_owned());
+    let url = format!("redis://{}", redis.address());
+    let snapshot = folder.path().join("snapshot").to_str().unwrap().to_owned();
+    let flags = ["--store", &url, "--store-password-file", &password, "--snapshot", &snapshot];
+    let more =
+        ["--store-key-secret-file", &names, "--store-prefix", "shop", "--store-deadline", "5s"];
+    let mut service = Service::start(folder.path(), MODES, &[&flags[..], &more[..]].concat());
+    wait_until(&service, "degraded");
+    assert_eq!([check(&service, "open", "a").0, check(&service, "closed", "a").0], [200, 429]);
+    redis.restart();
+    wait_until(&service, "ready");
+    assert_eq!(check(&service, "closed", "alice").0, 200);
+    let keys = redis.cli(&["KEYS", "*"]);
+    assert!(keys.contains("shop") && !keys.contains("alice"), "{keys}");
+    within(SOON, "the process counts itself", || {
+        let (_, store) = service.admin("GET", "/store", "");
+        let store: Value = serde_json::from_str(&store).unwrap();
+        store["stores"][0]["shared"]["fleet_size"] == 1
+    });
+
+    // Where the store is cannot change without a restart, and nothing of such a file is in force.
+    service.write_config(&format!("{MODES}stores: {{other: memory}}\n"));
+    let (status, told) = service.admin("POST", "/reload", "");
+    assert!(status >= 400, "{status} {told}");
+    assert!(told.contains("stores cannot change while the server runs"), "{told}");
+    service.signal("TERM");
+    assert!(service.wait());
+    assert!(!std::path::Path::new(&snapshot).exists(), "a store in Redis has no snapshots");
+}
+
+#[test]
+fn an_address_that_makes_no_sense_is_told_with_a_way_out() {
+    // value, what is told
+    for (value, expected) in [
+        ("disk", "\"disk\" is no store; use memory, or an address that begins with redis://"),
+        ("10.0.0.5:6379", "did you mean redis://10.0.0.5:6379?"),
+        ("redis://", "redis://"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.args(["serve", "--store", value]).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(expected) && told.contains("--store"), "{told}");
+    }
+}

@@ -1,0 +1,286 @@
+//! A store in Redis: the link, the store on it, what decides when it cannot, and what is kept here.
+
+use super::StartError;
+use crate::{
+    config::{Failure, Fleet, Lease, RedisOptions},
+    engine::{Bounds, PolicySettings, RemoteCounts, RemoteStatus, RemoteStore},
+    net,
+};
+use std::{
+    fmt,
+    path::Path,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tollgate::{
+    Clock, Decision, Inherit, Tick,
+    store::{
+        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
+    },
+};
+use tollgate_redis::{
+    FailurePolicy, Failures, FleetSize, GuardStatus, Guarded, Heartbeat, HeartbeatSettings,
+    LeasePlan, LeaseSettings, Link, RedisStore, Secret, Settings, TwoTier,
+};
+
+/// What all keys begin with, if nothing is said.
+const PREFIX: &str = "tollgate";
+
+/// Opens a store in Redis. Nobody needs to answer yet.
+pub(super) fn open(
+    settings: &Settings,
+    options: &RedisOptions,
+    clock: &Clock,
+) -> Result<Arc<dyn RemoteStore>, StartError> {
+    let mut settings = settings.clone();
+    if let Some(deadline) = options.deadline {
+        settings.deadline = deadline;
+    }
+    if let Some(path) = &options.password_file {
+        // Read once, so that a wrong path is told now; the link reads it for each connection.
+        net::Secret::read(path).map_err(|error| in_file(path, error))?;
+        settings.password = Some(Secret::in_file(path));
+    }
+    let link = Link::open(settings).map_err(wrong)?;
+    let prefix = options.prefix.as_deref().unwrap_or(PREFIX);
+    let mut store = RedisStore::builder(link.clone()).prefix(prefix).clock(clock.clone());
+    if let Some(path) = &options.key_secret_file {
+        store = store.hash_keys(key_secret(path)?);
+    }
+    let (fleet, heartbeat) = match options.fleet_size.unwrap_or_default() {
+        Fleet::Fixed(processes) => (FleetSize::fixed(processes), None),
+        Fleet::Auto => {
+            let joined = FleetSize::counted(link.clone(), prefix, HeartbeatSettings::new());
+            let (fleet, heartbeat) = joined.map_err(wrong)?;
+            (fleet, Some(heartbeat))
+        }
+    };
+    let failure = failure_policy(options.failure.unwrap_or_default());
+    let guarded = Guarded::builder(store.build().map_err(wrong)?)
+        .failure(failure)
+        .fleet(fleet.clone())
+        .build()
+        .map_err(wrong)?;
+    let tiers = TwoTier::builder(guarded, fleet.clone()).build().map_err(wrong)?;
+    let (heartbeat, failures) = (Mutex::new(heartbeat), Mutex::new((0, Tick::ZERO)));
+    Ok(Arc::new(Shared { tiers, link, fleet, failure, heartbeat, failures }))
+}
+
+fn wrong(error: impl fmt::Display) -> StartError {
+    StartError(format!("the store in Redis: {error}"))
+}
+
+fn in_file(path: &Path, error: impl fmt::Display) -> StartError {
+    wrong(format_args!("{}: {error}", path.display()))
+}
+
+/// Reads the secret that keys are hashed with: 32 hexadecimal digits.
+fn key_secret(path: &Path) -> Result<[u8; 16], StartError> {
+    let text = std::fs::read_to_string(path).map_err(|error| in_file(path, error))?;
+    let digits = text.trim_end();
+    let number = match digits.len() {
+        32 if !digits.starts_with('+') => u128::from_str_radix(digits, 16).ok(),
+        _ => None,
+    };
+    let rule = "is no secret of 32 hexadecimal digits; make one with `openssl rand -hex 16`";
+    number.map(u128::to_be_bytes).ok_or_else(|| in_file(path, rule))
+}
+
+const fn failure_policy(failure: Failure) -> FailurePolicy {
+    match failure {
+        Failure::Open => FailurePolicy::Open,
+        Failure::Closed => FailurePolicy::Closed,
+        Failure::Local => FailurePolicy::Local,
+    }
+}
+
+/// A store in Redis with all its layers.
+struct Shared {
+    tiers: TwoTier<Guarded<RedisStore>>,
+    link: Link,
+    fleet: FleetSize,
+    /// Of policies that have none of their own.
+    failure: FailurePolicy,
+    heartbeat: Mutex<Option<Heartbeat>>,
+    /// Failures so far, and when a look at the status first saw so many.
+    failures: Mutex<(u64, Tick)>,
+}
+
+/// A failure is no news after this time, if all servers are up.
+const NEWS: Duration = Duration::from_secs(3);
+
+impl Shared {
+    /// Tells whether calls fail although all servers are up. Without calls nobody knows, so old
+    /// failures do not count.
+    fn is_failing(&self, guard: &GuardStatus) -> bool {
+        let now = self.tiers.clock().now();
+        let mut seen = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.0 != guard.store_errors {
+            *seen = (guard.store_errors, now);
+        }
+        guard.is_degraded_now && now.since(seen.1) < NEWS
+    }
+}
+
+impl RemoteStore for Shared {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
+    fn configure(&self, policies: &[PolicySettings]) {
+        let (mut failures, mut leases) = (Failures::all(self.failure), LeasePlan::none());
+        for PolicySettings { name, failure, lease } in policies {
+            let failure = failure_policy(*failure);
+            if failure != self.failure {
+                failures = failures.but(&**name, failure);
+            }
+            let lease = match lease {
+                Lease::Off => continue,
+                Lease::Auto => LeaseSettings::new(),
+                Lease::Sync(period) => LeaseSettings::new().sync(*period),
+            };
+            leases = leases.of(&**name, Some(lease));
+        }
+        // Both were judged with the configuration; what is left is a bound of theirs.
+        if let Err(error) = self.tiers.inner().set_failures(failures) {
+            tracing::error!("the failure modes stay as they are: {error}");
+        }
+        if let Err(error) = self.tiers.change_leases(leases) {
+            tracing::error!("the leases stay as they are: {error}");
+        }
+    }
+
+    fn status(&self) -> RemoteStatus {
+        let (nodes, guard) = (self.link.nodes(), self.tiers.inner().status());
+        let tiers = self.tiers.status();
+        let is_failing = self.is_failing(&guard);
+        let away = nodes.iter().find(|node| node.state != "up");
+        let degraded = match away {
+            Some(node) => {
+                let why = node.last_error.as_deref().unwrap_or("no connection yet");
+                Some(format!("{} is {}: {why}", node.address, node.state))
+            }
+            None if nodes.is_empty() => Some("no server is known yet".to_owned()),
+            None if is_failing => {
+                let last = nodes.iter().find_map(|node| node.last_error.as_deref());
+                Some(format!("the last call failed: {}", last.unwrap_or("no reason is known")))
+            }
+            None => None,
+        };
+        let counts = RemoteCounts {
+            degraded: [guard.open, guard.closed, guard.local],
+            leased: tiers.allowed_by_leases,
+            refused_here: tiers.refused_by_leases + tiers.refused_by_memory,
+            calls: tiers.store_calls,
+            unknown: guard.unknown_outcomes,
+            carried_back: guard.carried_back,
+            dropped: guard.dropped_spend,
+            wasted: tiers.wasted,
+        };
+        let (fleet_size, pending) = (self.fleet.get(), guard.pending_spend);
+        RemoteStatus { nodes, fleet_size, degraded, counts, pending }
+    }
+
+    fn bounds(&self, policy: &Policy) -> Option<Bounds> {
+        let leases = self.tiers.bounds(policy);
+        let away = self.tiers.inner().bound(policy).ok()?;
+        Some(Bounds {
+            above: leases.over_admission(),
+            below: leases.under_admission(),
+            held_for: leases.life(),
+            while_away: away.while_down_per_window,
+            text: format!("{leases}; {}", away.text),
+        })
+    }
+
+    fn close(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let booked = self.tiers.inner().carry_back().await;
+            if booked > 0 {
+                tracing::info!(booked, "permits were booked that were used without the store");
+            }
+            let lost = self.tiers.inner().status().pending_spend;
+            if lost > 0 {
+                tracing::warn!(keys = lost, "what these keys have used is not in the store");
+            }
+            let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(heartbeat) = heartbeat {
+                heartbeat.leave().await;
+            }
+        })
+    }
+}
+
+/// All calls are those of the layers.
+impl Store for Shared {
+    fn clock(&self) -> &Clock {
+        self.tiers.clock()
+    }
+
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.tiers.acquire(demands).await
+    }
+
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.tiers.peek(demands).await
+    }
+
+    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        self.tiers.force(demand).await
+    }
+
+    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        self.tiers.refund(demand).await
+    }
+
+    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        self.tiers.reset(demand).await
+    }
+
+    async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        self.tiers.reserve(demands, life).await
+    }
+
+    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
+        self.tiers.settle(id, actual).await
+    }
+
+    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
+        self.tiers.lease(demand, life).await
+    }
+
+    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+        self.tiers.up_to(demand).await
+    }
+
+    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
+        self.tiers.enter(permits, life).await
+    }
+
+    async fn renew(
+        &self,
+        permits: &Permits<'_>,
+        id: PermitId,
+        life: Duration,
+    ) -> Result<bool, StoreError> {
+        self.tiers.renew(permits, id, life).await
+    }
+
+    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
+        self.tiers.leave(permits, id).await
+    }
+
+    async fn change_quota(
+        &self,
+        old: &Policy,
+        new: &Policy,
+        how: Inherit,
+    ) -> Result<(), StoreError> {
+        self.tiers.change_quota(old, new, how).await
+    }
+}
