@@ -28,8 +28,8 @@ redis.call('SET', KEYS[1], string.format('%.0f', after), 'PX', math.ceil((after 
 return { 1, math.floor((now - allow_at) / interval), -1, after - now }
 ";
 
-/// Arguments of the script above: a second for each permit, and a burst that is never used up.
-const NAIVE_ROOMY: [&str; 3] = ["1000000", "1000000", "1"];
+/// Arguments of the script above: an hour for each permit, and a burst that is never used up.
+const NAIVE_ROOMY: [&str; 3] = ["3600000000", "1000000", "1"];
 
 /// The ways to the server. Clones are the same.
 #[derive(Clone)]

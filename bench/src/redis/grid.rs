@@ -64,7 +64,7 @@ impl Grid {
             let cells = (0..self.columns.len()).map(|column| {
                 let ratio = self.ratio((row, base), column, pick);
                 match (ratio, self.middle(row, column, pick)) {
-                    (Some(ratio), Some(value)) => {
+                    (Some(ratio), Some(value)) if !ratio.is_nan() => {
                         format!("{} ({})", figure(Some(ratio)), show(value))
                     }
                     _ => "-".into(),
