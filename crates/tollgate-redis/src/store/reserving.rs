@@ -155,7 +155,8 @@ impl RedisStore {
         group: &Group,
         life: Duration,
     ) -> Result<Reserved, StoreError> {
-        let (script, count) = (&self.shared.scripts.reserve, states.len());
+        let kinds = states.iter().map(|state| state.rule.kind);
+        let (script, count) = (self.shared.scripts.reserve(kinds), states.len());
         let id = self.new_id(group.slot);
         let mut record = vec![ONE_SLOT, count as u8];
         for (demand, state) in demands.iter().zip(states) {
