@@ -19,6 +19,7 @@ mod keyed;
 mod latency;
 mod machine;
 mod peers;
+mod redis;
 mod service;
 mod stats;
 mod table;
@@ -35,7 +36,7 @@ Speed and memory of tollgate beside its peers
 Usage: cargo run --release -p tollgate-bench -- [--quick] [TABLE]..
 
 Tables:
-  all          everything below but the service (default)
+  all          everything below but service and redis (default)
   clocks       what reading the time costs: the floor
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
@@ -48,6 +49,7 @@ Tables:
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
   service      the service beside redis-server and throttlecrab-server; only if named
+  redis        the Redis store on one server; only if named
   go           golang.org/x/time/rate beside it, where Go is installed
 
 Options:
@@ -96,11 +98,12 @@ impl Options {
                 "--quick" => options.quick = true,
                 "all" => options.tables.extend(TABLES),
                 "service" => options.tables.push("service"),
+                "redis" => options.tables.push("redis"),
                 name => match TABLES.iter().find(|table| **table == name) {
                     Some(table) => options.tables.push(table),
                     None => {
                         return Err(format!(
-                            "\"{name}\" is no table and no option; use one of all, {}, service, --quick, --help",
+                            "\"{name}\" is no table and no option; use one of all, {}, service, redis, --quick, --help",
                             TABLES.join(", ")
                         ));
                     }
@@ -129,6 +132,7 @@ impl Options {
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
                 "service" => service::run(self),
+                "redis" => redis::run(self),
                 _ => golang::run(self),
             }
         }

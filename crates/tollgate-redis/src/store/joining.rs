@@ -177,11 +177,11 @@ fn line_of(state: &State) -> Vec<u8> {
     [&state.rule.tag[..], &state.name].concat()
 }
 
-/// Calls for all who wait, until nobody does.
+/// Calls for all who wait, until nobody does. That is on the runtime of the link: the one of a caller may
+/// stand still as soon as its own call is done, and those who wait may be on others.
 fn lead(store: RedisStore, state: State, policy: String) {
+    let runtime = store.shared.link.runtime().clone();
     let lead = Lead { line: line_of(&state), store };
-    // Without a runtime nobody can call for them any more.
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         loop {
             let waiting = lead.store.shared.lines.take(&lead.line);

@@ -90,7 +90,7 @@ impl RedisStore {
         wanted: Wanted,
     ) -> Result<Vec<Told>, StoreError> {
         let members: Vec<_> = group.members.iter().map(|index| &states[*index]).collect();
-        let script = &self.shared.scripts.many;
+        let script = self.shared.scripts.many(members.iter().map(|state| state.rule.kind));
         let letters: Vec<_> = members.iter().map(|state| state.rule.kind.letter()).collect();
         for _ in 0..TRIES {
             let mut call = self.call(script, members.len(), 1 + 3 * members.len());

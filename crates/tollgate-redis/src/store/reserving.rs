@@ -108,6 +108,7 @@ impl RedisStore {
             Kind::Counter => (quota, Algorithm::SlidingCounter),
             Kind::Log => (quota, Algorithm::SlidingLog),
         };
+        quota.check().ok()?;
         let rule: Rule = self.fresh_rule(&quota, algorithm, is_ad_hoc).ok()?;
         let cost = reader.u64()?;
         let length = usize::try_from(reader.u64()?).ok()?;
@@ -154,7 +155,8 @@ impl RedisStore {
         group: &Group,
         life: Duration,
     ) -> Result<Reserved, StoreError> {
-        let (script, count) = (&self.shared.scripts.reserve, states.len());
+        let kinds = states.iter().map(|state| state.rule.kind);
+        let (script, count) = (self.shared.scripts.reserve(kinds), states.len());
         let id = self.new_id(group.slot);
         let mut record = vec![ONE_SLOT, count as u8];
         for (demand, state) in demands.iter().zip(states) {

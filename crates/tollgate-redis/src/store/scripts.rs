@@ -29,13 +29,37 @@ const VERBS: [Verb; 7] =
 #[derive(Debug)]
 pub(crate) struct Scripts {
     one: Vec<Script>,
-    pub(crate) many: Script,
-    pub(crate) reserve: Script,
+    many: Several,
+    reserve: Several,
     pub(crate) permits: Script,
     pub(crate) swap: Script,
     pub(crate) fetch: Script,
     pub(crate) change: Script,
     pub(crate) claim: Script,
+}
+
+/// A script about several states. There is one for each set of kinds that are asked for together, put
+/// together at its first call: a server runs through all that a script defines at each call.
+#[derive(Debug)]
+struct Several {
+    time: &'static str,
+    tail: String,
+    by_kinds: [OnceLock<Script>; 1 << Kind::ALL.len()],
+}
+
+impl Several {
+    fn new(time: &'static str, tail: &[&str]) -> Self {
+        let by_kinds = [const { OnceLock::new() }; 1 << Kind::ALL.len()];
+        Self { time, tail: tail.concat(), by_kinds }
+    }
+
+    fn of(&self, kinds: impl Iterator<Item = Kind>) -> &Script {
+        let set = kinds.fold(0, |set, kind| set | 1 << kind as usize);
+        self.by_kinds[set].get_or_init(|| {
+            let kinds = Kind::ALL.into_iter().filter(|kind| set >> *kind as usize & 1 == 1);
+            Script::new([self.time, &several(kinds, &self.tail)].concat())
+        })
+    }
 }
 
 /// Where the time comes from. Later servers return the same time however often a script asks; 7.0
@@ -93,9 +117,9 @@ fn one(kind: Kind, verb: Verb) -> String {
     [basics(kind), parts.concat()].concat()
 }
 
-fn several(tail: &str) -> String {
+fn several(kinds: impl Iterator<Item = Kind>, tail: &str) -> String {
     let mut source = String::from("local M = {}\n");
-    for kind in Kind::ALL {
+    for kind in kinds {
         source.push_str("do\n");
         source.push_str(&basics(kind));
         source.push_str(&format!(
@@ -120,15 +144,13 @@ impl Scripts {
         SCRIPTS.get_or_init(|| Self::new(GIVEN_TIME))
     }
 
-    fn new(time: &str) -> Self {
+    fn new(time: &'static str) -> Self {
         let script = |source: &str| Script::new([time, source].concat());
         let pairs = Kind::ALL.into_iter().flat_map(|kind| VERBS.map(|verb| one(kind, verb)));
         Self {
             one: pairs.map(|source| script(&source)).collect(),
-            many: script(&several(&[lua!("many"), lua!("many_take")].concat())),
-            reserve: script(&several(
-                &[lua!("many"), lua!("ledger"), lua!("many_reserve")].concat(),
-            )),
+            many: Several::new(time, &[lua!("many"), lua!("many_take")]),
+            reserve: Several::new(time, &[lua!("many"), lua!("ledger"), lua!("many_reserve")]),
             permits: script(lua!("permits")),
             swap: script(lua!("swap")),
             fetch: script(lua!("fetch")),
@@ -140,5 +162,14 @@ impl Scripts {
     /// Returns the script of a verb on one state.
     pub(crate) fn one(&self, kind: Kind, verb: Verb) -> &Script {
         &self.one[kind as usize * VERBS.len() + verb as usize]
+    }
+    /// Returns the script that takes from states of these kinds.
+    pub(crate) fn many(&self, kinds: impl Iterator<Item = Kind>) -> &Script {
+        self.many.of(kinds)
+    }
+
+    /// Returns the script that reserves of states of these kinds.
+    pub(crate) fn reserve(&self, kinds: impl Iterator<Item = Kind>) -> &Script {
+        self.reserve.of(kinds)
     }
 }
