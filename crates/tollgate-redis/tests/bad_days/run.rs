@@ -36,7 +36,9 @@ pub(crate) struct Row {
     pub(crate) failure: FailurePolicy,
     pub(crate) tally: Tally,
     pub(crate) bound: Bound,
+    /// Calls of unknown outcome up to recovery, and in all.
     pub(crate) unknown: u64,
+    pub(crate) unknown_in_all: u64,
     pub(crate) carried: u64,
     pub(crate) dropped: u64,
     /// What the store had booked when all was well again.
@@ -97,6 +99,7 @@ pub(crate) async fn run(day: Day) -> Report {
     fleet.until_carried().await;
     for (number, row) in rows.iter_mut().enumerate() {
         row.tally = fleet.tallies[number];
+        row.unknown_in_all = fleet.sum(number, |seat| seat.guard.status().unknown_outcomes);
         check(&day, row, clock.now().since(began));
         let doubtful = |seat: &Seat| {
             let status = seat.guard.status();
@@ -136,6 +139,7 @@ async fn rows(day: &Day, fleet: &Fleet) -> [Row; 3] {
             tally,
             bound: seat.guard.bound(&seat.policy).unwrap(),
             unknown: fleet.sum(number, |seat| seat.guard.status().unknown_outcomes),
+            unknown_in_all: 0,
             carried: fleet.sum(number, |seat| seat.guard.status().carried_back),
             dropped: fleet.sum(number, |seat| seat.guard.status().dropped_spend),
             spent: spent(&left, &seat.policy),

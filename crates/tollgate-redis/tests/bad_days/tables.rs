@@ -71,7 +71,7 @@ fn reasons(errors: &[String]) -> String {
 }
 
 fn counts(report: &Report) -> String {
-    let unknown: u64 = report.rows.iter().map(|row| row.unknown).sum();
+    let unknown: u64 = report.rows.iter().map(|row| row.unknown_in_all).sum();
     let passed = |row: &Row| format!("{}, {}", row.tally.admitted_degraded, row.tally.admitted());
     let [open, closed, local] = &report.rows;
     format!(
