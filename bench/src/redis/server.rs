@@ -130,7 +130,7 @@ impl Bench {
         let seconds = |field: &str| info.get(field).and_then(|text| text.parse::<f64>().ok());
         let both = |user: &str, system: &str| Some(seconds(user)? + seconds(system)?);
         let main = both("used_cpu_user_main_thread", "used_cpu_sys_main_thread");
-        main.map_or_else(|| self.redis.used_cpu().as_secs_f64(), |it| it) * 1e6
+        main.unwrap_or_else(|| self.redis.used_cpu().as_secs_f64()) * 1e6
     }
 }
 
