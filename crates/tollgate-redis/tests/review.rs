@@ -16,9 +16,9 @@ use tollgate::{
 };
 use tollgate_redis::{
     Allotment, FleetSize, HeartbeatSettings, LeaseSettings, Link, Member, Rate, RedisStore,
-    Resource, TwoTier,
+    Resource, TwoTier, slot_of,
 };
-use tollgate_rig::{Flavor, Redis};
+use tollgate_rig::{Cluster, Flavor, Redis};
 
 async fn start() -> (Redis, Link) {
     let redis = Redis::start(Flavor::Redis);
@@ -409,4 +409,26 @@ fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
     let second = store.acquire(second);
     let waited = two.block_on(async { tokio::time::timeout(Duration::from_secs(5), second).await });
     assert!(waited.expect("an answer").unwrap().is_allowed());
+}
+
+/// A reservation over two slots, of which one cannot be settled: the other is.
+#[tokio::test]
+async fn a_slot_that_cannot_be_settled_keeps_no_other() {
+    let cluster = Cluster::builder(Flavor::Redis).primaries(3).replicas(0).start();
+    let link = patient(&cluster.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let store = RedisStore::new(link).unwrap();
+    let policy = Policy::new("p", Quota::per_hour(10)).unwrap();
+    let mut both = [Demand::new(&policy, b"a", 5), Demand::new(&policy, b"b", 5)];
+    let id = store.reserve(&mut both, Duration::from_secs(60)).await.unwrap().id.unwrap();
+    // The record of the first slot is damaged.
+    let slot = slot_of(b"{a}");
+    let node = &cluster.nodes()[cluster.owner(slot)];
+    let records = node.cli(&["KEYS", "tollgate:r:*"]);
+    let own = records.lines().find(|it| {
+        slot_of(it.as_bytes()) == slot && node.cli(&["GETRANGE", it, "8", "8"]).starts_with('\u{1}')
+    });
+    let _ = node.cli(&["SETRANGE", own.unwrap(), "10", "zz"]);
+    assert!(store.settle(id, &[0, 0]).await.is_err());
+    assert_eq!(store.peek(&mut [Demand::new(&policy, b"b", 0)]).await.unwrap().remaining(), 10);
 }
