@@ -6,15 +6,19 @@ mod patient;
 use patient::patient;
 use std::{
     future::{Future, poll_fn},
+    pin::Pin,
     task::Poll,
-    time::Duration,
+    time::{Duration, UNIX_EPOCH},
 };
 use tollgate::{
     Algorithm, Clock, Inherit, ManualClock, Quota,
     store::{Demand, MemoryStore, Permits, Policy, Store},
 };
-use tollgate_redis::{Link, RedisStore};
-use tollgate_rig::{Flavor, Redis};
+use tollgate_redis::{
+    Allotment, FleetSize, HeartbeatSettings, LeaseSettings, Link, Member, Rate, RedisStore,
+    Resource, TwoTier, slot_of,
+};
+use tollgate_rig::{Cluster, Flavor, Redis};
 
 async fn start() -> (Redis, Link) {
     let redis = Redis::start(Flavor::Redis);
@@ -91,6 +95,12 @@ async fn two_quotas_of_a_hot_key_are_no_failure() {
     }
 }
 
+/// Polls a future once, and leaves it there.
+fn begin<F: Future>(runtime: &tokio::runtime::Runtime, mut future: Pin<&mut F>) {
+    let is_pending = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending()));
+    assert!(runtime.block_on(is_pending), "ready at once");
+}
+
 /// A runtime that is not driven any more must not keep others waiting.
 #[test]
 fn a_line_is_not_led_by_a_runtime_that_stands_still() {
@@ -106,12 +116,8 @@ fn a_line_is_not_led_by_a_runtime_that_stands_still() {
     let mut first = Box::pin(store.acquire(first));
     let mut second = Box::pin(store.acquire(second));
     // The first is under way, the second waits in line.
-    one.block_on(poll_fn(|context| {
-        Poll::Ready(assert!(first.as_mut().poll(context).is_pending()))
-    }));
-    two.block_on(poll_fn(|context| {
-        Poll::Ready(assert!(second.as_mut().poll(context).is_pending()))
-    }));
+    begin(&one, first.as_mut());
+    begin(&two, second.as_mut());
     let _ = one.block_on(first).unwrap();
     let waited = two.block_on(async { tokio::time::timeout(Duration::from_secs(5), second).await });
     assert!(waited.expect("an answer").unwrap().is_allowed());
@@ -178,27 +184,20 @@ async fn a_full_ledger_fills_no_other() {
     assert!(store.reserve(&mut both, life).await.unwrap().id.is_some());
 }
 
-/// More permits than a double counts.
+/// Products beyond what a double counts: no failure, and no more than there is.
 #[tokio::test]
 async fn the_largest_leases_are_answered() {
     let (_redis, link) = start().await;
     let (store, _hand) = timed(&link, "huge");
-    let twin = MemoryStore::new();
     for burst in [1_u64 << 49, Quota::BURST_MAX] {
         let quota = Quota::per_second(1_000_000_000).burst(burst);
         let policy = Policy::new(format!("b{burst}"), quota).unwrap();
+        let mut taken = 0;
         for cost in [burst / 2 + 1, u64::MAX, 1, u64::MAX] {
-            let mut demand = Demand::new(&policy, b"k", cost);
-            let seen = store.up_to(&mut demand).await.unwrap();
-            let mut demand = Demand::new(&policy, b"k", cost);
-            let expected = twin.up_to(&mut demand).await.unwrap();
-            eprintln!(
-                "{burst} {cost}: {} {} / {}",
-                seen.is_allowed(),
-                seen.cost(),
-                expected.cost()
-            );
+            let decision = store.up_to(&mut Demand::new(&policy, b"k", cost)).await.unwrap();
+            taken += if decision.is_allowed() { decision.cost() } else { 0 };
         }
+        assert!((burst - 10..=burst).contains(&taken), "{taken} of {burst}");
     }
 }
 
@@ -295,7 +294,7 @@ async fn a_step_back_and_a_change_of_quota_cost_no_more_than_a_step_back() {
     let redis = std::sync::Mutex::new(Redis::builder(Flavor::Redis).faketime().start());
     let link = patient(&redis.lock().unwrap().url());
     link.ready(Duration::from_secs(20)).await.unwrap();
-    let at = std::time::UNIX_EPOCH + Duration::from_secs(1_800_000_030);
+    let at = UNIX_EPOCH + Duration::from_secs(1_800_000_030);
     for algorithm in Algorithm::ALL {
         let store =
             RedisStore::builder(link.clone()).prefix(format!("{algorithm}")).build().unwrap();
@@ -308,4 +307,128 @@ async fn a_step_back_and_a_change_of_quota_cost_no_more_than_a_step_back() {
         let wait = refused.retry_after(refused.at()).unwrap();
         assert!(wait <= Duration::from_secs(121), "{algorithm}: {wait:?}");
     }
+}
+
+/// Claims of two quotas on one key: what is given back of one moves the mark of the other.
+#[tokio::test]
+async fn a_claim_of_another_quota_is_given_back_whole() {
+    let (_redis, link) = start().await;
+    let (store, hand) = timed(&link, "claims");
+    let policy = Policy::ad_hoc("p");
+    let [sevenths, thirds] = ["7/s burst 40", "3/s burst 40"].map(|it| it.parse().unwrap());
+    let of = |quota, cost| [Demand::ad_hoc(&policy, b"k", cost, quota).unwrap()];
+    let life = Duration::from_secs(60);
+    let one = store.reserve(&mut of(sevenths, 1), life).await.unwrap().id.unwrap();
+    let two = store.reserve(&mut of(thirds, 2), life).await.unwrap().id.unwrap();
+    let _ = store.acquire(&mut of(thirds, 6)).await.unwrap();
+    assert!(store.settle(one, &[0]).await.unwrap());
+    hand.advance(Duration::from_micros(1));
+    assert!(store.settle(two, &[0]).await.unwrap());
+    // Six are taken, and fractions of a microsecond are rounded up.
+    assert_eq!(store.peek(&mut of(thirds, 0)).await.unwrap().remaining(), 33);
+    assert!(store.acquire(&mut of(thirds, 1)).await.unwrap().is_allowed());
+}
+
+/// A day from now, by the server's clock.
+fn tomorrow(redis: &Redis) -> u64 {
+    let time = redis.time().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(86_400);
+    u64::try_from(time.as_micros()).unwrap()
+}
+
+/// The clock of the server goes back by a day, and a process that was counted is gone: it does not
+/// count for a day.
+#[tokio::test]
+async fn a_step_back_keeps_nobody_alive() {
+    let (redis, link) = start().await;
+    let far = tomorrow(&redis).to_string();
+    let _ = redis.cli(&["ZADD", "tollgate:{fleet}:f", &far, "ghost"]);
+    let settings = HeartbeatSettings::new()
+        .interval(Duration::from_millis(50))
+        .life(Duration::from_millis(500));
+    let (fleet, beat) = FleetSize::counted(link, "f", settings).unwrap();
+    assert!(beat.ready(Duration::from_secs(10)).await);
+    assert_eq!(fleet.get(), 2);
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    let alone = async {
+        while fleet.get() != 1 {
+            pause.tick().await;
+        }
+    };
+    let alone = tokio::time::timeout(Duration::from_secs(10), alone).await;
+    assert!(alone.is_ok(), "{fleet:?}");
+}
+
+/// The same for shares: what the one who is gone held is free again.
+#[tokio::test]
+async fn a_step_back_keeps_no_share() {
+    let (redis, link) = start().await;
+    let mut row = Vec::new();
+    let held = 120_000_000.0;
+    for number in [held, held, held, tomorrow(&redis) as f64, 1.0, 1.0] {
+        row.extend_from_slice(&f64::to_le_bytes(number));
+    }
+    row.extend_from_slice(&[1, 0, 0]);
+    let mut connection = redis::Client::open(redis.url()).unwrap().get_connection().unwrap();
+    let mut put = redis::cmd("HSET");
+    put.arg("tollgate:{allot:r}").arg("ghost").arg(row).exec(&mut connection).unwrap();
+    let resource = Resource::new("r", Rate::per_second(120))
+        .lease(Duration::from_millis(500))
+        .learning(Duration::ZERO)
+        .refresh(Duration::from_millis(100))
+        .soonest(Duration::from_millis(10));
+    let share = Allotment::join(link, resource, Member::new()).unwrap();
+    share.wants(Rate::per_second(100)).unwrap();
+    let mut pause = tokio::time::interval(Duration::from_millis(20));
+    let granted = async {
+        while share.share() != Rate::per_second(100) {
+            pause.tick().await;
+        }
+    };
+    let granted = tokio::time::timeout(Duration::from_secs(10), granted).await;
+    assert!(granted.is_ok(), "{:?}", share.status());
+}
+
+/// Whoever waits for permits that another fetches waits for a task that somebody else drives.
+#[test]
+#[ignore = "known fault: TwoTier waits for a caller that is neither polled nor dropped"]
+fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
+    let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let own = own.unwrap();
+    let (_redis, link) = own.block_on(start());
+    let store = TwoTier::builder(RedisStore::new(link).unwrap(), FleetSize::fixed(1))
+        .leases(LeaseSettings::new())
+        .build()
+        .unwrap();
+    let policy = Policy::new("p", Quota::per_second(1000)).unwrap();
+    let single = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (one, two) = (single(), single());
+    let mut demands = [[Demand::new(&policy, b"k", 1)], [Demand::new(&policy, b"k", 1)]];
+    let [first, second] = &mut demands;
+    let mut first = Box::pin(store.acquire(first));
+    begin(&one, first.as_mut());
+    let second = store.acquire(second);
+    let waited = two.block_on(async { tokio::time::timeout(Duration::from_secs(5), second).await });
+    assert!(waited.expect("an answer").unwrap().is_allowed());
+}
+
+/// A reservation over two slots, of which one cannot be settled: the other is.
+#[tokio::test]
+async fn a_slot_that_cannot_be_settled_keeps_no_other() {
+    let cluster = Cluster::builder(Flavor::Redis).primaries(3).replicas(0).start();
+    let link = patient(&cluster.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let store = RedisStore::new(link).unwrap();
+    let policy = Policy::new("p", Quota::per_hour(10)).unwrap();
+    let mut both = [Demand::new(&policy, b"a", 5), Demand::new(&policy, b"b", 5)];
+    let id = store.reserve(&mut both, Duration::from_secs(60)).await.unwrap().id.unwrap();
+    // The record of the first slot is damaged.
+    let slot = slot_of(b"{a}");
+    let node = &cluster.nodes()[cluster.owner(slot)];
+    let records = node.cli(&["KEYS", "tollgate:r:*"]);
+    let own = records.lines().find(|it| {
+        slot_of(it.as_bytes()) == slot && node.cli(&["GETRANGE", it, "8", "8"]).starts_with('\u{1}')
+    });
+    let _ = node.cli(&["SETRANGE", own.unwrap(), "10", "zz"]);
+    assert!(store.settle(id, &[0, 0]).await.is_err());
+    assert_eq!(store.peek(&mut [Demand::new(&policy, b"b", 0)]).await.unwrap().remaining(), 10);
 }

@@ -245,7 +245,7 @@ mod tests {
         let mut waiting = Vec::new();
         let mut read = vec![0; 32 << 10];
         let mut largest = 0;
-        for round in 0..400 {
+        for round in 0..200 {
             for _ in 0..4 {
                 let pushed = pipe.push(&mut vec![b'x'; 16 << 10], false, Waker::noop());
                 waiting.extend(pushed);
@@ -254,8 +254,8 @@ mod tests {
             tokio::select! {
                 biased;
                 why = &mut io => panic!("{why}"),
-                _ = server.read(&mut read), if round > 100 => {}
-                () = tokio::task::yield_now(), if round <= 100 => {}
+                _ = server.read(&mut read), if round > 40 => {}
+                () = tokio::task::yield_now(), if round <= 40 => {}
             }
             largest = largest.max(io.out.len());
         }

@@ -29,6 +29,12 @@ for i = 1, #cells, 2 do
     learn_until = struct.unpack('<d', cells[i + 1])
   else
     local w, granted, h, ends, nr, r, g, b = struct.unpack(ROW, cells[i + 1])
+    if ends > now + 10 * lease then
+      -- Set before the clock went back. Leases may differ while settings are rolled out, but not by
+      -- that much.
+      ends = now + lease
+      redis.call('HSET', KEYS[1], name, struct.pack(ROW, w, granted, h, ends, nr, r, g, b))
+    end
     if ends <= now then
       if name == id then mine_dead = true else dead[#dead + 1] = name end
     else

@@ -29,6 +29,8 @@ end
 local function give_back(at, n, now, c, a, b, m, l)
   if at < now then at, n = now, 0 end
   if m < now then return 0, 0, at, n end
+  -- Somebody with another quota has moved the mark, in other fractions.
+  if l >= c then l = 0 end
   if m - now < a or (m - now == a and l < b) then a, b = m - now, l end
   if at - now < a or (at - now == a and n < b) then a, b = at - now, n end
   local x, y = at - a, n - b

@@ -6,6 +6,11 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local life = tonumber(ARGV[2])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
+-- Who ends so late was counted before the clock went back. Lives may differ while settings are rolled
+-- out, but not by that much.
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], now + 10 * life, '+inf')) do
+  redis.call('ZADD', KEYS[1], now + life, name)
+end
 if ARGV[3] == 'leave' then
   redis.call('ZREM', KEYS[1], ARGV[1])
   return redis.call('ZCARD', KEYS[1])

@@ -49,8 +49,10 @@ impl Told {
     }
 }
 
-/// How often a state that belongs to another quota is carried over before a call gives up.
-pub(super) const TRIES: usize = 32;
+/// How often a state that belongs to another quota is carried over before a call gives up. Many, for a
+/// hot key of two quotas: a try that fails is one by which another process got on, and no time is lost in
+/// between.
+pub(super) const TRIES: usize = 128;
 
 /// What a script answers.
 pub(super) enum Answered<'a> {

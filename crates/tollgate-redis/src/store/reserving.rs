@@ -327,7 +327,7 @@ impl RedisStore {
         let damaged = || StoreError::unavailable("the record of the reservation is damaged");
         reader.u8().ok_or_else(damaged)?;
         let groups = reader.u8().ok_or_else(damaged)?;
-        let mut settled = true;
+        let mut settled = Ok(true);
         for _ in 0..groups {
             let own = reader.u64().ok_or_else(damaged)?;
             let count = reader.u8().ok_or_else(damaged)?;
@@ -335,9 +335,11 @@ impl RedisStore {
             let costs: Option<Vec<_>> =
                 members.iter().map(|index| actual.get(usize::from(*index)).copied()).collect();
             let costs = costs.ok_or_else(damaged)?;
-            settled &= Box::pin(self.settle_all(ReservationId(own), &costs)).await?;
+            let own = Box::pin(self.settle_all(ReservationId(own), &costs)).await;
+            // One that fails is no reason to keep the others, which nobody else can settle any more.
+            settled = settled.and_then(|all| Ok(own? && all));
         }
-        Ok(settled)
+        settled
     }
 
     /// Gives back what a claim has too much, or books what it has too little.
