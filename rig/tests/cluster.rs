@@ -1,7 +1,7 @@
 //! A Cluster and a group of Sentinels that fail over.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use tollgate_rig::{Cluster, Flavor, Sentinel};
+use tollgate_rig::{Cluster, Flavor, Redis, Sentinel};
 
 /// The slot of `foo`, as `CLUSTER KEYSLOT` says.
 const SLOT_OF_FOO: u16 = 12_182;
@@ -77,6 +77,22 @@ fn moves_a_slot(flavor: Flavor) {
     assert_eq!(old.cli(&["GET", "foo"]), moved);
     assert_eq!(new.cli(&["GET", "foo"]), "1");
     assert_eq!(cluster.owner(SLOT_OF_FOO), to);
+}
+
+#[test]
+fn a_node_and_a_sentinel_start_alone() {
+    for flavor in Flavor::ALL {
+        let node = Redis::builder(flavor).cluster().start();
+        assert!(node.cli(&["CLUSTER", "INFO"]).contains("cluster_slots_assigned:0"), "{flavor:?}");
+        assert!(node.cli(&["GET", "foo"]).starts_with("CLUSTERDOWN"), "{flavor:?}");
+
+        let primary = Redis::start(flavor);
+        let port = primary.address().port();
+        let watch = format!("sentinel monitor main 127.0.0.1 {port} 1");
+        let sentinel = Redis::builder(flavor).sentinel().line(&watch).start();
+        let named = sentinel.cli(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "main"]);
+        assert_eq!(named, format!("127.0.0.1\n{port}"), "{flavor:?}");
+    }
 }
 
 #[test]

@@ -18,13 +18,6 @@
 //!  Allotment    fair shares of one capacity, held to in the process by a limiter           (allot.rs)
 //! ```
 
-// Tests inside the crate use the same helpers as those outside it.
-#[cfg(test)]
-extern crate self as tollgate_redis;
-#[cfg(test)]
-#[path = "../tests/own_redis/mod.rs"]
-mod own_redis;
-
 mod allot;
 mod fleet;
 mod guard;

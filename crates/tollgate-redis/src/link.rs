@@ -162,6 +162,11 @@ impl Link {
         &self.shared.common.connector.settings
     }
 
+    /// Returns the runtime that drives the connections.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.common.runtime
+    }
+
     /// Tells whether keys of different slots may be on different servers.
     #[must_use]
     pub fn is_cluster(&self) -> bool {

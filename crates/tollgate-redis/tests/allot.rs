@@ -1,11 +1,12 @@
 //! Shares on a real server, in real time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod own_redis;
+mod patient;
 
-use own_redis::Redis;
+use patient::patient;
 use std::time::Duration;
 use tollgate_redis::{Allotment, AllotmentStatus, Link, Member, Mode, Rate, Resource};
+use tollgate_rig::{Flavor, Redis};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,8 +38,8 @@ fn join(link: Link, resource: Resource, wants: u64) -> Allotment {
 
 #[tokio::test]
 async fn three_processes_share_fairly_and_one_leaves() {
-    let redis = Redis::start().await;
-    let fleet = [1000, 50, 10].map(|wants| join(redis.link(), partner(), wants));
+    let redis = Redis::start(Flavor::Redis);
+    let fleet = [1000, 50, 10].map(|wants| join(patient(&redis.url()), partner(), wants));
     let [first, second, third] = fleet;
     until(&third, |status| status.mode == Mode::Granted).await;
     for (allotment, share) in [(&first, 60), (&second, 50), (&third, 10)] {
@@ -59,11 +60,11 @@ async fn three_processes_share_fairly_and_one_leaves() {
 
 #[tokio::test]
 async fn demand_is_measured_and_a_denial_asks_for_more_before_the_refresh() {
-    let redis = Redis::start().await;
+    let redis = Redis::start(Flavor::Redis);
     let resource = partner().refresh(Duration::from_secs(30)).lease(Duration::from_secs(60));
     let resource = resource.learning(Duration::ZERO);
     let member = Member::new().at_least(Rate::per_second(3));
-    let allotment = Allotment::join(redis.link(), resource, member).unwrap();
+    let allotment = Allotment::join(patient(&redis.url()), resource, member).unwrap();
     until(&allotment, |status| status.share == Rate::per_second(3)).await;
     let mut pause = tokio::time::interval(Duration::from_millis(1));
     let burst = async {
@@ -77,10 +78,10 @@ async fn demand_is_measured_and_a_denial_asks_for_more_before_the_refresh() {
 
 #[tokio::test]
 async fn without_the_store_the_safe_share_holds_after_the_lease() {
-    let redis = Redis::start().await;
+    let redis = Redis::start(Flavor::Redis);
     let resource = partner().learning(Duration::ZERO).lease(Duration::from_millis(500));
     let resource = resource.safe_capacity(Rate::per_second(7));
-    let allotment = join(redis.link(), resource, 100);
+    let allotment = join(patient(&redis.url()), resource, 100);
     until(&allotment, |status| status.share == Rate::per_second(100)).await;
     drop(redis);
     until(&allotment, |status| status.mode == Mode::Safe).await;
@@ -92,12 +93,12 @@ async fn without_the_store_the_safe_share_holds_after_the_lease() {
 
 #[tokio::test]
 async fn nonsense_is_refused() {
-    let redis = Redis::start().await;
+    let redis = Redis::start(Flavor::Redis);
     let resource = partner().lease(Duration::from_millis(150));
-    let error = Allotment::join(redis.link(), resource, Member::new()).unwrap_err();
+    let error = Allotment::join(patient(&redis.url()), resource, Member::new()).unwrap_err();
     let text = "lease 150ms is shorter than two refreshes of 100ms; make it three or more";
     assert_eq!(error.to_string(), text);
-    let allotment = Allotment::join(redis.link(), partner(), Member::new()).unwrap();
+    let allotment = Allotment::join(patient(&redis.url()), partner(), Member::new()).unwrap();
     assert!(allotment.wants(Rate::per_second(2_000_000_000)).is_err());
 }
 

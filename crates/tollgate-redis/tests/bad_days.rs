@@ -13,11 +13,12 @@ mod bad_days {
     pub(crate) mod days;
     pub(crate) mod fleet;
     pub(crate) mod leases;
+    pub(crate) mod line;
     pub(crate) mod run;
     pub(crate) mod tables;
 }
 
-use bad_days::{bytes, cluster, day::Day, days, leases, run::run, tables};
+use bad_days::{bytes, cluster, day::Day, days, leases, line, run::run, tables};
 use tollgate_rig::Flavor;
 
 macro_rules! bad_days {
@@ -83,6 +84,11 @@ async fn a_set_of_which_a_part_is_unknown_is_unknown() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_go_through_an_outage() {
     leases::outage().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_waits_for_others_keeps_the_deadline() {
+    line::keeps_the_deadline().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

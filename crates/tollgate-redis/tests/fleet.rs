@@ -1,11 +1,12 @@
 //! Heartbeats on a real server, in real time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod own_redis;
+mod patient;
 
-use own_redis::Redis;
+use patient::patient;
 use std::time::Duration;
 use tollgate_redis::{FleetSize, HeartbeatSettings};
+use tollgate_rig::{Flavor, Redis};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -23,12 +24,12 @@ async fn reaches(fleet: &FleetSize, count: u32) {
 
 #[tokio::test]
 async fn processes_count_each_other_and_who_leaves_is_not_counted() {
-    let redis = Redis::start().await;
+    let redis = Redis::start(Flavor::Redis);
     let settings = HeartbeatSettings::new()
         .interval(Duration::from_millis(50))
         .life(Duration::from_millis(500))
         .expected(7);
-    let join = || FleetSize::counted(redis.link(), "gateways", settings).unwrap();
+    let join = || FleetSize::counted(patient(&redis.url()), "gateways", settings).unwrap();
     let (first, first_beat) = join();
     assert_eq!(first.get(), 7, "what was expected, until there is an answer");
     assert!(first_beat.ready(PATIENCE).await);
@@ -39,7 +40,7 @@ async fn processes_count_each_other_and_who_leaves_is_not_counted() {
         reaches(fleet, 3).await;
     }
     let (elsewhere, other) =
-        FleetSize::counted(redis.link(), "other", settings.expected(1)).unwrap();
+        FleetSize::counted(patient(&redis.url()), "other", settings.expected(1)).unwrap();
     assert!(other.ready(PATIENCE).await);
     assert_eq!(elsewhere.get(), 1, "another name is another fleet");
     third_beat.leave().await;
@@ -51,11 +52,11 @@ async fn processes_count_each_other_and_who_leaves_is_not_counted() {
 
 #[tokio::test]
 async fn the_count_stays_when_the_store_is_away() {
-    let redis = Redis::start().await;
+    let redis = Redis::start(Flavor::Redis);
     let settings =
         HeartbeatSettings::new().interval(Duration::from_millis(50)).life(Duration::from_secs(2));
-    let (first, beat) = FleetSize::counted(redis.link(), "gateways", settings).unwrap();
-    let (_second, _beat) = FleetSize::counted(redis.link(), "gateways", settings).unwrap();
+    let (first, beat) = FleetSize::counted(patient(&redis.url()), "gateways", settings).unwrap();
+    let (_second, _beat) = FleetSize::counted(patient(&redis.url()), "gateways", settings).unwrap();
     reaches(&first, 2).await;
     drop(redis);
     let wait = async {

@@ -1,17 +1,18 @@
 //! What callers are told when connections break, and when the other side is no Redis server.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod starter;
+mod until;
 
-use starter::{Server, until};
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
 use tollgate_redis::{Command, Link, LinkError, Reply, Route};
+use tollgate_rig::{Flavor, Proxy, Redis};
+use until::until;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 async fn call(link: &Link, words: &[&str]) -> Result<Reply, LinkError> {
     let mut command = Command::new(words[0], words.len() - 1);
@@ -27,18 +28,20 @@ async fn open(url: &str) -> Link {
 
 #[tokio::test]
 async fn calls_on_a_connection_that_breaks_are_unknown_at_once() {
-    let mut server = Server::start(&[]).await;
-    let link = open(&format!("{}?deadline=60s", server.url())).await;
-    server.signal("-STOP");
+    let mut server = Redis::start(Flavor::Redis);
+    // It counts what was sent.
+    let proxy = Proxy::start(server.address());
+    let link = open(&format!("redis://{}?deadline=60s", proxy.address())).await;
+    let before = proxy.requests();
+    server.freeze();
     let calls: Vec<_> = (0..5)
         .map(|_| {
             let link = link.clone();
             tokio::spawn(async move { call(&link, &["INCR", "n"]).await })
         })
         .collect();
-    until("in flight", async || link.nodes()[0].in_flight == 5).await;
-    // One more turn: they are written by then.
-    starter::pause(5).await;
+    until("sent", async || proxy.requests() >= before + 5).await;
+    assert_eq!(link.nodes()[0].in_flight, 5);
     server.kill();
     for call in calls {
         let error = call.await.unwrap().unwrap_err();
@@ -50,7 +53,7 @@ async fn calls_on_a_connection_that_breaks_are_unknown_at_once() {
 
 #[tokio::test]
 async fn one_of_two_connections_may_break() {
-    let server = Server::start(&[]).await;
+    let server = Redis::start(Flavor::Redis);
     let link = open(&format!("{}?deadline=5s&connections=2", server.url())).await;
     until("two", async || link.nodes()[0].connects == 2).await;
     let changes = link.subscribe();
@@ -65,7 +68,7 @@ async fn one_of_two_connections_may_break() {
 
 #[tokio::test]
 async fn a_read_only_server_is_connected_to_anew() {
-    let server = Server::start(&[]).await;
+    let server = Redis::start(Flavor::Redis);
     let link = open(&format!("{}?deadline=5s", server.url())).await;
     assert_eq!(server.cli(&["REPLICAOF", "127.0.0.1", "1"]), "OK");
     for _ in 0..5 {
@@ -120,7 +123,7 @@ async fn what_is_no_redis_server_is_said_so() {
 #[tokio::test]
 async fn a_push_and_a_fraction_of_a_reply_do_no_harm() {
     let url = pretend(b"%0\r\n", b">2\r\n+invalidate\r\n_\r\n+PO").await;
-    let link = Link::open(url.replace("5s", "50ms").parse().unwrap()).unwrap();
+    let link = Link::open(url.replace("5s", "500ms").parse().unwrap()).unwrap();
     let error = call(&link, &["PING"]).await.unwrap_err();
     assert!(error.is_unknown() && error.to_string().contains("did not answer"), "{error}");
 }

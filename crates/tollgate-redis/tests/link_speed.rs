@@ -5,12 +5,10 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod starter;
-
-use starter::Server;
 use std::{future::Future, time::Duration};
 use tollgate::Clock;
 use tollgate_redis::{Command, Link, Route};
+use tollgate_rig::{Flavor, Redis};
 
 /// Returns the processor time that a process has used, in nanoseconds.
 fn cpu_ns(pid: u32) -> f64 {
@@ -23,7 +21,7 @@ fn cpu_ns(pid: u32) -> f64 {
 /// Says how many calls per second so many callers make, and what one costs on both sides.
 async fn speed<F: Future<Output = ()> + Send>(
     callers: usize,
-    server: &Server,
+    server: &Redis,
     call: impl Fn() -> F + Clone + Send + 'static,
 ) -> String {
     let clock = Clock::monotonic();
@@ -68,7 +66,7 @@ fn benchmark(port: u16, args: &[&str]) -> f64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn calls_per_second() {
-    let server = Server::start(&[]).await;
+    let server = Redis::start(Flavor::Redis);
     let url = server.url();
     let client = redis::Client::open(url.as_str()).unwrap();
     for round in 0..3 {
@@ -99,7 +97,7 @@ async fn calls_per_second() {
             let speed = speed.await;
             println!("{round}: {callers} callers, redis-rs multiplexed: {speed}");
         }
-        let port = server.port;
+        let port = server.address().port();
         println!("{round}: redis-benchmark -c 50: {:.0}/s", benchmark(port, &["-c", "50"]));
         let pipelined = benchmark(port, &["-c", "50", "-P", "16"]);
         println!("{round}: redis-benchmark -c 50 -P 16: {pipelined:.0}/s");

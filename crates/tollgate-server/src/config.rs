@@ -101,7 +101,7 @@ impl Default for Defaults {
         Self {
             algorithm: Algorithm::FixedWindow,
             count_refused: false,
-            failure: Failure::Open,
+            failure: Failure::Local,
             shadow_mode: false,
             store: None,
             lease: Lease::Off,

@@ -17,6 +17,7 @@ mod reserve;
 mod special;
 mod timing;
 
+pub(crate) use answer::since;
 pub use answer::{Answer, Code, Part, Status, Summary};
 pub use backend::Backend;
 pub(crate) use decide::KeyText;

@@ -94,12 +94,16 @@ impl RedisBuilder {
         self
     }
 
-    pub(crate) fn cluster(mut self) -> Self {
+    /// Makes it a node of a Cluster that owns no slots and knows nobody. For a Cluster that is whole, see
+    /// [`Cluster::start`](crate::Cluster::start).
+    pub fn cluster(mut self) -> Self {
         self.cluster = true;
         self
     }
 
-    pub(crate) fn sentinel(mut self) -> Self {
+    /// Makes it a Sentinel: lines such as `sentinel monitor main 127.0.0.1 6379 1` say what it watches.
+    /// For three that watch two servers, see [`Sentinel::start`](crate::Sentinel::start).
+    pub fn sentinel(mut self) -> Self {
         self.sentinel = true;
         self
     }

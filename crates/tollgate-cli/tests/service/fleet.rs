@@ -106,7 +106,7 @@ fn two_processes_hold_one_limit_together_over_every_protocol() {
 const MODES: &str = "
 domain: d
 descriptors:
-  - {key: open, rate_limit: {name: open, quota: 1000/year}}
+  - {key: open, failure: open, rate_limit: {name: open, quota: 1000/year}}
   - {key: closed, failure: closed, rate_limit: {name: closed, quota: 1000/year}}
   - {key: local, failure: local, rate_limit: {name: local, quota: 1000/year}}
 ";
@@ -145,6 +145,8 @@ fn a_redis_that_dies_and_comes_back_under_load_is_survived_as_each_rule_says() {
                 }
             });
         }
+        // Also if a check fails, or the threads would go on for ever.
+        let _over = Over(&is_over);
         let seen = answers.load(SeqCst);
         within(SOON, "load", || answers.load(SeqCst) > seen + 500);
         assert_eq!(check(&service, "closed", "new").0, 200);
@@ -154,8 +156,16 @@ fn a_redis_that_dies_and_comes_back_under_load_is_survived_as_each_rule_says() {
         redis.restart();
         wait_until(&service, "ready");
         is_back(&service);
-        is_over.store(true, SeqCst);
     });
+}
+
+/// Ends the load.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
 }
 
 /// What holds while Redis is away.
@@ -169,7 +179,7 @@ fn is_degraded(service: &Service) {
     assert_eq!(client.count_ones("TG.CHECK closed k", 100).unwrap(), 0);
     // Half of the limit: two processes share it.
     assert_eq!(client.count_ones("TG.CHECK local k", 1500).unwrap(), 500);
-    // Its own failure mode is that of the store: open.
+    // Its own failure mode is that of the store: local, a share of at least one.
     assert!(client.ask("CL.THROTTLE k 0 1 3600").starts_with("[0, "));
     assert!(client.ask("TTL k").contains("the store cannot be asked"));
     assert_eq!(service.admin("GET", "/ready", "").0, 200);
@@ -183,7 +193,7 @@ fn is_degraded(service: &Service) {
     assert!(shared["decided_without"]["local"].as_u64().unwrap() >= 500, "{store}");
     assert!(shared["nodes"][0]["last_error"].is_string(), "{store}");
     // Rules can be changed meanwhile.
-    service.write_config(&MODES.replace("key: open,", "key: open, failure: closed,"));
+    service.write_config(&MODES.replace("failure: open", "failure: closed"));
     within(SOON, "the rule is closed", || check(service, "open", "k").0 == 429);
     service.write_config(MODES);
     within(SOON, "the rule is open", || check(service, "open", "k").0 == 200);
@@ -256,5 +266,37 @@ fn an_address_that_makes_no_sense_is_told_with_a_way_out() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains(expected) && told.contains("--store"), "{told}");
+    }
+}
+
+/// A load balancer may send the settlement to another process than the reservation.
+#[test]
+fn any_process_settles_what_another_has_reserved() {
+    let redis = Redis::start(Flavor::Redis);
+    let folders = folders();
+    let both = [0, 1].map(|at| start(&folders[at], YAML, &redis));
+    both.iter().for_each(|service| wait_until(service, "ready"));
+    let reserve = r#"{"policy":"gcra","key":"job","cost":600,"life_ms":60000}"#;
+    let (status, body) = http(both[0].http, "POST", "/v1/reserve", reserve);
+    assert_eq!(status, 200, "{body}");
+    let id = serde_json::from_str::<Value>(&body).unwrap()["id"].as_str().unwrap().to_owned();
+    let settle = format!(r#"{{"id":"{id}","actual":100}}"#);
+    assert_eq!(http(both[1].http, "POST", "/v1/settle", &settle).0, 200);
+    assert_eq!(http(both[0].http, "POST", "/v1/settle", &settle).0, 404, "once");
+    let (_, answer) = check(&both[0], "gcra", "job");
+    assert_eq!(answer["remaining"], 899, "{answer}");
+}
+
+/// A wait counts from the reply, and not from when the request came: whole seconds stay whole.
+#[test]
+fn redis_cells_reply_is_not_a_second_too_long() {
+    let redis = Redis::start(Flavor::Redis);
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(&folder, YAML, &redis);
+    wait_until(&service, "ready");
+    // Three at once, one every twelve seconds.
+    for key in ["bob", "eve", "ann"] {
+        let told = service.client().ask(&format!("CL.THROTTLE {key} 2 5 60"));
+        assert_eq!(told, "[0, 3, 2, -1, 12]");
     }
 }

@@ -69,6 +69,8 @@ pub(super) struct Breaker {
     mask: u64,
     probe_min: Duration,
     probe_max: Duration,
+    /// After this time a call on trial that has not ended is not waited for any more.
+    patience: Duration,
     state: AtomicU8,
     /// The last results, a one for a failure, the latest in the lowest bit.
     results: AtomicU64,
@@ -81,8 +83,9 @@ struct Detail {
     last_error: Option<String>,
     /// How often it was opened, or a probe failed, since it was up.
     opened: u32,
-    /// Calls on trial, and those that succeeded.
+    /// Calls on trial, when the last one began, and those that succeeded.
     trying: u32,
+    tried: Tick,
     passed: u32,
 }
 
@@ -95,9 +98,17 @@ impl Breaker {
             mask: u64::MAX >> (64 - settings.breaker_window),
             probe_min: settings.probe_min,
             probe_max: settings.probe_max,
+            patience: settings.probe_max.max(settings.deadline),
             state: AtomicU8::new(State::Connecting as u8),
             results: AtomicU64::new(0),
-            detail: Mutex::new(Detail { since, last_error: None, opened: 0, trying: 0, passed: 0 }),
+            detail: Mutex::new(Detail {
+                since,
+                last_error: None,
+                opened: 0,
+                trying: 0,
+                tried: since,
+                passed: 0,
+            }),
         }
     }
 
@@ -130,15 +141,20 @@ impl Breaker {
             State::Open | State::Probing => {}
         }
         let mut detail = self.detail();
-        let state = self.state();
+        let (state, now) = (self.state(), self.clock.now());
+        if now.since(detail.tried) > self.patience {
+            // Their futures are neither polled nor dropped: others must not wait for them.
+            detail.trying = 0;
+        }
         if state == State::Probing && detail.trying + detail.passed < TRIALS {
             detail.trying += 1;
+            detail.tried = now;
             return Ok(Pass { trial_of: Some(self) });
         }
         if matches!(state, State::Up | State::Connecting) {
             return Ok(Pass { trial_of: None });
         }
-        let ago = self.clock.now().since(detail.since);
+        let ago = now.since(detail.since);
         let last = detail.last_error.as_deref().unwrap_or("no connection");
         let how = if state == State::Probing { "tried again" } else { "left alone" };
         Err(format!("{server} is being {how} for {ago:.1?}: {last}"))
@@ -318,6 +334,24 @@ mod tests {
         drop(breaker.admit("h").unwrap());
         assert_eq!(call(&breaker, true), None, "one that was dropped counts for nothing");
         assert_eq!(call(&breaker, false), Some(State::Open));
+    }
+
+    #[test]
+    fn trials_that_nobody_ends_do_not_block_it_for_ever() {
+        let (breaker, hand) = breaker();
+        breaker.probed();
+        breaker.open("x");
+        breaker.probed();
+        // Futures that are neither polled nor dropped.
+        let held: Vec<_> = (0..3).map(|_| breaker.admit("h").unwrap()).collect();
+        hand.advance(Duration::from_millis(900));
+        assert!(breaker.admit("h").is_err(), "their deadline may not be over");
+        hand.advance(Duration::from_millis(200));
+        let changes: Vec<_> = (0..3).map(|_| call(&breaker, true)).collect();
+        assert_eq!(changes[2], Some(State::Up));
+        drop(held);
+        assert_eq!(call(&breaker, true), None);
+        assert_eq!(breaker.state(), State::Up);
     }
 
     #[test]

@@ -95,10 +95,11 @@ impl<'a> Io<'a> {
             return false;
         }
         self.has_waited = false;
-        if self.written == self.out.len() {
+        // Also while a connection that takes little at a time is never done with all of it.
+        if self.written == self.out.len() || self.written >= OUT_MAX {
+            self.out.drain(..self.written);
             self.before += self.written as u64;
             self.written = 0;
-            self.out.clear();
             self.out.shrink_to(4 * OUT_MAX);
         }
         let (out, sent, written, before) =
@@ -215,5 +216,49 @@ impl Drop for Io<'_> {
         self.pipe.finish(lost, &mut self.wakers);
         self.pipe.refuse(&text);
         self.wakers.drain(..).for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::ReplyBounds;
+    use tokio::{
+        io::AsyncReadExt,
+        net::{TcpListener, TcpSocket},
+    };
+
+    /// A server that is always a little slower than we are: what was written must not stay in memory.
+    #[tokio::test]
+    async fn what_was_written_is_forgotten_although_more_comes() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_send_buffer_size(8 << 10).unwrap();
+        let (stream, accepted) = tokio::join!(socket.connect(address), listener.accept());
+        let mut server = accepted.unwrap().0;
+        let parser = ReplyParser::new(ReplyBounds::default());
+        let stream = Stream::Tcp(stream.unwrap());
+        let connection = Connection { stream, parser, buffer: BytesMut::new() };
+        let pipe = Pipe::new(10_000);
+        let mut io = Io::new(&pipe, "h", connection);
+        let mut waiting = Vec::new();
+        let mut read = vec![0; 32 << 10];
+        let mut largest = 0;
+        for round in 0..400 {
+            for _ in 0..4 {
+                let pushed = pipe.push(&mut vec![b'x'; 16 << 10], false, Waker::noop());
+                waiting.extend(pushed);
+            }
+            // Only once the connection is full is the server behind.
+            tokio::select! {
+                biased;
+                why = &mut io => panic!("{why}"),
+                _ = server.read(&mut read), if round > 100 => {}
+                () = tokio::task::yield_now(), if round <= 100 => {}
+            }
+            largest = largest.max(io.out.len());
+        }
+        assert!(largest <= 4 * OUT_MAX, "{largest} bytes are kept");
     }
 }

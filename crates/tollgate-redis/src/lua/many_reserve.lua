@@ -12,8 +12,12 @@ if passed then
     local units = is_gcra and 0 or struct.unpack('<d', p, 17)
     local mark = marked(shown[i], is_gcra, letter == 'l')
     local id = ARGV[at + 2] .. string.char(i)
-    -- Nothing is written yet but claims, and those without a record are void.
     if ARGV[3 * i + 1] ~= '0' and not open(KEYS[count + i], id, mark, units, ms, ARGV[at + 3], now) then
+      -- Nothing is written yet but the claims before this one.
+      for k = 1, i - 1 do
+        local v = close(KEYS[count + k], ARGV[at + 2] .. string.char(k))
+        if v then keep(KEYS[count + k], v) end
+      end
       return 'F'
     end
   end

@@ -8,8 +8,10 @@ end
 local function put()
   for i = 1, cost do redis.call('ZADD', key, now + span, member(i)) end
   local last = redis.call('ZRANGE', key, -1, -1, 'WITHSCORES')
-  redis.call('PEXPIRE', key, math.ceil((last[2] - now) / 1000) + GRACE + 1)
+  if last[2] then redis.call('PEXPIRE', key, math.ceil((last[2] - now) / 1000) + GRACE + 1) end
 end
+-- Who holds nothing keeps it, and gives it back.
+if verb ~= 'enter' and cost == 0 then return { 1, 0, 0 } end
 if verb ~= 'enter' then
   local ends = redis.call('ZSCORE', key, id)
   if not ends or tonumber(ends) <= now then return { 0, 0, 0 } end

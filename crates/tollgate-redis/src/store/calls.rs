@@ -50,7 +50,7 @@ impl Told {
 }
 
 /// How often a state that belongs to another quota is carried over before a call gives up.
-pub(super) const TRIES: usize = 8;
+pub(super) const TRIES: usize = 32;
 
 /// What a script answers.
 pub(super) enum Answered<'a> {

@@ -5,15 +5,23 @@
 //! one here, and puts it in place if nobody was faster. How, and as of when, is in a record that
 //! [`change_quota`](tollgate::store::Store::change_quota) leaves for the whole fleet. Without one,
 //! what is left stays left, as of now.
+//!
+//! While a change is rolled out, processes of both quotas meet the same states. Who has the old quota
+//! carries a state back the way it came, so that both together get no more than the larger quota; and
+//! leaves a mark, so that the next one on does not start it anew. Who carries a state over closes it
+//! first: else a hot key would change faster than anybody can carry it.
+
+mod change;
 
 use super::{
     RedisStore,
     calls::{State, strange},
     keys::Names,
-    rule::{Kind, Rule},
+    rule::{BURST_MAX, Kind, Rule},
     seen::numbers,
 };
 use crate::{Command, Reply, Route};
+use change::{Change, Way};
 use tollgate::{
     Inherit,
     store::{Policy, StoreError},
@@ -24,71 +32,9 @@ const FRACTION: u32 = 64;
 /// How many bytes of changes of one policy are kept: some dozens.
 const CHANGES_MAX: u64 = 2048;
 
-/// One change of a policy's quota.
-#[derive(Clone, Debug, PartialEq)]
-struct Change {
-    /// Microseconds since the Unix epoch.
-    at: u64,
-    how: Inherit,
-    from: Vec<u8>,
-    to: Vec<u8>,
-}
-
-impl Change {
-    /// Returns all but the time, which is the server's.
-    fn encode(how: Inherit, from: &[u8], to: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let code = match how {
-            Inherit::Reset => 0,
-            Inherit::AsIs => 1,
-            Inherit::Proportional => 2,
-            Inherit::Additive => 3,
-            other => {
-                return Err(StoreError::invalid(format!("{other:?} is unknown to this store")));
-            }
-        };
-        // Tags are three numbers of at most ten bytes.
-        let lengths = [from.len() as u8, to.len() as u8];
-        Ok([&[code, lengths[0], lengths[1]], from, to].concat())
-    }
-
-    fn parse(bytes: &mut &[u8]) -> Option<Self> {
-        let (time, rest) = bytes.split_at_checked(8)?;
-        let [at] = numbers(time)?;
-        let [code, from_length, to_length, rest @ ..] = rest else { return None };
-        let (from, rest) = rest.split_at_checked(usize::from(*from_length))?;
-        let (to, rest) = rest.split_at_checked(usize::from(*to_length))?;
-        let how = match code {
-            0 => Inherit::Reset,
-            1 => Inherit::AsIs,
-            2 => Inherit::Proportional,
-            _ => Inherit::Additive,
-        };
-        *bytes = rest;
-        Some(Self { at, how, from: from.to_vec(), to: to.to_vec() })
-    }
-
-    fn parse_all(mut bytes: &[u8]) -> Vec<Self> {
-        std::iter::from_fn(|| Self::parse(&mut bytes)).collect()
-    }
-
-    /// Returns the changes that lead from one quota to another, latest last; one that keeps what is
-    /// left, as of `now`, if they are not known.
-    fn path(known: &[Self], from: &[u8], to: &[u8], now: u64) -> Vec<Self> {
-        // Backwards from the latest change to `to`.
-        let (mut path, mut target) = (Vec::new(), to);
-        for change in known.iter().rev() {
-            if change.to == target {
-                path.push(change.clone());
-                target = &change.from;
-                if target == from {
-                    path.reverse();
-                    return path;
-                }
-            }
-        }
-        vec![Self { at: now, how: Inherit::AsIs, from: from.to_vec(), to: to.to_vec() }]
-    }
-}
+/// The last byte of the tag of a state that is closed. No tag ends with it: the last byte of a number has
+/// no upper bit, and a length is no negative number.
+const CLOSED: u8 = 0xff;
 
 /// A state without its quota.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,6 +86,26 @@ impl Held {
         })
     }
 
+    /// Returns how many bytes of a state are before its tag.
+    const fn head(kind: Kind) -> u64 {
+        match kind {
+            Kind::Gcra | Kind::Timed | Kind::Counter => 24,
+            Kind::Fixed | Kind::Anchored => 16,
+            Kind::Log => 8,
+        }
+    }
+
+    /// Returns the state as of `now` if the clock went back since it was written: no time has passed.
+    /// Those of windows are healed by the scripts.
+    fn healed(self, now: u64) -> Self {
+        match self {
+            Self::Booked(booked, n, written) if written > now => {
+                Self::Booked(booked.saturating_sub(written - now), n, now)
+            }
+            held => held,
+        }
+    }
+
     /// Returns the state under `new` that continues this one under `old`, as of `at`; none if it
     /// starts anew.
     fn under(&self, old: &Rule, new: &Rule, how: Inherit, at: u64) -> Option<Self> {
@@ -149,9 +115,13 @@ impl Held {
                     Some(whole) => u128::from(whole) * old.c + u128::from(*n),
                     None => 0,
                 };
+                // Beyond any debt: not of our making.
+                if ahead / old.p >= 1 << 58 {
+                    return None;
+                }
                 let used = parts(ahead, old.p);
                 let used = how.used_after(used, old.limit, new.limit)?;
-                let ahead = whole(used, new.p);
+                let ahead = whole(used, new.p).min(BURST_MAX * new.c);
                 Self::Booked(at + (ahead / new.c) as u64, (ahead % new.c) as u64, at)
             }
             Self::Window(number, count) => self.window((*number, *count), old, new, (how, at))?,
@@ -214,9 +184,11 @@ impl Held {
     fn ends(&self, rule: &Rule) -> u64 {
         match self {
             Self::Booked(at, ..) => at + 1,
-            Self::Window(number, _) if rule.kind == Kind::Fixed => (number + 1) * rule.length,
+            Self::Window(number, _) if rule.kind == Kind::Fixed => {
+                (number + 1).saturating_mul(rule.length)
+            }
             Self::Window(start, _) => start + rule.length,
-            Self::Windows(number, ..) => (number + 2) * rule.length,
+            Self::Windows(number, ..) => (number + 2).saturating_mul(rule.length),
             Self::Log(entries) => entries.last().map_or(0, |(time, _)| time + rule.length),
         }
     }
@@ -252,7 +224,7 @@ fn windows(
         Some(1) => (now, current, 0),
         Some(_) => (now, 0, 0),
     };
-    let elapsed = at.saturating_sub(number * old.length);
+    let elapsed = at.saturating_sub(number.saturating_mul(old.length));
     let weight = u128::from(old.length.saturating_sub(elapsed));
     let used = (u128::from(previous) * weight / u128::from(old.length)) as u64 + current;
     let after = permits_after(how, used, old.limit, new.limit)?;
@@ -294,24 +266,35 @@ impl RedisStore {
     /// Brings a state under the quota of its policy.
     pub(super) async fn carry_over(&self, state: &State, policy: &str) -> Result<(), StoreError> {
         let script = &self.shared.scripts.fetch;
-        let mut call = self.call(script, 1, 0);
+        let rule = &*state.rule;
+        let mut call = self.call(script, 2, 2);
         call.push(&state.name);
+        call.push(&Names::mark(&state.name));
+        call.push(&rule.tag);
+        call.push_number(Held::head(rule.kind));
         let reply = self.send(state.slot, script, call).await?;
-        let Some([time, value]) = reply.parts() else { return Err(strange(&reply)) };
+        let Some([time, value, mark]) = reply.parts() else { return Err(strange(&reply)) };
         let time: Option<[u64; 1]> = time.bytes().and_then(numbers);
         let (Some([now]), false) = (time, *value == Reply::Nil) else { return Ok(()) };
-        let rule = &*state.rule;
-        let next = match Held::parse(rule.kind, value) {
+        let (next, way) = match Held::parse(rule.kind, value) {
             Some((_, tag)) if tag == rule.tag => return Ok(()),
             Some((held, tag)) => {
-                let known = self.changes(policy).await?;
-                let path = Change::path(&known, &tag, &rule.tag, now);
-                follow(held, rule.kind, &path, now)
+                let (held, tag) = (held.healed(now), tag.strip_suffix(&[CLOSED]).unwrap_or(&tag));
+                if tag == rule.tag {
+                    (Some(held), Way::Here)
+                } else {
+                    let (mut path, way) =
+                        Change::path(&self.changes(policy).await?, tag, &rule.tag, now);
+                    if mark.int() == Some(1) {
+                        path.iter_mut().for_each(|change| *change = change.again(now));
+                    }
+                    (follow(held, rule.kind, &path, now), way)
+                }
             }
             // Not of our making: a fresh state is the only one we know.
-            None => None,
+            None => (None, Way::On),
         };
-        self.swap(state, value, next, now).await
+        self.swap(state, value, (next, way), now).await
     }
 
     async fn changes(&self, policy: &str) -> Result<Vec<Change>, StoreError> {
@@ -327,7 +310,7 @@ impl RedisStore {
         &self,
         state: &State,
         old: &Reply,
-        next: Option<Held>,
+        (next, way): (Option<Held>, Way),
         now: u64,
     ) -> Result<(), StoreError> {
         let old = match old {
@@ -344,12 +327,15 @@ impl RedisStore {
         let grace = if self.shared.is_time_given { super::GRACE_MS } else { 0 };
         let is_log = state.rule.kind == Kind::Log;
         let script = &self.shared.scripts.swap;
-        let mut call = self.call(script, 2, 3 + if is_log { values.len() } else { 0 });
+        let mut call = self.call(script, 3, 5 + if is_log { values.len() } else { 0 });
         call.push(&state.name);
         call.push(&Names::ledger(&state.name));
+        call.push(&Names::mark(&state.name));
         call.push(&old);
         call.push(if is_log { b"" } else { values.first().map_or(b"", Vec::as_slice) });
-        call.push_number(left / 1000 + 2 + grace);
+        call.push_number(left.min(BURST_MAX as u64) / 1000 + 2 + grace);
+        call.push(way.name().as_bytes());
+        call.push_number(noted_for(&state.rule));
         if is_log {
             for value in &values {
                 call.push(value);
@@ -387,11 +373,16 @@ impl RedisStore {
         let mut call = self.call(script, 1, 3);
         call.push(&name);
         call.push(&change);
-        // As long as a state under the old quota can live.
-        call.push_number(from.ttl.parse::<u64>().unwrap_or(0).saturating_add(60_000));
+        call.push_number(noted_for(&from));
         call.push_number(CHANGES_MAX);
         self.send(slot, script, call).await.map(drop)
     }
+}
+
+/// Returns how long a change from a quota is known, in milliseconds: as long as a state under it can
+/// live, and a little.
+fn noted_for(rule: &Rule) -> u64 {
+    rule.ttl.parse::<u64>().unwrap_or(0).saturating_add(60_000)
 }
 
 /// Takes a state through changes of its quota.
@@ -412,34 +403,6 @@ mod tests {
 
     fn rule(text: &str, algorithm: Algorithm) -> Rule {
         Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap()
-    }
-
-    #[test]
-    fn changes_are_read_as_written() {
-        let encoded = Change::encode(Inherit::Additive, b"old", b"new one").unwrap();
-        let one = [&5.0_f64.to_le_bytes()[..], &encoded].concat();
-        let two = [one.clone(), one].concat();
-        let expected =
-            Change { at: 5, how: Inherit::Additive, from: b"old".into(), to: b"new one".into() };
-        assert_eq!(Change::parse_all(&two), [expected.clone(), expected]);
-        assert_eq!(Change::parse_all(&two[..two.len() - 1]).len(), 1, "cut off");
-    }
-
-    #[test]
-    fn a_path_leads_through_all_changes() {
-        let change = |from: &str, to: &str, at| Change {
-            at,
-            how: Inherit::Proportional,
-            from: from.into(),
-            to: to.into(),
-        };
-        let known = [change("a", "b", 1), change("x", "y", 2), change("b", "c", 3)];
-        let ats = |from: &[u8], to: &[u8]| -> Vec<_> {
-            Change::path(&known, from, to, 9).iter().map(|it| it.at).collect()
-        };
-        assert_eq!(ats(b"a", b"c"), [1, 3]);
-        assert_eq!(ats(b"b", b"c"), [3]);
-        assert_eq!(ats(b"z", b"c"), [9], "an unknown way is taken now");
     }
 
     #[test]

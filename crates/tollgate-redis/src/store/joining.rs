@@ -3,19 +3,22 @@
 //! The first few calls for a permit of a key are sent as they come. Those that come while these are
 //! under way wait in a line, and the next call asks for as many permits as there are in the line. The
 //! first in it get what was granted; the others are refused. That is exact: the permits are taken
-//! before anybody is told.
+//! before anybody is told. Who has waited for the link's deadline leaves.
 
 use super::{
     RedisStore,
     calls::{State, Wanted},
 };
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
-use tokio::sync::oneshot;
-use tollgate::{Answer, Decision, Outcome, store::StoreError};
+use tokio::{sync::oneshot, time::timeout};
+use tollgate::{Answer, Decision, Outcome, Tick, store::StoreError};
 
 /// How many may wait in one line.
 const LINE_MAX: usize = 100_000;
@@ -24,6 +27,7 @@ const SHARDS: usize = 16;
 /// The lines of all keys that have calls under way.
 pub(super) struct Lines {
     above: u32,
+    next: AtomicU64,
     shards: [Mutex<HashMap<Vec<u8>, Line>>; SHARDS],
 }
 
@@ -31,12 +35,23 @@ pub(super) struct Lines {
 struct Line {
     /// Calls under way on their own.
     alone: u32,
-    waiting: Vec<Waiter>,
+    /// Those who came first are first, and have the smaller numbers.
+    waiting: VecDeque<Waiter>,
     /// Somebody calls for those who wait.
     is_led: bool,
 }
 
-type Waiter = oneshot::Sender<Result<Decision, Failure>>;
+struct Waiter {
+    number: u64,
+    since: Tick,
+    answer: oneshot::Sender<Result<Decision, Failure>>,
+}
+
+/// The waiter's own part.
+struct Ticket {
+    number: u64,
+    answer: oneshot::Receiver<Result<Decision, Failure>>,
+}
 
 /// A failure that many are told of.
 #[derive(Clone)]
@@ -57,13 +72,14 @@ impl From<Failure> for StoreError {
 /// What to do with a call.
 enum Place {
     Alone,
-    Wait(oneshot::Receiver<Result<Decision, Failure>>),
+    Wait(Ticket),
     Full,
 }
 
 impl Lines {
     pub(super) fn new(above: u32) -> Self {
-        Self { above, shards: std::array::from_fn(|_| Mutex::default()) }
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { above, next: AtomicU64::new(0), shards }
     }
 
     fn with<R>(&self, name: &[u8], work: impl FnOnce(&mut HashMap<Vec<u8>, Line>) -> R) -> R {
@@ -77,7 +93,7 @@ impl Lines {
         work(&mut shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn place(&self, name: &[u8]) -> Place {
+    fn place(&self, name: &[u8], now: Tick) -> Place {
         self.with(name, |lines| {
             if !lines.contains_key(name) {
                 lines.insert(name.to_vec(), Line { alone: 1, ..Line::default() });
@@ -92,8 +108,10 @@ impl Lines {
                 return Place::Full;
             }
             let (sender, receiver) = oneshot::channel();
-            line.waiting.push(sender);
-            Place::Wait(receiver)
+            // ORDERING: Relaxed. A number that is given out once; under the lock, so in order.
+            let number = self.next.fetch_add(1, Relaxed);
+            line.waiting.push_back(Waiter { number, since: now, answer: sender });
+            Place::Wait(Ticket { number, answer: receiver })
         })
     }
 
@@ -112,12 +130,21 @@ impl Lines {
         })
     }
 
-    /// Takes all who wait; if nobody does, the line is no longer led.
-    fn take(&self, name: &[u8]) -> Vec<Waiter> {
+    /// Leaves a line. Returns whether it was time: nobody had called for this one yet.
+    fn leave(&self, name: &[u8], number: u64) -> bool {
         self.with(name, |lines| {
-            let Some(line) = lines.get_mut(name) else { return Vec::new() };
+            let Some(line) = lines.get_mut(name) else { return false };
+            let place = line.waiting.binary_search_by_key(&number, |waiter| waiter.number);
+            place.is_ok_and(|place| line.waiting.remove(place).is_some())
+        })
+    }
+
+    /// Takes all who wait; if nobody does, the line is no longer led.
+    fn take(&self, name: &[u8]) -> VecDeque<Waiter> {
+        self.with(name, |lines| {
+            let Some(line) = lines.get_mut(name) else { return VecDeque::new() };
             let mut waiting = std::mem::take(&mut line.waiting);
-            waiting.retain(|waiter| !waiter.is_closed());
+            waiting.retain(|waiter| !waiter.answer.is_closed());
             if waiting.is_empty() {
                 line.is_led = false;
                 if line.alone == 0 {
@@ -150,11 +177,11 @@ fn line_of(state: &State) -> Vec<u8> {
     [&state.rule.tag[..], &state.name].concat()
 }
 
-/// Calls for all who wait, until nobody does.
+/// Calls for all who wait, until nobody does. That is on the runtime of the link: the one of a caller may
+/// stand still as soon as its own call is done, and those who wait may be on others.
 fn lead(store: RedisStore, state: State, policy: String) {
+    let runtime = store.shared.link.runtime().clone();
     let lead = Lead { line: line_of(&state), store };
-    // Without a runtime nobody can call for them any more.
-    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     runtime.spawn(async move {
         loop {
             let waiting = lead.store.shared.lines.take(&lead.line);
@@ -189,31 +216,65 @@ impl RedisStore {
         if self.shared.lines.above == u32::MAX {
             return Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state));
         }
-        match self.shared.lines.place(&line_of(state)) {
+        match self.shared.lines.place(&line_of(state), self.now()) {
             Place::Alone => {
                 let _done = Alone { store: self, state, policy };
                 Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state))
             }
-            Place::Wait(receiver) => match receiver.await {
-                Ok(answer) => answer.map_err(StoreError::from),
-                // The runtime that called for this line is gone.
-                Err(_) => Err(StoreError::timeout("the call was given up on the way")),
-            },
+            Place::Wait(ticket) => self.wait(state, ticket).await,
             Place::Full => {
                 Err(StoreError::unavailable(format!("{LINE_MAX} calls wait for one key already")))
             }
         }
     }
 
+    /// Waits in a line, for no longer than a call may take.
+    async fn wait(&self, state: &State, mut ticket: Ticket) -> Result<Decision, StoreError> {
+        let deadline = self.shared.link.settings().deadline;
+        let answer = match timeout(deadline, &mut ticket.answer).await {
+            Ok(Ok(answer)) => answer,
+            // The runtime that called for this line is gone.
+            Ok(Err(_)) => return Err(StoreError::timeout("the call was given up on the way")),
+            Err(_) if self.shared.lines.leave(&line_of(state), ticket.number) => {
+                return Err(self.waited_too_long().into());
+            }
+            Err(_) => match ticket.answer.try_recv() {
+                Ok(answer) => answer,
+                Err(_) => {
+                    let text = format!("a joint call for one key: no answer within {deadline:?}");
+                    return Err(StoreError::timeout(text));
+                }
+            },
+        };
+        Ok(answer?)
+    }
+
+    fn waited_too_long(&self) -> Failure {
+        let deadline = self.shared.link.settings().deadline;
+        let text = format!("others of the same key had no answer within {deadline:?}");
+        Failure { is_unknown: false, text }
+    }
+
     /// Takes a permit for each who waits, as far as there are any.
-    async fn serve(&self, state: &State, policy: &str, waiting: Vec<Waiter>) {
+    async fn serve(&self, state: &State, policy: &str, waiting: VecDeque<Waiter>) {
+        // Who has next to no time left is not called for: the answer would come too late.
+        let enough = self.shared.link.settings().deadline * 9 / 10;
+        let now = self.now();
+        let is_early = |waiter: &Waiter| now.since(waiter.since) < enough;
+        let (waiting, late): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_early);
+        for waiter in late {
+            let _gone = waiter.answer.send(Err(self.waited_too_long()));
+        }
+        if waiting.is_empty() {
+            return;
+        }
         let all = State { cost: waiting.len() as u64, ..state.clone() };
         let (granted, seen) = match self.granted(&all, policy, None).await {
             Ok(granted) => granted,
             Err(error) => {
                 let failure = Failure { is_unknown: error.is_timeout(), text: error.to_string() };
                 for waiter in waiting {
-                    let _gone = waiter.send(Err(failure.clone()));
+                    let _gone = waiter.answer.send(Err(failure.clone()));
                 }
                 return;
             }
@@ -224,7 +285,7 @@ impl RedisStore {
         let mut left = granted;
         for waiter in waiting {
             if left == 0 {
-                let _gone = waiter.send(Ok(refused));
+                let _gone = waiter.answer.send(Ok(refused));
                 continue;
             }
             let answer = Answer {
@@ -237,7 +298,7 @@ impl RedisStore {
                 full_at: last.full_at(),
             };
             // Who is gone leaves the permit to the next.
-            if waiter.send(Ok(Decision::answered(answer))).is_ok() {
+            if waiter.answer.send(Ok(Decision::answered(answer))).is_ok() {
                 left -= 1;
             }
         }

@@ -104,6 +104,11 @@ impl Names {
         [state, b":claims"].concat()
     }
 
+    /// Returns the name of the mark of a state that was carried back to an older quota.
+    pub(crate) fn mark(state: &[u8]) -> Vec<u8> {
+        [state, b":back"].concat()
+    }
+
     /// Returns the name of the changes of a policy's quota, and its slot.
     pub(crate) fn changes(&self, policy: &str) -> (Vec<u8>, u16) {
         let mut name = format!("{}:changes:", self.prefix).into_bytes();

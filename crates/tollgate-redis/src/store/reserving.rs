@@ -108,6 +108,7 @@ impl RedisStore {
             Kind::Counter => (quota, Algorithm::SlidingCounter),
             Kind::Log => (quota, Algorithm::SlidingLog),
         };
+        quota.check().ok()?;
         let rule: Rule = self.fresh_rule(&quota, algorithm, is_ad_hoc).ok()?;
         let cost = reader.u64()?;
         let length = usize::try_from(reader.u64()?).ok()?;

@@ -77,7 +77,7 @@ pub(crate) struct Rule {
 }
 
 /// The largest burst, in microseconds to refill: a hundred years.
-const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
+pub(super) const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
 /// What doubles hold exactly.
 const EXACT: u128 = 1 << 53;
 /// The finest fraction of a microsecond.
@@ -214,14 +214,16 @@ impl Rule {
         let period = take_varint(&mut tag)?;
         let (count, burst) = (take_varint(&mut tag)?, take_varint(&mut tag)?);
         let quota = Quota::per(count, std::time::Duration::from_nanos(period));
-        let algorithm = match kind {
-            Kind::Gcra => return Self::new(&quota.burst(burst), Algorithm::Gcra, false, 0).ok(),
+        let (quota, algorithm) = match kind {
+            Kind::Gcra => (quota.burst(burst), Algorithm::Gcra),
             Kind::Timed => return None,
-            Kind::Fixed => Algorithm::FixedWindow,
-            Kind::Anchored => Algorithm::AnchoredWindow,
-            Kind::Counter => Algorithm::SlidingCounter,
-            Kind::Log => Algorithm::SlidingLog,
+            Kind::Fixed => (quota, Algorithm::FixedWindow),
+            Kind::Anchored => (quota, Algorithm::AnchoredWindow),
+            Kind::Counter => (quota, Algorithm::SlidingCounter),
+            Kind::Log => (quota, Algorithm::SlidingLog),
         };
+        // What is in Redis may be damaged: no rule is made of a quota that nobody could have.
+        quota.check().ok()?;
         Self::new(&quota, algorithm, false, 0).ok()
     }
 

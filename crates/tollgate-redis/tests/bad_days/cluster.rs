@@ -23,6 +23,17 @@ impl Nodes {
         self.cluster.owner(slot_of(KEY))
     }
 
+    /// Lets replicas take over, or not: so a failover comes when it is time to mend, and no sooner.
+    fn set_failover(&self, may_fail_over: bool) {
+        let value = if may_fail_over { "no" } else { "yes" };
+        for (number, node) in self.cluster.nodes().iter().enumerate() {
+            if !self.killed.contains(&number) {
+                let reply = node.cli(&["CONFIG", "SET", "cluster-replica-no-failover", value]);
+                assert_eq!(reply, "OK");
+            }
+        }
+    }
+
     fn kill(&mut self, node: usize) {
         self.cluster.node_mut(node).kill();
         self.killed.push(node);
@@ -31,15 +42,19 @@ impl Nodes {
 
 pub(crate) fn failover(flavor: Flavor) -> Day {
     let cluster = Cluster::start(flavor);
-    let breaks = |nodes: &mut Nodes| nodes.kill(nodes.owner());
+    let breaks = |nodes: &mut Nodes| {
+        nodes.set_failover(false);
+        nodes.kill(nodes.owner());
+    };
     let mends = |nodes: &mut Nodes| {
+        nodes.set_failover(true);
         nodes.cluster.wait_for_failover(nodes.killed[0]);
     };
     let url = cluster.url();
     let nodes = Nodes { cluster, killed: Vec::new() };
     // A replica may lack the last moment.
     Day::new("Cluster: primary killed, replica takes over", &url, nodes, (breaks, mends))
-        .says(&["refused", "closed"])
+        .says(&["Connection refused"])
         .forgets()
 }
 
@@ -64,12 +79,23 @@ pub(crate) fn down(flavor: Flavor) -> Day {
 
 pub(crate) fn sentinels(flavor: Flavor) -> Day {
     let sentinel = Sentinel::start(flavor);
-    let breaks = |(sentinel, killed): &mut (Sentinel, usize)| *killed = sentinel.kill_primary();
+    // They notice when it is time to mend, and no sooner.
+    fn set_patience(sentinel: &Sentinel, ms: &str) {
+        for one in sentinel.sentinels() {
+            let option = ["SENTINEL", "SET", sentinel.name(), "down-after-milliseconds", ms];
+            assert_eq!(one.cli(&option), "OK");
+        }
+    }
+    let breaks = |(sentinel, killed): &mut (Sentinel, usize)| {
+        set_patience(sentinel, "600000");
+        *killed = sentinel.kill_primary();
+    };
     let mends = |(sentinel, killed): &mut (Sentinel, usize)| {
+        set_patience(sentinel, "1000");
         sentinel.wait_for_switch(*killed);
     };
     Day::new("Sentinel: primary killed", &sentinel.url(), (sentinel, 0), (breaks, mends))
-        .says(&["refused", "closed"])
+        .says(&["Connection refused"])
         .forgets()
 }
 

@@ -6,6 +6,9 @@ use tollgate_redis::Settings;
 /// Something done to the servers, which live as long as it.
 type Deed = Arc<dyn Fn() + Send + Sync>;
 
+/// How to break servers, and how to mend them.
+pub(crate) type Deeds<T> = (fn(&mut T), fn(&mut T));
+
 /// A bad day: how to break and how to mend, and what to expect.
 pub(crate) struct Day {
     pub(crate) name: &'static str,
@@ -33,7 +36,7 @@ impl Day {
         name: &'static str,
         url: &str,
         servers: T,
-        (breaks, mends): (fn(&mut T), fn(&mut T)),
+        (breaks, mends): Deeds<T>,
     ) -> Self {
         let settings: Settings = url.parse().unwrap();
         let servers = Arc::new(Mutex::new(servers));

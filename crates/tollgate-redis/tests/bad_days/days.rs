@@ -1,24 +1,27 @@
 //! Bad days of one server.
 
-use super::day::Day;
+use super::day::{Day, Deeds};
 use std::{fs, time::Duration};
 use tollgate_redis::Secret;
 use tollgate_rig::{Flavor, Mode, Proxy, Redis};
 
-/// Words of a breaker that is open: whatever the reason, it may come before the first look.
+/// Words of a server that is too slow, or says nothing: of calls, of probes, and of connections.
+const SILENT: &[&str] = &["within 50ms", "PING", "no connection within 500ms"];
+
+/// Words of a server that is not there.
 const REFUSED: &str = "Connection refused";
 
 pub(crate) fn killed(flavor: Flavor) -> Day {
     let redis = Redis::builder(flavor).appendonly().start();
-    let (url, deeds) = (redis.url(), (Redis::kill as fn(&mut _), Redis::restart as fn(&mut _)));
-    Day::new("killed with -9, restarted", &url, redis, deeds).says(&[REFUSED, "closed"])
+    let (url, deeds): (_, Deeds<Redis>) = (redis.url(), (Redis::kill, Redis::restart));
+    Day::new("killed with -9, restarted", &url, redis, deeds).says(&[REFUSED])
 }
 
 pub(crate) fn forgetful(flavor: Flavor) -> Day {
     let redis = Redis::start(flavor);
-    let (url, deeds) = (redis.url(), (Redis::kill as fn(&mut _), Redis::restart as fn(&mut _)));
+    let (url, deeds): (_, Deeds<Redis>) = (redis.url(), (Redis::kill, Redis::restart));
     let day = Day::new("the same, nothing on disk", &url, redis, deeds);
-    day.says(&[REFUSED, "closed"]).forgets()
+    day.says(&[REFUSED]).forgets()
 }
 
 pub(crate) fn two_tiers(flavor: Flavor) -> Day {
@@ -29,9 +32,8 @@ pub(crate) fn two_tiers(flavor: Flavor) -> Day {
 
 pub(crate) fn frozen(flavor: Flavor) -> Day {
     let redis = Redis::start(flavor);
-    let (url, deeds) = (redis.url(), (Redis::freeze as fn(&mut _), Redis::thaw as fn(&mut _)));
-    Day::new("stopped with SIGSTOP, continued", &url, redis, deeds)
-        .says(&["did not answer within 50ms"])
+    let (url, deeds): (_, Deeds<Redis>) = (redis.url(), (Redis::freeze, Redis::thaw));
+    Day::new("stopped with SIGSTOP, continued", &url, redis, deeds).says(SILENT)
 }
 
 /// A day of the network: a mode of the proxy that ends when the proxy passes all again.
@@ -44,20 +46,18 @@ fn network(flavor: Flavor, name: &'static str, breaks: fn(&mut (Redis, Proxy))) 
 }
 
 pub(crate) fn black_hole(flavor: Flavor) -> Day {
-    network(flavor, "black hole", |(_, proxy)| proxy.set(Mode::BlackHole))
-        .says(&["did not answer within 50ms"])
+    network(flavor, "black hole", |(_, proxy)| proxy.set(Mode::BlackHole)).says(SILENT)
 }
 
 pub(crate) fn slow(flavor: Flavor) -> Day {
     network(flavor, "replies after 200 ms", |(_, proxy)| {
         proxy.set(Mode::Delay(Duration::from_millis(200)));
     })
-    .says(&["did not answer within 50ms"])
+    .says(SILENT)
 }
 
 pub(crate) fn replies_lost(flavor: Flavor) -> Day {
-    network(flavor, "replies are lost", |(_, proxy)| proxy.set(Mode::DropReplies))
-        .says(&["did not answer within 50ms"])
+    network(flavor, "replies are lost", |(_, proxy)| proxy.set(Mode::DropReplies)).says(SILENT)
 }
 
 pub(crate) fn reset(flavor: Flavor) -> Day {

@@ -16,6 +16,8 @@ use tollgate_redis::{FailurePolicy, FleetSize, Guarded, LeaseSettings, Link, Red
 /// The limit of every key. Nothing comes back within a test.
 pub(crate) const LIMIT: u64 = 400;
 pub(crate) const PROCESSES: u32 = 2;
+/// Calls of each seat at a time: more than are sent on their own.
+const AT_ONCE: u64 = 10;
 pub(crate) const KEY: &[u8] = b"alice";
 /// How long anything may take to become as it should on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +55,13 @@ impl Tally {
     pub(crate) fn admitted(&self) -> u64 {
         self.admitted_by_store + self.admitted_degraded
     }
+}
+
+/// One call for a permit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) took: Duration,
+    pub(crate) is_degraded: bool,
 }
 
 /// One process's store for one failure policy.
@@ -107,50 +116,53 @@ impl Fleet {
         Self { seats: seats.collect(), stores, tallies: Default::default() }
     }
 
-    /// Has every seat make calls, all seats side by side, until each is told to end. Returns how long
-    /// each call took.
-    pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Duration> {
+    /// Has every seat make calls, all seats side by side and several calls of each at a time, until each
+    /// is told to end.
+    pub(crate) async fn calls(&mut self, most: u64, ends: fn(&Decision) -> bool) -> Vec<Call> {
         let mut tasks = JoinSet::new();
-        for seat in self.seats.iter().cloned() {
+        let at_once = most.min(AT_ONCE);
+        let seats = self.seats.iter().flat_map(|seat| (0..at_once).map(move |_| seat.clone()));
+        for seat in seats {
             tasks.spawn(async move {
                 let (clock, mut tally) = (Clock::monotonic(), Tally::default());
-                let mut took = Vec::new();
+                let mut calls = Vec::new();
                 // A pace at which probes come in between.
-                let mut pace = interval(Duration::from_millis(2));
+                let mut pace = interval(Duration::from_millis(2 * at_once));
                 pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-                for _ in 0..most {
+                for _ in 0..most / at_once {
                     pace.tick().await;
                     let began = clock.now();
                     let decision = seat.take().await;
-                    took.push(clock.now().since(began));
+                    let is_degraded = decision.is_degraded();
+                    calls.push(Call { took: clock.now().since(began), is_degraded });
                     tally.note(&decision);
                     if ends(&decision) {
                         break;
                     }
                 }
-                (seat.number, tally, took)
+                (seat.number, tally, calls)
             });
         }
         let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
-            let (number, tally, took) = done.unwrap();
+            let (number, tally, calls) = done.unwrap();
             self.tallies[number].add(&tally);
-            all.extend(took);
+            all.extend(calls);
         }
         all
     }
 
-    /// Makes calls until every link has refused one at once. Returns how long each call took.
-    pub(crate) async fn until_noticed(&mut self) -> Vec<Duration> {
+    /// Makes calls until every link has refused one at once.
+    pub(crate) async fn until_noticed(&mut self) -> Vec<Call> {
         let before: Vec<_> = self.stores.iter().map(shed).collect();
-        let mut took = Vec::new();
+        let mut calls = Vec::new();
         let noticed = async {
             while !self.stores.iter().zip(&before).all(|(store, before)| shed(store) > *before) {
-                took.extend(self.calls(1, |_| false).await);
+                calls.extend(self.calls(1, |_| false).await);
             }
         };
         timeout(PATIENCE, noticed).await.expect("the breakers open");
-        took
+        calls
     }
 
     /// Makes calls until every seat's decisions are the store's. Looking would not do: a server that
@@ -178,14 +190,14 @@ impl Fleet {
         }
     }
 
-    /// Returns what the store itself says when it is asked without a guard.
-    pub(crate) async fn error(&self) -> StoreError {
+    /// Returns what the store itself says when it is asked without a guard, once it is one of these.
+    pub(crate) async fn error(&self, says: &[&str]) -> StoreError {
         let (store, policy) = (&self.stores[0], policy("unguarded"));
         let mut error = None;
-        until("the store fails", async || {
+        until(&format!("the store says one of {says:?}"), async || {
             let result = store.acquire(&mut [Demand::new(&policy, KEY, 1)]).await;
             error = result.err();
-            error.is_some()
+            error.as_ref().is_some_and(|error| says_one(error, says))
         })
         .await;
         error.unwrap()
@@ -195,6 +207,12 @@ impl Fleet {
     pub(crate) fn sum(&self, number: usize, of: impl Fn(&Seat) -> u64) -> u64 {
         self.seats.iter().filter(|seat| seat.number == number).map(of).sum()
     }
+}
+
+/// Tells whether an error has one of these words.
+pub(crate) fn says_one(error: &StoreError, says: &[&str]) -> bool {
+    let text = error.to_string();
+    says.iter().any(|words| text.contains(words))
 }
 
 /// Returns how many calls were refused without a look at the server.

@@ -2,7 +2,7 @@
 
 use super::{
     day::Day,
-    fleet::{FAILURES, Fleet, KEY, LIMIT, Tally, pause},
+    fleet::{FAILURES, Fleet, KEY, LIMIT, Seat, Tally, pause, says_one},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::task::spawn_blocking;
@@ -13,8 +13,8 @@ use tollgate::{
 use tollgate_redis::{Bound, FailurePolicy, Link, RedisStore};
 
 /// Calls of each seat while all is well and again while it breaks, and when it is broken.
-const CALLS_BEFORE: u64 = 20;
-const CALLS_DOWN: u64 = 300;
+pub(crate) const CALLS_BEFORE: u64 = 20;
+pub(crate) const CALLS_DOWN: u64 = 300;
 
 /// What came of a day.
 pub(crate) struct Report {
@@ -36,7 +36,9 @@ pub(crate) struct Row {
     pub(crate) failure: FailurePolicy,
     pub(crate) tally: Tally,
     pub(crate) bound: Bound,
+    /// Calls of unknown outcome up to recovery, and in all.
     pub(crate) unknown: u64,
+    pub(crate) unknown_in_all: u64,
     pub(crate) carried: u64,
     pub(crate) dropped: u64,
     /// What the store had booked when all was well again.
@@ -64,14 +66,19 @@ pub(crate) async fn run(day: Day) -> Report {
     let (mut errors, mut noticing) = (Vec::new(), fleet.calls(CALLS_BEFORE, |_| false).await);
     breaking.await.unwrap();
     if day.degrades {
-        errors.push(fleet.error().await);
+        errors.push(fleet.error(&[""]).await);
         noticing.extend(fleet.until_noticed().await);
-        errors.push(fleet.error().await);
+        errors.push(fleet.error(&[""]).await);
     }
-    let mut down = fleet.calls(CALLS_DOWN, |_| false).await;
+    let down = fleet.calls(CALLS_DOWN, |_| false).await;
+    // What is timed is decisions without the store.
+    let timed = down.into_iter().filter(|call| call.is_degraded == day.degrades);
+    let mut down: Vec<_> = timed.map(|call| call.took).collect();
     down.sort_unstable();
     if day.degrades {
-        errors.push(fleet.error().await);
+        // By and by it is the true reason, not only that a connection was lost.
+        let is_said = errors.iter().any(|error| says_one(error, day.says));
+        errors.push(fleet.error(if is_said { &[""] } else { day.says }).await);
     }
     let mending = spawn_blocking({
         let mends = Arc::clone(&day.mends);
@@ -89,19 +96,27 @@ pub(crate) async fn run(day: Day) -> Report {
     let mut rows = rows(&day, &fleet).await;
     // What is left is used up.
     fleet.calls(2 * LIMIT, |decision| decision.is_denied() && !decision.is_degraded()).await;
-    for (row, tally) in rows.iter_mut().zip(fleet.tallies) {
-        row.tally = tally;
+    fleet.until_carried().await;
+    for (number, row) in rows.iter_mut().enumerate() {
+        row.tally = fleet.tallies[number];
+        row.unknown_in_all = fleet.sum(number, |seat| seat.guard.status().unknown_outcomes);
         check(&day, row, clock.now().since(began));
+        let doubtful = |seat: &Seat| {
+            let status = seat.guard.status();
+            status.unknown_outcomes + status.carried_back + LIMIT * status.dropped_spend
+        };
+        let doubtful = fleet.sum(number, doubtful);
+        if row.tally.refused_by_store > 0 {
+            assert!(row.tally.admitted_by_store + doubtful >= LIMIT, "{}: lost: {row:?}", day.name);
+        }
     }
     assert!(errors.iter().all(|error| error.is_transient() && !error.is_full()), "{errors:?}");
     let texts: Vec<_> = errors.iter().map(|error| without_addresses(error)).collect();
-    let is_said = |text: &String| day.says.iter().any(|words| text.contains(words));
-    assert!(!day.degrades || texts.iter().any(is_said), "{}: {texts:?}", day.name);
     let report = Report {
         name: day.name,
         degrades: day.degrades,
         errors: texts,
-        noticing,
+        noticing: noticing.into_iter().map(|call| call.took).collect(),
         down,
         recovered,
         rows,
@@ -124,6 +139,7 @@ async fn rows(day: &Day, fleet: &Fleet) -> [Row; 3] {
             tally,
             bound: seat.guard.bound(&seat.policy).unwrap(),
             unknown: fleet.sum(number, |seat| seat.guard.status().unknown_outcomes),
+            unknown_in_all: 0,
             carried: fleet.sum(number, |seat| seat.guard.status().carried_back),
             dropped: fleet.sum(number, |seat| seat.guard.status().dropped_spend),
             spent: spent(&left, &seat.policy),
@@ -172,7 +188,9 @@ fn check(day: &Day, row: &Row, lasted: Duration) {
     if !day.degrades {
         assert_eq!(tally.admitted_degraded + tally.refused_degraded, 0, "not noticed: {say}");
     } else if *failure == FailurePolicy::Local {
-        assert!(*carried > 0 && tally.refused_degraded > 0, "a share and no more: {say}");
+        // What a busy machine was too slow to hear the end of is not booked again.
+        assert!(*carried + *dropped > 0, "some comes back: {say}");
+        assert!(tally.refused_degraded > 0, "a share and no more: {say}");
     }
     // The documented bound.
     if let (Some(per_window), Some(once)) = (bound.while_down_per_window, bound.while_down_once) {
@@ -187,10 +205,10 @@ impl Report {
     /// Generous: the machine may be busy.
     fn check_times(&self, day: &Day) {
         if self.degrades {
-            let [half, almost_all] = [percentile(&self.down, 50), percentile(&self.down, 99)];
+            let [half, most] = [50, 90].map(|percent| percentile(&self.down, percent));
             let deadline = day.settings.deadline;
             assert!(half < deadline / 2, "{}: {half:?} in the middle", self.name);
-            assert!(almost_all < deadline, "{}: {almost_all:?} of 99 in 100", self.name);
+            assert!(most < deadline, "{}: {most:?} of nine in ten", self.name);
         }
     }
 }

@@ -149,7 +149,7 @@ pub(super) static DEFAULTS: Section = Section {
             "failure",
             OneOf(&FAILURES),
             Ours,
-            "What happens when a store cannot answer: open if not said.",
+            "What happens when a store cannot answer: local if not said.",
         ),
         key("shadow_mode", Flag, Ours, "Let everything pass, and only report."),
         key("store", Text, Ours, "The store of rules that name none, by name."),

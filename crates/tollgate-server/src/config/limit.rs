@@ -138,12 +138,12 @@ impl FromStr for Unit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Failure {
     /// Let pass.
-    #[default]
     Open,
     /// Refuse.
     Closed,
     /// Decide in this process, by this process's share of the limit. A store that cannot do that lets
     /// pass.
+    #[default]
     Local,
 }
 

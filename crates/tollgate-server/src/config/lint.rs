@@ -218,8 +218,7 @@ impl<'a> Linter<'a> {
             self.add(at, "no-metric-label", text);
         }
         let lease = descriptor.lease.unwrap_or(self.domain.defaults.lease);
-        let failure = descriptor.failure.unwrap_or(self.domain.defaults.failure);
-        let is_shared = lease != Lease::Off || failure == Failure::Local;
+        let is_shared = lease != Lease::Off || descriptor.failure == Some(Failure::Local);
         let store = self.store_of(descriptor);
         if !limits.is_empty() && is_shared && self.stores.1.contains(store) {
             let text = format!(

@@ -121,6 +121,12 @@ pub struct Summary<'p> {
     pub retry_after: Option<Duration>,
 }
 
+/// Returns from when waits are counted: a request that has waited for a store is answered later than
+/// it came.
+pub(crate) fn since(decision: &Decision, now: Tick) -> Tick {
+    now.max(decision.at())
+}
+
 impl Answer {
     /// Returns an answer to fill.
     #[must_use]
@@ -187,13 +193,13 @@ impl Answer {
             (_, true) if part.blocked_until.is_some() => {
                 part.blocked_until.map(|until| until.since(now))
             }
-            (Some(decision), true) => decision.retry_after(now),
+            (Some(decision), true) => decision.retry_after(since(decision, now)),
             _ => None,
         };
         let (remaining, reset_after) = match &part.decision {
             Some(decision) => {
                 // A bucket that never refills says so with the longest time there is.
-                let reset = decision.reset_after(now).unwrap_or(Duration::MAX);
+                let reset = decision.reset_after(since(decision, now)).unwrap_or(Duration::MAX);
                 (decision.remaining(), reset)
             }
             None => (0, per),

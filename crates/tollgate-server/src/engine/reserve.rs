@@ -2,6 +2,7 @@
 
 use super::{
     Answer, Engine, Request, RequestError,
+    answer::since,
     decide::{demand, is_in_force, is_refused, note, pass_by_quota},
 };
 use crate::plan::Plan;
@@ -97,7 +98,11 @@ pub(super) fn random_secret() -> (u64, u64) {
 
 impl Engine {
     fn proof(&self, store: u8, id: u64, parts: &[u8]) -> u64 {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        // The ids of a shared store cannot be guessed, and any process of the fleet may settle them.
+        let is_shared =
+            self.stores.get(usize::from(store)).is_some_and(|store| store.remote().is_some());
+        let (first, second) = if is_shared { (0, 0) } else { self.secret };
+        let mut hasher = SipHasher13::new_with_keys(first, second);
         hasher.write_u8(store);
         hasher.write_u64(id);
         hasher.write(parts);
@@ -178,8 +183,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// When the ticket is not one of this process, or the number of costs is wrong, or the store
-    /// fails.
+    /// When the number of costs is wrong, or the store fails.
     pub async fn settle(&self, ticket: Ticket, actual: &[u64]) -> Result<bool, RequestError> {
         let Ticket { store, id, parts, proof, .. } = ticket;
         let backend = self.stores.get(usize::from(store));
@@ -328,7 +332,7 @@ impl Engine {
             let text = "the store cannot be asked, so nobody knows what is there; try again later";
             return Err(StoreError::unavailable(text));
         }
-        Ok(decision.reset_after(now).filter(|left| *left > Duration::ZERO))
+        Ok(decision.reset_after(since(&decision, now)).filter(|left| *left > Duration::ZERO))
     }
 
     /// Returns a demand whose quota does not matter: the state is a time.

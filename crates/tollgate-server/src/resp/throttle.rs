@@ -10,6 +10,7 @@ use super::{
     parse::Args,
     session::{Batch, Session},
 };
+use crate::engine::since;
 use std::time::Duration;
 use tollgate::{Decision, Quota, store::StoreError};
 
@@ -113,11 +114,11 @@ impl Session {
         // Redis-cell's sum has it that less than nothing is refused even when nothing is asked.
         let is_limited = decision.is_denied() || given.limit < 0;
         self.tally.count(!is_limited);
-        let retry_after = match decision.retry_after(batch.now) {
+        let retry_after = match decision.retry_after(since(&decision, batch.now)) {
             Some(wait) if is_limited => seconds(wait).max(1),
             _ => -1,
         };
-        let reset_after = decision.reset_after(batch.now).map_or(-1, seconds);
+        let reset_after = decision.reset_after(since(&decision, batch.now)).map_or(-1, seconds);
         self.replies.array(5);
         self.replies.int(i64::from(is_limited));
         self.replies.int(given.limit);
@@ -154,12 +155,14 @@ impl Session {
             }
         };
         self.tally.count(decision.is_allowed());
-        let wait = decision.retry_after(batch.now).map_or(0, |wait| seconds(wait).max(1));
+        let wait = decision
+            .retry_after(since(&decision, batch.now))
+            .map_or(0, |wait| seconds(wait).max(1));
         self.replies.array(5);
         self.replies.int(i64::from(decision.is_allowed()));
         self.replies.int(given.limit);
         self.replies.count(decision.remaining());
-        self.replies.int(decision.reset_after(batch.now).map_or(-1, seconds));
+        self.replies.int(decision.reset_after(since(&decision, batch.now)).map_or(-1, seconds));
         self.replies.int(wait);
     }
 

@@ -7,7 +7,7 @@
 use super::wire::{write_bytes, write_message, write_number};
 use crate::{
     config::Unit,
-    engine::{Answer, Code, Status},
+    engine::{Answer, Code, Status, since},
     plan::Plan,
 };
 use std::time::Duration;
@@ -89,9 +89,9 @@ impl<'p> Told<'p> {
         let Some(summary) = answer.summary_of(plan, part, now) else { return nothing };
         let refused = code == RateLimitCode::OverLimit || status.code == Code::Shadowed;
         // The summary knows waits of what is refused; a shadow and a spent quota have one, too.
-        let retry_after = summary
-            .retry_after
-            .or_else(|| part.decision.and_then(|decision| decision.retry_after(now)));
+        let retry_after = summary.retry_after.or_else(|| {
+            part.decision.and_then(|decision| decision.retry_after(since(&decision, now)))
+        });
         let retry_secs = retry_after.filter(|_| refused).map(seconds);
         let limit = CurrentLimit {
             requests: saturated(summary.limit),

@@ -25,6 +25,7 @@ use tollgate_server::{
 
 const RULES: &str = "
 domain: d
+defaults: {failure: open}
 descriptors:
   - {key: open, rate_limit: {name: open, unit: minute, requests_per_unit: 2}}
   - {key: closed, failure: closed, rate_limit: {name: closed, unit: minute, requests_per_unit: 2}}
@@ -95,7 +96,7 @@ fn a_reload_changes_failure_and_lease_of_the_running_store() {
     let text = RULES
         .replace("lease: auto", "lease: {sync: 50ms}")
         .replace("failure: closed", "failure: local");
-    let text = text.replace("domain: d", "domain: d\ndefaults: {failure: deny}");
+    let text = text.replace("failure: open", "failure: deny");
     let config = Config::from_text("test.yaml", &text).unwrap();
     let plan = Plan::compile(config, Some(&shared.engine.plan_arc())).unwrap();
     block_on(shared.engine.install(plan)).unwrap();

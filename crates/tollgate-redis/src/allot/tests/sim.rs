@@ -8,10 +8,10 @@ use crate::{
         holder::Holder,
         report::{Answer, Desk, Report, SOURCE, Verb},
     },
-    own_redis::Redis,
 };
 use std::time::Duration;
 use tollgate::Tick;
+use tollgate_rig::{Flavor, Redis};
 
 /// The server's clock at the fleet's zero, unless a test moves it.
 const EPOCH_SECS: u64 = 1_763_000_000;
@@ -58,8 +58,10 @@ pub(super) fn resource() -> Resource {
 
 impl Sim {
     pub(super) async fn new(resource: Resource) -> Self {
-        let redis = Redis::start().await;
-        let link = redis.link();
+        let redis = Redis::start(Flavor::Redis);
+        // Patient, as it is not about deadlines.
+        let url = format!("{}?deadline=60s&connect_timeout=60s", redis.url());
+        let link = Link::open(url.parse().unwrap()).unwrap();
         let (table, now) = (Table::default(), Tick::from_secs(1));
         Self {
             _redis: redis,

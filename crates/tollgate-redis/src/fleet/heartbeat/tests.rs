@@ -1,5 +1,5 @@
 use super::*;
-use crate::own_redis::Redis;
+use tollgate_rig::{Flavor, Redis};
 
 /// Returns the shipped script, with the time as its last argument.
 fn script() -> Script {
@@ -10,8 +10,10 @@ fn script() -> Script {
 
 #[tokio::test]
 async fn counts_those_whose_life_has_not_ended() {
-    let redis = Redis::start().await;
-    let link = redis.link();
+    let redis = Redis::start(Flavor::Redis);
+    // Patient, as it is not about deadlines.
+    let url = format!("{}?deadline=60s&connect_timeout=60s", redis.url());
+    let link = Link::open(url.parse().unwrap()).unwrap();
     let process = |id: &str, life: u64| FleetSet {
         script: script(),
         key: b"tollgate:{fleet}:test".to_vec(),

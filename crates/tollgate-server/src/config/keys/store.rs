@@ -58,7 +58,7 @@ pub(in crate::config) static REDIS: Section = Section {
             "failure",
             OneOf(&FAILURES),
             Ours,
-            "What happens to CL.THROTTLE when the store cannot answer: open if not said.",
+            "What happens to CL.THROTTLE when the store cannot answer: local if not said.",
         ),
     ],
 };
