@@ -124,7 +124,7 @@ mod tests {
         let text = grid().table(0, Sample::rate, thousands).to_string();
         assert!(text.contains("| take | 0.20 (2.00k/s) |"), "{text}");
         let text = grid().table(0, Sample::server_us_each, micros).to_string();
-        assert!(text.contains("| take |  5.00 (50.0 us) |"), "{text}");
+        assert!(text.contains("| take | 5.00 (50.0 us) |"), "{text}");
     }
 
     #[test]

@@ -4,14 +4,22 @@
 local SIZE = 41
 local function open(key, id, mark, units, ms, most, now)
   local v = redis.call('GET', key) or ''
-  local kept = {}
-  for at = 1, #v, SIZE do
-    if struct.unpack('<d', v, at + 33) > now then kept[#kept + 1] = string.sub(v, at, at + SIZE - 1) end
+  local count = #v / SIZE
+  -- Mostly none has ended, and then there is nothing to take apart.
+  for from = 34, #v, SIZE do
+    if struct.unpack('<d', v, from) <= now then
+      local kept = {}
+      for at = 1, #v, SIZE do
+        if struct.unpack('<d', v, at + 33) > now then kept[#kept + 1] = string.sub(v, at, at + SIZE - 1) end
+      end
+      v, count = table.concat(kept), #kept
+      break
+    end
   end
-  if #kept >= tonumber(most) then return false end
-  kept[#kept + 1] = id .. mark .. struct.pack('<dd', units, now + ms * 1000)
+  if count >= tonumber(most) then return false end
+  local claim = id .. mark .. struct.pack('<dd', units, now + ms * 1000)
   local left = redis.call('PTTL', key)
-  redis.call('SET', key, table.concat(kept), 'PX', math.max(left, ms + GRACE))
+  redis.call('SET', key, v .. claim, 'PX', math.max(left, ms + GRACE))
   return true
 end
 -- Takes a claim out. Returns the others, where it was, and what it says.
