@@ -390,7 +390,6 @@ async fn a_step_back_keeps_no_share() {
 
 /// Whoever waits for permits that another fetches waits for a task that somebody else drives.
 #[test]
-#[ignore = "known fault: TwoTier waits for a caller that is neither polled nor dropped"]
 fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
     let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let own = own.unwrap();

@@ -84,8 +84,8 @@ fn basics(kind: Kind) -> String {
     match kind {
         Kind::Gcra => [lua!("gcra_read"), lua!("gcra")].concat(),
         Kind::Timed => [lua!("timed_read"), lua!("gcra")].concat(),
-        Kind::Fixed => lua!("fixed").into(),
-        Kind::Anchored => lua!("anchored").into(),
+        Kind::Fixed => [lua!("fixed"), lua!("window")].concat(),
+        Kind::Anchored => [lua!("anchored"), lua!("window")].concat(),
         Kind::Counter => lua!("counter").into(),
         Kind::Log => lua!("log").into(),
     }
