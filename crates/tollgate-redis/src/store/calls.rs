@@ -125,13 +125,25 @@ impl RedisStore {
         policy: &str,
         wanted: Wanted,
     ) -> Result<Told, StoreError> {
-        let script = self.shared.scripts.one(state.rule.kind, Verb::Take);
+        let parameters = state.rule.taking(state.cost);
+        self.on_one((state, policy), Verb::Take, &parameters, state.ttl(wanted)).await
+    }
+
+    /// Runs a script that answers with a flag and the state, on a state under its quota.
+    async fn on_one(
+        &self,
+        (state, policy): (&State, &str),
+        verb: Verb,
+        parameters: &[u8],
+        ttl: &str,
+    ) -> Result<Told, StoreError> {
+        let script = self.shared.scripts.one(state.rule.kind, verb);
         for _ in 0..TRIES {
             let mut call = self.call(script, 1, 3);
             call.push(&state.name);
-            call.push(&state.rule.taking(state.cost));
+            call.push(parameters);
             call.push(&state.rule.tag);
-            call.push(state.ttl(wanted).as_bytes());
+            call.push(ttl.as_bytes());
             let reply = self.send(state.slot, script, call).await?;
             match Answered::parse(&reply)? {
                 Answered::Reply(bytes) => {
@@ -184,23 +196,8 @@ impl RedisStore {
 
     /// Books a state's cost whatever is left.
     pub(super) async fn charge(&self, state: &State, policy: &str) -> Result<Told, StoreError> {
-        let script = self.shared.scripts.one(state.rule.kind, Verb::Force);
-        for _ in 0..TRIES {
-            let mut call = self.call(script, 1, 3);
-            call.push(&state.name);
-            call.push(&state.rule.charging(state.cost));
-            call.push(&state.rule.tag);
-            call.push(state.ttl(Wanted::Take).as_bytes());
-            let reply = self.send(state.slot, script, call).await?;
-            match Answered::parse(&reply)? {
-                Answered::Reply(bytes) => {
-                    let told = self.told(&[state], bytes).ok_or_else(|| strange(&reply))?;
-                    return told.into_iter().next().ok_or_else(|| strange(&reply));
-                }
-                _ => self.carry_over(state, policy).await?,
-            }
-        }
-        Err(restless(state))
+        let parameters = state.rule.charging(state.cost);
+        self.on_one((state, policy), Verb::Force, &parameters, state.ttl(Wanted::Take)).await
     }
 
     pub(super) async fn refund_one(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
