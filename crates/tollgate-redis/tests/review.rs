@@ -394,20 +394,24 @@ fn a_lease_is_not_fetched_by_a_runtime_that_stands_still() {
     let own = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let own = own.unwrap();
     let (_redis, link) = own.block_on(start());
-    let store = TwoTier::builder(RedisStore::new(link).unwrap(), FleetSize::fixed(1))
-        .leases(LeaseSettings::new())
-        .build()
-        .unwrap();
+    let (clock, hand) = Clock::manual();
+    let store = RedisStore::builder(link).clock(clock).build().unwrap();
+    let store = TwoTier::builder(store, FleetSize::fixed(1)).leases(LeaseSettings::new());
+    let store = store.build().unwrap();
     let policy = Policy::new("p", Quota::per_second(1000)).unwrap();
     let single = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (one, two) = (single(), single());
-    let mut demands = [[Demand::new(&policy, b"k", 1)], [Demand::new(&policy, b"k", 1)]];
-    let [first, second] = &mut demands;
+    let mut demands = [1, 1, 1].map(|cost| [Demand::new(&policy, b"k", cost)]);
+    let [first, second, third] = &mut demands;
     let mut first = Box::pin(store.acquire(first));
     begin(&one, first.as_mut());
-    let second = store.acquire(second);
-    let waited = two.block_on(async { tokio::time::timeout(Duration::from_secs(5), second).await });
-    assert!(waited.expect("an answer").unwrap().is_allowed());
+    let mut second = Box::pin(store.acquire(second));
+    begin(&two, second.as_mut());
+    // Whoever comes a second later sees that nobody is on the way, also for those who wait.
+    hand.advance(Duration::from_millis(1001));
+    let both = async { (store.acquire(third).await, second.await) };
+    let (third, second) = two.block_on(both);
+    assert!(third.unwrap().is_allowed() && second.unwrap().is_allowed());
 }
 
 /// A reservation over two slots, of which one cannot be settled: the other is.

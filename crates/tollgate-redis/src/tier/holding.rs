@@ -177,7 +177,7 @@ impl Holding {
             self.tokens -= cost;
             tally.allowed += 1;
             let ahead = self.is_low(asking.round_trip_ns) && now >= self.next_ahead;
-            let fetch = if ahead && now >= self.next_call { self.fetch(1) } else { None };
+            let fetch = if ahead && now >= self.next_call { self.fetch(now, 1) } else { None };
             return Step::Taken(self.answer(now, cost, Outcome::Allowed), fetch);
         }
         if now < self.next_call {
@@ -185,9 +185,15 @@ impl Holding {
             return Step::Refused(self.answer(now, cost, Outcome::Later));
         }
         if let Some(flight) = &self.flight {
-            return Step::Wait(Arc::clone(flight));
+            if !flight.is_stuck(now) {
+                return Step::Wait(Arc::clone(flight));
+            }
+            // Those who wait for it ask for themselves, and this one fetches anew.
+            flight.fail();
+            flight.end();
+            self.flight = None;
         }
-        match self.fetch(cost) {
+        match self.fetch(now, cost) {
             Some(fetch) => Step::Fetch(fetch),
             // Not reached: a cost is at most the largest lease.
             None => Step::Refused(self.answer(now, cost, Outcome::Later)),
@@ -195,14 +201,14 @@ impl Holding {
     }
 
     /// Starts a fetch, after which there are at least `cost` permits if the store has them.
-    fn fetch(&mut self, cost: u64) -> Option<Fetch> {
+    fn fetch(&mut self, now: Tick, cost: u64) -> Option<Fetch> {
         let room = self.terms.lease_max.saturating_sub(self.tokens);
         let least = cost.saturating_sub(self.tokens).max(1);
         if self.flight.is_some() || least > room {
             return None;
         }
         let want = self.usual().clamp(least, room);
-        let flight = Arc::new(Flight::new());
+        let flight = Arc::new(Flight::new(now));
         self.flight = Some(Arc::clone(&flight));
         Some(Fetch { want, flight })
     }
