@@ -4,7 +4,7 @@ use crate::Script;
 use std::sync::{Mutex, PoisonError};
 
 /// So many scripts are remembered; ours are few. Those beyond are sent when a server asks.
-const SCRIPTS_MAX: usize = 32;
+const SCRIPTS_MAX: usize = 128;
 
 /// The scripts a server once did not know. They are loaded on every new connection, so that a server
 /// that lost them is told once and not by each caller.
