@@ -11,7 +11,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate_rig::{Flavor, Redis, within};
+use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, Tls, within};
 
 /// How long something may take that must happen.
 const SOON: Duration = Duration::from_secs(20);
@@ -33,9 +33,12 @@ forward_auth:
 
 /// Starts a process on this Redis.
 fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Service {
+    start_on(folder, yaml, &redis.url())
+}
+
+fn start_on(folder: &tempfile::TempDir, yaml: &str, url: &str) -> Service {
     // On a busy machine in a debug build; a call that is late would be decided by the failure mode.
-    let url = redis.url();
-    let flags = ["--store", &url, "--store-deadline", "5s", "--workers", "2", "--fleet-size", "2"];
+    let flags = ["--store", url, "--store-deadline", "5s", "--workers", "2", "--fleet-size", "2"];
     Service::start(folder.path(), yaml, &flags)
 }
 
@@ -299,4 +302,44 @@ fn redis_cells_reply_is_not_a_second_too_long() {
         let told = service.client().ask(&format!("CL.THROTTLE {key} 2 5 60"));
         assert_eq!(told, "[0, 3, 2, -1, 12]");
     }
+}
+
+/// The same over every kind of deployment: two processes, one limit.
+#[test]
+fn clusters_sentinels_and_tls_hold_one_limit_too() {
+    let cluster = Cluster::start(Flavor::Valkey);
+    let sentinel = Sentinel::start(Flavor::Redis);
+    let secure = Redis::builder(Flavor::Redis).tls(Tls::Only).password("s").start();
+    let ca = secure.certificates().unwrap().authority.display().to_string();
+    let tls = format!("rediss://:s@{}?ca={ca}", secure.tls_address().unwrap());
+    for url in [cluster.url(), sentinel.url(), tls] {
+        let folders = folders();
+        let both = [0, 1].map(|at| start_on(&folders[at], YAML, &url));
+        both.iter().for_each(|service| wait_until(service, "ready"));
+        for (protocols, key) in [(["resp", "grpc"], "gcra=a"), (["http", "resp"], "k=a")] {
+            let loads = both.iter().zip(protocols).map(|(service, it)| load(service, it, key));
+            assert_eq!(sum(loads.collect()), 1000, "{key} on {url}");
+        }
+    }
+}
+
+/// Leases by the configuration: few calls to the store, and not more than the bound.
+#[test]
+fn a_rule_that_leases_asks_the_store_seldom() {
+    let redis = Redis::start(Flavor::Redis);
+    let yaml = "
+domain: d
+descriptors:
+  - {key: k, lease: auto, rate_limit: {name: k, quota: 1000000/s burst 100000, algorithm: gcra}}
+";
+    let folder = tempfile::tempdir().unwrap();
+    let service = start(&folder, yaml, &redis);
+    wait_until(&service, "ready");
+    for protocol in ["resp", "http", "grpc"] {
+        assert_eq!(sum(vec![load(&service, protocol, "k=hot")]), 2000, "{protocol}");
+    }
+    let leased = sample(&service, "tollgate_store_decisions_total{store=\"default\",by=\"lease\"}");
+    assert!(leased > 4000, "{leased} of 6000");
+    let (_, policies) = service.admin("GET", "/policies", "");
+    assert!(policies.contains("processes: each holds at most"), "{policies}");
 }

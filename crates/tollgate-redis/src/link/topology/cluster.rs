@@ -166,6 +166,8 @@ impl Cluster {
             }
             map.slots[slots].fill(at as u16);
         }
+        // Who asks first must not wait for a connection.
+        map.nodes.iter().for_each(|node| node.start());
         // Those named meanwhile are in the map now, or named in error.
         self.named.lock().unwrap_or_else(PoisonError::into_inner).clear();
         Ok(map)
