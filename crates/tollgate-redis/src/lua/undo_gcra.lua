@@ -1,4 +1,4 @@
--- Takes back a take of a moment ago. ARGV: parameters, tag, the mark it left.
+-- Takes back a take of a moment ago. KEYS: state, ledger. ARGV: parameters, tag, the mark it left.
 local key, p, tag = KEYS[1], ARGV[1], ARGV[2]
 local s1, s2 = read(key, now, tag, p)
 if not s1 then return 'N' end
@@ -10,6 +10,16 @@ if da + db > 0 then
     redis.call('DEL', key)
   else
     write(key, x, y, nil, now, tag, life(x, y, nil, now) + GRACE, p)
+  end
+  local v = redis.call('GET', KEYS[2])
+  if v then
+    -- Claims that begin where this take ended can give back less. A fraction counts as a whole
+    -- microsecond: those of quotas that come with a call are of another kind.
+    local less = db > 0 and da + 1 or da
+    keep(KEYS[2], change(v, 1, function(at, n, units)
+      if at > m or (at == m and n > l) then at = math.max(at - less, 0) end
+      return at, n, units
+    end))
   end
 end
 return 'A'

@@ -7,6 +7,7 @@
 use super::{
     RedisStore,
     calls::{Answered, State, TRIES, Told, Wanted, restless, strange},
+    keys::Names,
     scripts::Verb,
 };
 use tollgate::{
@@ -179,8 +180,12 @@ impl RedisStore {
     async fn undo_one(&self, state: &State, told: Told) -> Result<(), StoreError> {
         let rule = &state.rule;
         let script = self.shared.scripts.one(rule.kind, Verb::Undo);
-        let mut call = self.call(script, 1, if rule.kind.is_gcra() { 3 } else { 4 });
+        let (keys, arguments) = if rule.kind.is_gcra() { (2, 3) } else { (1, 4) };
+        let mut call = self.call(script, keys, arguments);
         call.push(&state.name);
+        if rule.kind.is_gcra() {
+            call.push(&Names::ledger(&state.name));
+        }
         call.push(&rule.giving_back(state.cost));
         call.push(&rule.tag);
         let [first, second, _, fourth] = told.seen.numbers.map(|it| (it as f64).to_le_bytes());
@@ -192,5 +197,45 @@ impl RedisStore {
             }
         }
         self.send(state.slot, script, call).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Link;
+    use std::time::Duration;
+    use tollgate::{
+        Clock, Quota,
+        store::{Policy, Store},
+    };
+    use tollgate_rig::{Flavor, Redis};
+
+    /// A take, a reservation after it, and a take of others. After four permits have come back by
+    /// time, the first take is undone (nothing is left of it), and then the reservation.
+    #[tokio::test]
+    async fn what_is_undone_is_not_given_back_again_by_a_younger_claim() {
+        let redis = Redis::start(Flavor::Redis);
+        let settings: crate::Settings = redis.url().parse().unwrap();
+        let link = Link::open(settings.deadline(Duration::from_secs(60))).unwrap();
+        link.ready(Duration::from_secs(20)).await.unwrap();
+        let (clock, hand) = Clock::manual();
+        clock.set_wall_offset(Duration::from_secs(1_800_000_000));
+        let store = RedisStore::builder(link).given_time(clock).build().unwrap();
+        let policy = Policy::new("p", Quota::per_second(1).burst(20)).unwrap();
+        let demand = |cost| Demand::new(&policy, b"key", cost);
+        let left = async || store.peek(&mut [demand(0)]).await.unwrap().remaining();
+        let state = store.state(&demand(4)).unwrap();
+        let told = store.decide_one(&state, "p", Wanted::Take).await.unwrap();
+        let id = store.reserve(&mut [demand(4)], Duration::from_secs(60)).await.unwrap().id;
+        assert!(store.acquire(&mut [demand(2)]).await.unwrap().is_allowed());
+        hand.advance(Duration::from_secs(1));
+        // Three are still outstanding of the first take.
+        store.undo_one(&state, told).await.unwrap();
+        assert_eq!(left().await, 14);
+        hand.advance(Duration::from_secs(2));
+        // Without the first take, two of the reservation are left by now, and the two of others.
+        assert!(store.settle(id.unwrap(), &[0]).await.unwrap());
+        assert_eq!(left().await, 18, "what others have taken stays taken");
     }
 }

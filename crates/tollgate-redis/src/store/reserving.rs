@@ -218,23 +218,21 @@ impl RedisStore {
                 demands[*index] = own;
             }
         }
-        if failed.is_some() || taken.len() < groups.len() {
+        let each: Vec<_> = demands.iter().filter_map(Demand::decision).collect();
+        let recorded = match failed {
+            Some(error) => Err(error),
+            None if taken.len() < groups.len() => Ok(None),
+            None => self.record_groups(groups, &taken, life, demands.len()).await.map(Some),
+        };
+        if !matches!(recorded, Ok(Some(_))) {
             for (id, count) in taken {
                 // What cannot be given back stays spent.
                 let _spent = Box::pin(self.settle_all(id, &vec![0; count])).await;
             }
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            let each: Vec<_> = demands.iter().filter_map(Demand::decision).collect();
-            let decision =
-                Decision::join(&each).ok_or_else(|| StoreError::invalid("no demands"))?;
-            return Ok(Reserved { decision, id: None });
         }
-        let each: Vec<_> = demands.iter().filter_map(Demand::decision).collect();
+        let id = recorded?;
         let decision = Decision::join(&each).ok_or_else(|| StoreError::invalid("no demands"))?;
-        let id = self.record_groups(groups, &taken, life, demands.len()).await?;
-        Ok(Reserved { decision, id: Some(id) })
+        Ok(Reserved { decision, id })
     }
 
     /// Leaves a record that names the records of the slots.

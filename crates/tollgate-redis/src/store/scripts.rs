@@ -108,7 +108,7 @@ fn one(kind: Kind, verb: Verb) -> String {
         (Verb::Force, _) => &[more(kind), lua!("force")],
         (Verb::Refund, _) => &[more(kind), lua!("ledger"), lua!("refund")],
         (Verb::Settle, true) => &[more(kind), lua!("ledger"), lua!("settle_gcra")],
-        (Verb::Undo, true) => &[more(kind), lua!("undo_gcra")],
+        (Verb::Undo, true) => &[more(kind), lua!("ledger"), lua!("undo_gcra")],
         (Verb::Settle, false) => {
             &[more(kind), lua!("ledger"), lua!("give_back_to"), lua!("settle_window")]
         }
