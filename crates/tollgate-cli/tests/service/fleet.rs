@@ -98,7 +98,9 @@ fn two_processes_hold_one_limit_together_over_every_protocol() {
     assert_eq!(sum(loads), 700, "{key}");
     for what in ["throttle", "forward-auth"] {
         let loads = both.iter().map(|service| special(service, what)).collect();
-        assert_eq!(sum(loads), 1000, "{what}");
+        let admitted = sum(loads);
+        let told = both.iter().map(|service| service.admin("GET", "/store", "").1);
+        assert_eq!(admitted, 1000, "{what}: {:?}", told.collect::<Vec<_>>());
     }
     for service in &both {
         let (_, metrics) = service.admin("GET", "/metrics", "");

@@ -104,6 +104,10 @@ fn endpoints(stderr: impl Read + Send + 'static) -> Vec<String> {
     let (found, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+            // What a service complains of tells why a test fails.
+            if line.contains(" WARN ") || line.contains(" ERROR ") {
+                eprintln!("{line}");
+            }
             let _ = found.send(line);
         }
     });

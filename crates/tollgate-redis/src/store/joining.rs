@@ -181,12 +181,13 @@ fn line_of(state: &State) -> Vec<u8> {
 /// stand still as soon as its own call is done, and those who wait may be on others.
 fn lead(store: RedisStore, state: State, policy: String) {
     let runtime = store.shared.link.runtime().clone();
-    let lead = Lead { line: line_of(&state), store };
+    let lead = Lead { line: line_of(&state), store, is_over: false };
     runtime.spawn(async move {
         loop {
             let waiting = lead.store.shared.lines.take(&lead.line);
             if waiting.is_empty() {
-                return;
+                // From here on the line may have another lead, whose waiters are not ours.
+                return lead.end();
             }
             lead.store.serve(&state, &policy, waiting).await;
         }
@@ -197,12 +198,19 @@ fn lead(store: RedisStore, state: State, policy: String) {
 struct Lead {
     store: RedisStore,
     line: Vec<u8>,
+    is_over: bool,
+}
+
+impl Lead {
+    fn end(mut self) {
+        self.is_over = true;
+    }
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
         // The last take, of nobody, ends the lead.
-        while !self.store.shared.lines.take(&self.line).is_empty() {}
+        while !self.is_over && !self.store.shared.lines.take(&self.line).is_empty() {}
     }
 }
 
@@ -308,5 +316,33 @@ impl RedisStore {
 impl fmt::Debug for Lines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lines").field("above", &self.above).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(place: Place) -> Ticket {
+        match place {
+            Place::Wait(ticket) => ticket,
+            _ => panic!("it should wait"),
+        }
+    }
+
+    /// Between the last look of a lead at its line and its end the line may begin anew.
+    #[tokio::test]
+    async fn the_end_of_a_lead_is_not_the_end_of_the_next() {
+        let link = crate::Link::open("redis://127.0.0.1:1".parse().unwrap()).unwrap();
+        let store = RedisStore::builder(link).join_above(1).build().unwrap();
+        let (lines, now) = (&store.shared.lines, Tick::ZERO);
+        let lead = || Lead { store: store.clone(), line: b"line".to_vec(), is_over: false };
+        assert!(matches!(lines.place(b"line", now), Place::Alone));
+        let mut ticket = waits(lines.place(b"line", now));
+        lead().end();
+        assert!(matches!(ticket.answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        // One that is dropped on the way leaves nobody behind.
+        drop(lead());
+        assert!(matches!(ticket.answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
     }
 }
