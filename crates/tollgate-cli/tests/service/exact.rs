@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-const YAML: &str = "
+pub(crate) const YAML: &str = "
 domain: d
 descriptors:
   - {key: k, rate_limit: {name: k, quota: 1000/year}}

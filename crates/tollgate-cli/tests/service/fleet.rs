@@ -1,7 +1,7 @@
 //! Several processes on one Redis: one limit, and what happens when Redis is away.
 
 use crate::{
-    exact::{allowed, load},
+    exact::{self, allowed, load},
     process::{Service, http},
 };
 use serde_json::Value;
@@ -16,20 +16,11 @@ use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, Tls, within};
 /// How long something may take that must happen.
 const SOON: Duration = Duration::from_secs(20);
 
-const YAML: &str = "
-domain: d
-descriptors:
-  - {key: k, rate_limit: {name: k, quota: 1000/year}}
-  - {key: gcra, rate_limit: {name: gcra, quota: 1000/year, algorithm: gcra}}
-  - key: tenant
-    rate_limit: {name: tenant, quota: 700/year}
-    descriptors:
-      - key: user
-        rate_limit: {name: user, quota: 1000/year}
-        parents: [tenant]
-forward_auth:
-  - {path: /auth, domain: d, descriptors: [{key: k, value: forwarded}]}
-";
+/// The limits of `exact`, and one for forward-auth.
+fn limits() -> String {
+    let forward = "{path: /auth, domain: d, descriptors: [{key: k, value: forwarded}]}";
+    format!("{}forward_auth:\n  - {forward}\n", exact::YAML)
+}
 
 /// Starts a process on this Redis.
 fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Service {
@@ -84,7 +75,7 @@ fn sum(loads: Vec<Child>) -> u64 {
 fn two_processes_hold_one_limit_together_over_every_protocol() {
     let redis = Redis::start(Flavor::Redis);
     let folders = folders();
-    let both = [0, 1].map(|at| start(&folders[at], YAML, &redis));
+    let both = [0, 1].map(|at| start(&folders[at], &limits(), &redis));
     both.iter().for_each(|service| wait_until(service, "ready"));
     for protocol in ["resp", "http", "grpc"] {
         for (key, limit) in [("k", 1000), ("gcra", 1000)] {
@@ -279,7 +270,7 @@ fn an_address_that_makes_no_sense_is_told_with_a_way_out() {
 fn any_process_settles_what_another_has_reserved() {
     let redis = Redis::start(Flavor::Redis);
     let folders = folders();
-    let both = [0, 1].map(|at| start(&folders[at], YAML, &redis));
+    let both = [0, 1].map(|at| start(&folders[at], &limits(), &redis));
     both.iter().for_each(|service| wait_until(service, "ready"));
     let reserve = r#"{"policy":"gcra","key":"job","cost":600,"life_ms":60000}"#;
     let (status, body) = http(both[0].http, "POST", "/v1/reserve", reserve);
@@ -297,7 +288,7 @@ fn any_process_settles_what_another_has_reserved() {
 fn redis_cells_reply_is_not_a_second_too_long() {
     let redis = Redis::start(Flavor::Redis);
     let folder = tempfile::tempdir().unwrap();
-    let service = start(&folder, YAML, &redis);
+    let service = start(&folder, &limits(), &redis);
     wait_until(&service, "ready");
     // Three at once, one every twelve seconds.
     for key in ["bob", "eve", "ann"] {
@@ -316,7 +307,7 @@ fn clusters_sentinels_and_tls_hold_one_limit_too() {
     let tls = format!("rediss://:s@{}?ca={ca}", secure.tls_address().unwrap());
     for url in [cluster.url(), sentinel.url(), tls] {
         let folders = folders();
-        let both = [0, 1].map(|at| start_on(&folders[at], YAML, &url));
+        let both = [0, 1].map(|at| start_on(&folders[at], &limits(), &url));
         both.iter().for_each(|service| wait_until(service, "ready"));
         for (protocols, key) in [(["resp", "grpc"], "gcra=a"), (["http", "resp"], "k=a")] {
             let loads = both.iter().zip(protocols).map(|(service, it)| load(service, it, key));

@@ -95,11 +95,10 @@ impl Lines {
 
     fn place(&self, name: &[u8], now: Tick) -> Place {
         self.with(name, |lines| {
-            if !lines.contains_key(name) {
+            let Some(line) = lines.get_mut(name) else {
                 lines.insert(name.to_vec(), Line { alone: 1, ..Line::default() });
                 return Place::Alone;
-            }
-            let line = lines.entry(name.to_vec()).or_default();
+            };
             if line.alone < self.above && line.waiting.is_empty() {
                 line.alone += 1;
                 return Place::Alone;
