@@ -175,6 +175,14 @@ impl Clock {
         }
     }
 
+    /// Returns the hand of a manual clock, whose timers wake whoever waits for its time.
+    pub(crate) fn hand(&self) -> Option<&ManualClock> {
+        match &self.source {
+            Source::Manual(hand) => Some(hand),
+            _ => None,
+        }
+    }
+
     /// Returns the time between the Unix epoch and the clock's origin.
     #[must_use]
     pub fn wall_offset(&self) -> Duration {

@@ -3,6 +3,8 @@
 pub mod algorithm;
 mod clock;
 mod concurrency;
+#[allow(dead_code, reason = "being built")]
+mod debounce;
 mod decision;
 mod error;
 pub mod hierarchy;
@@ -19,6 +21,8 @@ mod sync;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[allow(dead_code, unused_imports, reason = "being built")]
+mod wait;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
@@ -27,6 +31,7 @@ pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
+pub use debounce::{Edge, Fired};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
@@ -43,6 +48,7 @@ pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
+pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

@@ -1,0 +1,27 @@
+//! Everything that waits: the one place that sleeps.
+//!
+//! The idea: whatever has to do with time is a **pure machine** (events and the time in, jobs and
+//! the next deadline out). A machine knows no timer. This module gives machines their time:
+//!
+//! - [`Driver`] says who runs what is due: a thread, a tokio task, or the hand of a manual clock;
+//! - the engine puts a machine, its action and a driver together; debouncers, throttles,
+//!   coalescers and pacers are such machines;
+//! - the sleeper wakes one future, or one thread, at a tick of a clock.
+//!
+//! No background task lives while there is nothing to wait for.
+
+mod action;
+mod driver;
+mod end;
+mod engine;
+mod parked;
+mod sleeper;
+
+pub use action::Panicked;
+pub use driver::{Driver, NoRuntime, OnDrop};
+pub use end::{StillRunning, StopAndWait};
+
+pub(crate) use action::{Action, Reporter};
+pub(crate) use engine::{Engine, Machine};
+pub(crate) use parked::block_on;
+pub(crate) use sleeper::Sleeper;

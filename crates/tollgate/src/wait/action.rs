@@ -1,0 +1,97 @@
+//! What runs when something is due, and what becomes of its panics.
+
+use std::{
+    any::Any,
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+/// What an engine runs, one job at a time.
+pub(crate) enum Action<J> {
+    Call(Box<dyn FnMut(J) + Send>),
+    #[cfg(feature = "tokio")]
+    Async(Box<dyn FnMut(J) -> Running + Send>),
+}
+
+/// An action under way.
+#[cfg(feature = "tokio")]
+pub(crate) type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Told of every action that panicked.
+pub(crate) type Reporter = Arc<dyn Fn(&Panicked) + Send + Sync>;
+
+/// An action has panicked. Whoever ran it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Panicked {
+    message: String,
+}
+
+impl Panicked {
+    pub(super) fn new(payload: &(dyn Any + Send)) -> Self {
+        let message = match payload.downcast_ref::<&str>() {
+            Some(message) => (*message).to_owned(),
+            None => payload.downcast_ref::<String>().cloned().unwrap_or_default(),
+        };
+        Self { message }
+    }
+
+    /// Returns the message of the panic; empty if it had none.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the action panicked: {}; the next one runs all the same", self.message)
+    }
+}
+
+impl std::error::Error for Panicked {}
+
+/// Runs code of strangers.
+pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
+    // UNWIND: what a panic may leave half done is the stranger's own.
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panicked::new(&*payload))
+}
+
+impl<J> Action<J> {
+    /// Tells whether it runs on the stack of one thread.
+    pub(super) const fn is_call(&self) -> bool {
+        matches!(self, Self::Call(_))
+    }
+
+    /// Runs a job to its end on this thread.
+    pub(super) fn run(&mut self, job: J) -> Result<(), Panicked> {
+        match self {
+            Self::Call(call) => guarded(|| call(job)),
+            // INVARIANT: only a tokio driver is given such an action, and its worker awaits it.
+            #[cfg(feature = "tokio")]
+            Self::Async(_) => Ok(()),
+        }
+    }
+
+    /// Runs a job to its end.
+    #[cfg(feature = "tokio")]
+    pub(super) async fn run_async(&mut self, job: J) -> Result<(), Panicked> {
+        match self {
+            Self::Call(call) => guarded(|| call(job)),
+            Self::Async(begin) => {
+                let mut running = guarded(|| begin(job))?;
+                std::future::poll_fn(|context| match guarded(|| running.as_mut().poll(context)) {
+                    Ok(poll) => poll.map(Ok),
+                    Err(panicked) => std::task::Poll::Ready(Err(panicked)),
+                })
+                .await
+            }
+        }
+    }
+}
+
+impl<J> fmt::Debug for Action<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Action")
+    }
+}

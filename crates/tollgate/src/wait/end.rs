@@ -1,0 +1,160 @@
+//! Waiting for the end of an action.
+
+use super::{NoRuntime, parked, sleeper::Sleeper};
+use crate::{Clock, Tick};
+use pin_project_lite::pin_project;
+use std::{
+    fmt,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+/// Something that ends.
+pub(super) trait Ending: Send + Sync {
+    /// Is ready when it is stopped and nothing runs; before that, leaves the waker under a ticket.
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()>;
+    /// Takes the waker of a ticket out.
+    fn leave(&self, ticket: u64);
+    /// Tells whether its action runs on this thread, that is, asks for its own end.
+    fn is_inside(&self) -> bool;
+}
+
+struct Ticket {
+    inner: Arc<dyn Ending>,
+    number: Option<u64>,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.inner.leave(number);
+        }
+    }
+}
+
+pin_project! {
+    /// Waits until an action that runs has ended, at most for a given time.
+    ///
+    /// It is stopped already when this is made; dropping this only stops the waiting. Await it in a
+    /// task (feature `tokio`), or [`block`](Self::block) a thread.
+    #[must_use = "await it, or `block`; to stop without waiting there is `stop`"]
+    pub struct StopAndWait {
+        ticket: Ticket,
+        clock: Clock,
+        until: Tick,
+        within: Duration,
+        #[pin]
+        sleeper: Sleeper,
+    }
+}
+
+impl StopAndWait {
+    pub(super) fn new(
+        inner: Arc<dyn Ending>,
+        clock: Clock,
+        (until, within): (Tick, Duration),
+    ) -> Self {
+        #[cfg(feature = "tokio")]
+        let sleeper = Sleeper::task();
+        #[cfg(not(feature = "tokio"))]
+        let sleeper = Sleeper::thread();
+        let ticket = Ticket { inner, number: None };
+        Self { ticket, clock, until, within, sleeper }
+    }
+
+    /// Waits on this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`StillRunning`] if the action has not ended in time, or if it is the one that asks.
+    pub fn block(mut self) -> Result<(), StillRunning> {
+        self.sleeper = Sleeper::thread();
+        let (clock, until) = (self.clock.clone(), self.until);
+        let waker = parked::waker();
+        let mut context = Context::from_waker(&waker);
+        let mut this = pin!(self);
+        loop {
+            if let Poll::Ready(answer) = this.as_mut().poll_end(&mut context) {
+                return answer;
+            }
+            let most = clock.hand().is_none().then(|| until.since(clock.now()));
+            parked::park(most);
+        }
+    }
+
+    fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), StillRunning>> {
+        let this = self.project();
+        let Ticket { inner, number } = this.ticket;
+        if inner.poll_ended(number, context.waker()).is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        let within = *this.within;
+        if inner.is_inside() {
+            return Poll::Ready(Err(StillRunning { within, why: Why::Inside }));
+        }
+        let why = match this.sleeper.poll_until(this.clock, *this.until, context) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(())) => Why::Late,
+            Poll::Ready(Err(NoRuntime)) => Why::NoRuntime,
+        };
+        Poll::Ready(Err(StillRunning { within, why }))
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for StopAndWait {
+    type Output = Result<(), StillRunning>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_end(context)
+    }
+}
+
+impl fmt::Debug for StopAndWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopAndWait").field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+/// It is stopped, but an action that had started has not ended yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StillRunning {
+    within: Duration,
+    why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Late,
+    Inside,
+    NoRuntime,
+}
+
+impl StillRunning {
+    /// Tells whether the action asked for its own end, which cannot come before it returns.
+    #[must_use]
+    pub const fn is_inside(&self) -> bool {
+        matches!(self.why, Why::Inside)
+    }
+}
+
+impl fmt::Display for StillRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Why::Late => write!(
+                f,
+                "the action still runs after {:?}; it is stopped and will not start again, wait \
+                 longer for its end",
+                self.within
+            ),
+            Why::Inside => f.write_str(
+                "the action waits for its own end; call `stop` inside an action, and wait outside",
+            ),
+            Why::NoRuntime => write!(f, "the action still runs, and {NoRuntime}"),
+        }
+    }
+}
+
+impl std::error::Error for StillRunning {}

@@ -1,0 +1,103 @@
+//! The worker of an engine, as a thread and as a task.
+
+use super::{
+    super::{action::Action, parked},
+    Inner, Machine, Phase, Step, Worker,
+};
+#[cfg(feature = "tokio")]
+use crate::wait::Sleeper;
+use std::sync::Arc;
+#[cfg(feature = "tokio")]
+use std::{
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+/// A worker. If it is dropped before its end (its runtime shuts down), its place is free again.
+pub(super) struct Working<M: Machine> {
+    inner: Arc<Inner<M>>,
+    has_ended: bool,
+}
+
+impl<M: Machine> Working<M> {
+    pub(super) fn new(inner: &Arc<Inner<M>>) -> Self {
+        Self { inner: Arc::clone(inner), has_ended: false }
+    }
+
+    fn end(mut self, action: Option<Action<M::Job>>) {
+        self.has_ended = true;
+        drop(action);
+    }
+
+    pub(super) fn work_on_this_thread(self) {
+        let waker = parked::waker();
+        let clock = self.inner.driver.clock();
+        loop {
+            match self.inner.step() {
+                Step::Run(mut action, job) => {
+                    let result = action.run(job);
+                    self.inner.done(action, &result);
+                }
+                Step::Sleep(due) => {
+                    while self.inner.poll_rest(due, &waker).is_pending() {
+                        let now = clock.now();
+                        if now >= due {
+                            break;
+                        }
+                        parked::park(Some(due.since(now)));
+                    }
+                    self.inner.rise();
+                }
+                Step::Exit(action) => return self.end(action),
+            }
+        }
+    }
+
+    /// Works as a task.
+    #[cfg(feature = "tokio")]
+    pub(super) async fn work(self) {
+        let inner = Arc::clone(&self.inner);
+        let clock = inner.driver.clock();
+        let mut sleeper = pin!(Sleeper::task());
+        loop {
+            match inner.step() {
+                Step::Run(mut action, job) => {
+                    let result = action.run_async(job).await;
+                    inner.done(action, &result);
+                }
+                Step::Sleep(due) => {
+                    let rest = |context: &mut Context<'_>| {
+                        if inner.poll_rest(due, context.waker()).is_ready() {
+                            return Poll::Ready(());
+                        }
+                        let sleeper: Pin<&mut Sleeper> = sleeper.as_mut();
+                        // A task of tokio has a runtime.
+                        sleeper.poll_until(clock, due, context).map(drop)
+                    };
+                    std::future::poll_fn(rest).await;
+                    inner.rise();
+                }
+                Step::Exit(action) => return self.end(action),
+            }
+        }
+    }
+}
+
+impl<M: Machine> Drop for Working<M> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut state = self.inner.lock();
+        let old = std::mem::replace(&mut state.worker, Worker::None);
+        // The action was dropped with the task that ran it, so there is nothing left to run.
+        let held = state.running.take().map(|_| {
+            state.phase = Phase::Stopped;
+            state.machine.clear()
+        });
+        let over = state.over();
+        drop(state);
+        over.tell();
+        drop((old, held));
+    }
+}
