@@ -12,6 +12,9 @@ pub(crate) enum Action<J> {
     Call(Box<dyn FnMut(J) + Send>),
     #[cfg(feature = "tokio")]
     Async(Box<dyn FnMut(J) -> Running + Send>),
+    /// What it returns runs as a task of its own, beside the next job.
+    #[cfg(feature = "tokio")]
+    Detach(Box<dyn FnMut(J) -> Option<Running> + Send>),
 }
 
 /// An action under way.
@@ -60,7 +63,13 @@ pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
 impl<J> Action<J> {
     /// Tells whether it runs on the stack of one thread.
     pub(super) const fn is_call(&self) -> bool {
-        matches!(self, Self::Call(_))
+        match self {
+            Self::Call(_) => true,
+            #[cfg(feature = "tokio")]
+            Self::Async(_) => false,
+            #[cfg(feature = "tokio")]
+            Self::Detach(_) => true,
+        }
     }
 
     /// Runs a job to its end on this thread.
@@ -69,25 +78,29 @@ impl<J> Action<J> {
             Self::Call(call) => guarded(|| call(job)),
             // INVARIANT: only a tokio driver is given such an action, and its worker awaits it.
             #[cfg(feature = "tokio")]
-            Self::Async(_) => Ok(()),
+            Self::Async(_) | Self::Detach(_) => Ok(()),
         }
     }
 
-    /// Runs a job to its end.
+    /// Runs a job to its end, or returns what is to run as a task of its own.
     #[cfg(feature = "tokio")]
-    pub(super) async fn run_async(&mut self, job: J) -> Result<(), Panicked> {
+    pub(super) async fn run_async(&mut self, job: J) -> Result<Option<Running>, Panicked> {
         match self {
-            Self::Call(call) => guarded(|| call(job)),
-            Self::Async(begin) => {
-                let mut running = guarded(|| begin(job))?;
-                std::future::poll_fn(|context| match guarded(|| running.as_mut().poll(context)) {
-                    Ok(poll) => poll.map(Ok),
-                    Err(panicked) => std::task::Poll::Ready(Err(panicked)),
-                })
-                .await
-            }
+            Self::Call(call) => guarded(|| call(job)).map(|()| None),
+            Self::Async(begin) => to_end(guarded(|| begin(job))?).await.map(|()| None),
+            Self::Detach(begin) => guarded(|| begin(job)),
         }
     }
+}
+
+/// Polls what strangers wrote to its end.
+#[cfg(feature = "tokio")]
+pub(super) async fn to_end(mut running: Running) -> Result<(), Panicked> {
+    std::future::poll_fn(|context| match guarded(|| running.as_mut().poll(context)) {
+        Ok(poll) => poll.map(Ok),
+        Err(panicked) => std::task::Poll::Ready(Err(panicked)),
+    })
+    .await
 }
 
 impl<J> fmt::Debug for Action<J> {

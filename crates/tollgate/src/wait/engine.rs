@@ -10,12 +10,13 @@
 //!   [`Engine::stop`] marks the end. So after `stop` has returned no action starts, and whoever
 //!   waits for the end sees the one that runs (`tests/loom_engine.rs`).
 
+mod over;
 mod worker;
 
 use super::{
     action::{Action, Panicked, Reporter},
     driver::{Driver, Kind, OnDrop},
-    end::{Ending, StopAndWait},
+    end::StopAndWait,
 };
 use crate::{
     Tick, TimerId,
@@ -27,6 +28,7 @@ use std::{
     task::{Poll, Waker},
     time::Duration,
 };
+use over::Over;
 use worker::Working;
 
 /// A pure machine: events and the time in, jobs and the next deadline out.
@@ -74,6 +76,8 @@ struct State<M: Machine> {
     /// Taken out while it runs; none once all is over.
     action: Option<Action<M::Job>>,
     running: Option<Running>,
+    /// How many jobs run as tasks of their own.
+    detached: u64,
     worker: Worker,
     /// Who waits for the end.
     ending: Vec<(u64, Waker)>,
@@ -145,6 +149,7 @@ impl<M: Machine> Engine<M> {
             phase: Phase::Open,
             action: Some(action),
             running: None,
+            detached: 0,
             worker: Worker::None,
             ending: Vec::new(),
             next_number: 0,
@@ -162,17 +167,34 @@ impl<M: Machine> Engine<M> {
     ///
     /// Whatever `event` replaces should be returned, so that it is dropped without the lock.
     pub(crate) fn event<R>(&self, event: impl FnOnce(&mut M, Tick) -> R) -> Option<R> {
+        self.event_if(|phase| phase == Phase::Open, event)
+    }
+
+    /// The same, also while what is left still runs: for events that only take out.
+    pub(crate) fn amend<R>(&self, event: impl FnOnce(&mut M, Tick) -> R) -> Option<R> {
+        self.event_if(|phase| phase != Phase::Stopped, event)
+    }
+
+    fn event_if<R>(
+        &self,
+        is_taken: impl FnOnce(Phase) -> bool,
+        event: impl FnOnce(&mut M, Tick) -> R,
+    ) -> Option<R> {
         let inner = &self.handle.inner;
         let mut state = inner.lock();
-        if state.phase != Phase::Open {
+        if !is_taken(state.phase) {
             return None;
         }
         // The clock is read under the lock, so that time does not go backwards for the machine.
         let now = inner.driver.clock().now();
         let said = event(&mut state.machine, now);
         let rouse = inner.rouse(&mut state);
+        let is_over = state.is_drained();
         drop(state);
         Inner::go(inner, rouse);
+        if is_over {
+            Inner::stop(inner);
+        }
         Some(said)
     }
 
@@ -265,7 +287,7 @@ impl<M: Machine> Inner<M> {
         state.phase = Phase::Draining;
         let now = this.driver.clock().now();
         state.machine.finish(now);
-        if state.machine.due().is_none() && state.running.is_none() {
+        if state.is_drained() {
             drop(state);
             return Self::stop(this);
         }
@@ -358,10 +380,7 @@ impl<M: Machine> Inner<M> {
 
     /// Notes that a job has ended.
     fn done(&self, action: Action<M::Job>, result: &Result<(), Panicked>) {
-        if let (Err(panicked), Some(report)) = (result, &self.report) {
-            // A reporter that panics is not reported.
-            drop(super::action::guarded(|| report(panicked)));
-        }
+        self.report(result);
         let mut state = self.lock();
         state.panics += u64::from(result.is_err());
         state.running = None;
@@ -370,6 +389,13 @@ impl<M: Machine> Inner<M> {
             let over = state.over();
             drop(state);
             over.tell();
+        }
+    }
+
+    fn report(&self, result: &Result<(), Panicked>) {
+        if let (Err(panicked), Some(report)) = (result, &self.report) {
+            // A reporter that panics is not reported.
+            drop(super::action::guarded(|| report(panicked)));
         }
     }
 
@@ -448,51 +474,21 @@ impl<M: Machine> State<M> {
 
     /// Takes out what is of no use once it is stopped and nothing runs.
     fn over(&mut self) -> Over<M::Job> {
-        match (self.phase, self.running) {
-            (Phase::Stopped, None) => {
-                let wakers = self.ending.drain(..).map(|(_, waker)| waker).collect();
-                Over { action: self.action.take(), wakers }
-            }
-            _ => Over { action: None, wakers: Vec::new() },
+        if !self.has_ended() {
+            return Over { action: None, wakers: Vec::new() };
         }
-    }
-}
-
-/// What is dropped and who is woken when all is over, without a lock.
-struct Over<J> {
-    action: Option<Action<J>>,
-    wakers: Vec<Waker>,
-}
-
-impl<J> Over<J> {
-    fn tell(self) {
-        drop(self.action);
-        self.wakers.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl<M: Machine> Ending for Inner<M> {
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()> {
-        let mut state = self.lock();
-        if state.phase == Phase::Stopped && state.running.is_none() {
-            return Poll::Ready(());
-        }
-        let number = match *ticket {
-            Some(number) => number,
-            None => *ticket.insert(state.number()),
-        };
-        state.ending.retain(|(other, _)| *other != number);
-        state.ending.push((number, waker.clone()));
-        Poll::Pending
+        let wakers = self.ending.drain(..).map(|(_, waker)| waker).collect();
+        Over { action: self.action.take(), wakers }
     }
 
-    fn leave(&self, ticket: u64) {
-        self.lock().ending.retain(|(other, _)| *other != ticket);
+    /// Tells whether it is stopped and nothing runs.
+    fn has_ended(&self) -> bool {
+        self.phase == Phase::Stopped && self.running.is_none() && self.detached == 0
     }
 
-    fn is_inside(&self) -> bool {
-        let running = self.lock().running;
-        running.is_some_and(|running| running.inside == Some(thread::current().id()))
+    /// Tells whether it was to end after what was left, and nothing is.
+    fn is_drained(&self) -> bool {
+        self.phase == Phase::Draining && self.running.is_none() && self.machine.due().is_none()
     }
 }
 

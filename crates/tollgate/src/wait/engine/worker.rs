@@ -62,7 +62,11 @@ impl<M: Machine> Working<M> {
         loop {
             match inner.step() {
                 Step::Run(mut action, job) => {
-                    let result = action.run_async(job).await;
+                    let result = action.run_async(job).await.map(|running| {
+                        if let Some(running) = running {
+                            Inner::detach(&inner, running);
+                        }
+                    });
                     inner.done(action, &result);
                 }
                 Step::Sleep(due) => {
