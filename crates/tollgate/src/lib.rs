@@ -12,6 +12,7 @@ mod keyed;
 mod lease;
 mod limiter;
 mod limits;
+mod pacer;
 mod quota;
 mod reservation;
 mod snapshot;
@@ -42,6 +43,9 @@ pub use keyed::{
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
+#[cfg(feature = "tokio")]
+pub use pacer::PacerWait;
+pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, Rejected, Slot};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
 pub use snapshot::SnapshotError;

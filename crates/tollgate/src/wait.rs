@@ -21,7 +21,9 @@ pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
 
+#[cfg(feature = "tokio")]
+pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter};
 pub(crate) use engine::{Engine, Machine};
-pub(crate) use parked::block_on;
+pub(crate) use parked::{block_on, park, waker};
 pub(crate) use sleeper::Sleeper;

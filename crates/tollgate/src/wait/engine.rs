@@ -22,13 +22,13 @@ use crate::{
     Tick, TimerId,
     sync::{Mutex, MutexGuard, lock, thread},
 };
+use over::Over;
 use std::{
     fmt,
     sync::Arc,
     task::{Poll, Waker},
     time::Duration,
 };
-use over::Over;
 use worker::Working;
 
 /// A pure machine: events and the time in, jobs and the next deadline out.

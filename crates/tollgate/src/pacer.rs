@@ -1,0 +1,281 @@
+//! The leaky bucket as a queue: even output.
+//!
+//! A limiter says yes or no, and lets bursts pass. A [`Pacer`] gives every caller a *slot*, a time
+//! of its own, and no two slots are closer than an interval. Whoever comes too early waits; when
+//! too many wait, the next is refused. So the output never exceeds the rate, not even for a moment,
+//! and nobody waits longer than a full queue takes.
+//!
+//! The plan of slots is exact (`plan.rs`), who has which slot is a pure machine (`machine.rs`), and
+//! an engine of [`wait`](crate::Driver) gives it its time.
+
+mod builder;
+mod error;
+mod holes;
+mod job;
+mod machine;
+mod plan;
+mod slot;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+pub use builder::PacerBuilder;
+pub use error::{Overflow, PacerError, Rejected};
+pub use job::Paced;
+pub use slot::Slot;
+#[cfg(feature = "tokio")]
+pub use waiting::PacerWait;
+
+use crate::{
+    Clock, Quota, StopAndWait, Tick,
+    wait::{Engine, Machine},
+};
+use error::Why;
+use job::Work;
+use machine::Pace;
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Spreads work evenly: one slot each interval, a bounded queue, a known longest delay.
+///
+/// Three styles share one plan of slots and one queue:
+///
+/// | I want to | use |
+/// |---|---|
+/// | know when it is my turn | [`slot`](Self::slot) |
+/// | wait for my turn | [`wait_blocking`](Self::wait_blocking), or `wait` in a task (feature `tokio`) |
+/// | have something run at its turn | [`run`](Self::run), or `run_async` (feature `tokio`) |
+///
+/// # The plan
+///
+/// - After idle time the first slot is now. Each further one lies one interval after the last:
+///   slot `k` of a busy time lies exactly `k` x period / count after its beginning, rounded up to a
+///   nanosecond. Gaps differ by at most 1 ns and no error adds up, also at 700/s or 3 in 7 s.
+/// - The *queue* is all whose slot is still to come, and jobs that have not started. At most
+///   [`capacity`](PacerBuilder::capacity) may be in it. The one whose slot is now does not queue.
+/// - So the longest delay is capacity / rate: [`max_delay`](Self::max_delay).
+/// - A cost of `n` takes `n` slots: its own, and the `n - 1` after it stay empty.
+/// - A slot that was given out never moves. One that is given back is the next free one again if
+///   it was the last; else it goes to the next caller who asks for the same cost, if it is still
+///   ahead then, and stays empty if nobody does. So slots come in the order of their times, and
+///   after somebody has left, a later caller may be served before an earlier one.
+///
+/// # What runs, and when
+///
+/// Jobs never start before their slots. Timers are late now and then, and a job that takes longer
+/// than the interval delays those after it; [`Late`] says what becomes of these. Jobs run one by
+/// one: closures on the worker of the [`Driver`](crate::Driver), futures as tasks of their own, so
+/// only a closure can delay the next job. Whoever was told a slot, or waits for one, is not delayed
+/// by jobs.
+///
+/// Timers of tokio tick in milliseconds. Above 1000/s several slots fall into one tick, and what
+/// waits for them runs together: the plan is even, the output is even to a millisecond. A thread
+/// driver is not bound to that.
+///
+/// There is no thread and no task while no job is queued.
+///
+/// Clones are handles of the same pacer. What happens when the last one is dropped is said by
+/// [`on_drop`](PacerBuilder::on_drop); a wait under way is a handle, a [`Slot`] and a [`Paced`] are
+/// not.
+///
+/// # Examples
+///
+/// Ten mails at once, sent twenty a second:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Driver, ManualClock, Pacer, Quota};
+///
+/// let hand = ManualClock::new();
+/// let relay = Pacer::builder(Quota::per_second(20))
+///     .capacity(100)
+///     .driver(Driver::manual(&hand))
+///     .start()?;
+/// assert_eq!(relay.max_delay(), Duration::from_secs(5));
+///
+/// let (outbox, sent) = std::sync::mpsc::channel();
+/// for mail in 0..10 {
+///     let outbox = outbox.clone();
+///     relay.run(move || outbox.send(mail).unwrap_or(()))?;
+/// }
+/// assert_eq!(sent.try_iter().count(), 1);
+/// hand.advance(Duration::from_millis(50));
+/// assert_eq!(sent.try_iter().count(), 1);
+/// hand.advance(Duration::from_millis(400));
+/// assert_eq!(sent.try_iter().count(), 8);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Only the times, for a loop that waits by itself:
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Driver, ManualClock, Pacer, Quota};
+///
+/// let hand = ManualClock::new();
+/// let pacer = Pacer::builder(Quota::per_second(10)).driver(Driver::manual(&hand)).start()?;
+/// let delays: Vec<_> = (0..3)
+///     .map(|_| pacer.slot().map(|slot| slot.delay(hand.now())))
+///     .collect::<Result<_, _>>()?;
+/// assert_eq!(delays, [0, 100, 200].map(Duration::from_millis));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Pacer {
+    engine: Arc<Engine<Pace<Work>>>,
+}
+
+/// What becomes of jobs that could not start at their slots.
+///
+/// It concerns jobs only. Slots that were told, and waits, keep to the plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Late {
+    /// The plan stays, the default. A late job starts at once, and so do those behind it that are
+    /// due too, until they have caught up. No rate is lost; for that moment the output is faster.
+    #[default]
+    KeepPace,
+    /// The gap stays. A job starts an interval (times the cost) after the last one has started, or
+    /// later. The output of jobs is never faster than the rate; what was late stays late until the
+    /// queue has been empty, and jobs may wait longer than [`Pacer::max_delay`].
+    KeepGap,
+}
+
+/// What becomes of the queue at a stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Queued {
+    /// It is served, each at its slot; only new ones are refused.
+    Drain,
+    /// It is dropped: jobs do not run, and those who wait are refused.
+    Drop,
+}
+
+impl Pacer {
+    /// Begins a pacer. It takes the rate of the quota.
+    ///
+    /// One passes at a time, so there is no burst: a quota with an explicit burst other than 1 is
+    /// refused. The burst that a quota has by default, as many as one period brings, means nothing
+    /// here: `Quota::per_second(50)` is one slot each 20 ms.
+    pub fn builder(quota: Quota) -> PacerBuilder {
+        PacerBuilder::new(quota)
+    }
+
+    /// Takes the next slot, and says when it is. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Overflow`] if the queue is full or the pacer is stopped.
+    pub fn slot(&self) -> Result<Slot, Overflow> {
+        self.slot_n(1)
+    }
+
+    /// Takes the next `cost` slots, and says when the first is. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Overflow`] if the queue is full, the pacer is stopped, or the cost can never fit.
+    pub fn slot_n(&self, cost: u64) -> Result<Slot, Overflow> {
+        let at = self.tell(cost)?;
+        Ok(Slot::new(self, at, cost))
+    }
+
+    fn tell(&self, cost: u64) -> Result<Tick, Overflow> {
+        let told = self.engine.event(|pace, now| pace.tell(now, cost));
+        told.unwrap_or_else(|| Err(self.refusal(cost, Why::Stopped)))
+    }
+
+    fn refusal(&self, cost: u64, why: Why) -> Overflow {
+        let (capacity, queued) = self.engine.look(|pace, now| (pace.capacity(), pace.queued(now)));
+        Overflow { capacity, queued, cost, why }
+    }
+
+    /// Returns how much is queued: slots that are to come, and jobs that have not started.
+    #[must_use]
+    pub fn queued(&self) -> u64 {
+        self.engine.look(Pace::queued)
+    }
+
+    /// Returns how much may be queued.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        self.engine.look(|pace, _| pace.capacity())
+    }
+
+    /// Returns the longest delay of whoever is let in: capacity / rate, rounded up.
+    #[must_use]
+    pub fn max_delay(&self) -> Duration {
+        self.engine.look(|pace, _| pace.max_delay())
+    }
+
+    /// Returns the quota whose rate is in force.
+    #[must_use]
+    pub fn rate(&self) -> Quota {
+        self.engine.look(|pace, _| pace.quota())
+    }
+
+    /// Returns the clock that the slots are told by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        self.engine.driver().clock()
+    }
+
+    /// Changes the rate of all slots that are not given out yet.
+    ///
+    /// Those that are stay. The first new one lies one new interval (times its cost) after the last
+    /// of them. Slots that were given back in their midst stay empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacerBuilder::start`], and if the pacer is stopped.
+    pub fn set_rate(&self, quota: Quota) -> Result<(), PacerError> {
+        builder::check(&quota, self.capacity())?;
+        let set = self.engine.event(|pace, now| pace.set_rate(now, quota));
+        set.ok_or(PacerError::Stopped)
+    }
+
+    /// Stops it: nobody is let in any more, and the queue is drained or dropped.
+    ///
+    /// After `stop(Queued::Drop)` has returned no job starts. One that runs goes on. To drop what
+    /// still drains, stop it again.
+    pub fn stop(&self, queued: Queued) {
+        match queued {
+            Queued::Drain => self.engine.finish(),
+            Queued::Drop => self.engine.stop(),
+        }
+    }
+
+    /// Stops it, and waits at most for `within` until no job runs, and none is left to run.
+    ///
+    /// A drain also waits until the last slot that somebody waits for has come. It waits for
+    /// futures that were run, too.
+    pub fn stop_and_wait(&self, queued: Queued, within: Duration) -> StopAndWait {
+        self.stop(queued);
+        self.engine.ended(within)
+    }
+
+    /// Tells whether it was stopped. It may still drain.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.engine.is_stopped()
+    }
+
+    /// Returns how many jobs have panicked.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.engine.panics()
+    }
+}
+
+impl fmt::Debug for Pacer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rate, capacity, queued, due) = self
+            .engine
+            .look(|pace, now| (pace.quota(), pace.capacity(), pace.queued(now), pace.due()));
+        f.debug_struct("Pacer")
+            .field("rate", &format_args!("{rate}"))
+            .field("capacity", &capacity)
+            .field("queued", &queued)
+            .field("due", &due)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,125 @@
+//! How a pacer is made.
+
+use super::{
+    Late, Pacer, PacerError,
+    job::{self, Work},
+    machine::Pace,
+    plan::Rate,
+};
+use crate::{
+    Driver, Initial, OnDrop, Panicked, Quota, Tick,
+    wait::{Engine, Reporter},
+};
+use std::{fmt, sync::Arc};
+
+/// Collects what a [`Pacer`] needs; made by [`Pacer::builder`].
+#[derive(Clone)]
+#[must_use = "nothing is started before `start`"]
+pub struct PacerBuilder {
+    quota: Quota,
+    capacity: u64,
+    driver: Driver,
+    late: Late,
+    on_drop: OnDrop,
+    report: Option<Reporter>,
+}
+
+impl PacerBuilder {
+    /// 1000: a queue that a service notices, and that takes little memory.
+    const CAPACITY: u64 = 1000;
+
+    pub(super) fn new(quota: Quota) -> Self {
+        Self {
+            quota,
+            capacity: Self::CAPACITY,
+            driver: Driver::default(),
+            late: Late::default(),
+            on_drop: OnDrop::default(),
+            report: None,
+        }
+    }
+
+    /// Sets how many may be queued, by default 1000.
+    ///
+    /// With 0 nobody waits: who comes less than an interval after the last is refused.
+    pub fn capacity(mut self, capacity: u64) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// Sets who runs jobs and by which clock, by default [`Driver::thread`].
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = driver;
+        self
+    }
+
+    /// Sets what becomes of jobs that could not start at their slots, by default
+    /// [`Late::KeepPace`].
+    pub fn late(mut self, late: Late) -> Self {
+        self.late = late;
+        self
+    }
+
+    /// Sets what becomes of queued jobs when the last handle is dropped, by default
+    /// [`OnDrop::Cancel`]. With [`OnDrop::Flush`] they run at their slots.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
+    }
+
+    /// Sets who is told of jobs that panic, by default nobody.
+    ///
+    /// It is called where the job ran. A panic of its own is caught and not reported.
+    pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
+        self.report = Some(Arc::new(report));
+        self
+    }
+
+    /// Checks everything and starts the pacer. No thread and no task is started before the first
+    /// job.
+    ///
+    /// # Errors
+    ///
+    /// If the quota is none, has no rate, a burst other than 1 or an initial fill, or if a full
+    /// queue would take longer than 11.4 years.
+    pub fn start(self) -> Result<Pacer, PacerError> {
+        let Self { quota, capacity, driver, late, on_drop, report } = self;
+        check(&quota, capacity)?;
+        let pace = Pace::<Work>::new(quota, capacity, late);
+        let action = job::action(&driver);
+        let engine = Engine::start(pace, driver, (action, report), on_drop);
+        Ok(Pacer { engine: Arc::new(engine) })
+    }
+}
+
+/// Checks what every pacer needs.
+pub(super) fn check(quota: &Quota, capacity: u64) -> Result<(), PacerError> {
+    quota.check_countable()?;
+    if quota.count() == 0 {
+        return Err(PacerError::RateZero);
+    }
+    if let Some(burst) = quota.explicit_burst()
+        && burst != 1
+    {
+        return Err(PacerError::Burst { burst });
+    }
+    if quota.initial_fill() != Initial::Full {
+        return Err(PacerError::Initial);
+    }
+    if Rate::new(quota).nanos(capacity) > u128::from(Tick::HORIZON.as_nanos()) {
+        return Err(PacerError::DelayTooLong { capacity, quota: *quota });
+    }
+    Ok(())
+}
+
+impl fmt::Debug for PacerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacerBuilder")
+            .field("quota", &self.quota)
+            .field("capacity", &self.capacity)
+            .field("driver", &self.driver)
+            .field("late", &self.late)
+            .field("on_drop", &self.on_drop)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,215 @@
+//! What can be wrong with a pacer, and why a place in its queue was not to be had.
+
+use crate::{NoRuntime, Quota, QuotaError, Tick};
+use std::{fmt, time::Duration};
+
+/// Why a pacer cannot be started, or cannot be given another rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PacerError {
+    /// The quota is none.
+    Quota(QuotaError),
+    /// The quota has a rate of zero.
+    RateZero,
+    /// The quota has a burst other than one.
+    Burst {
+        /// The burst.
+        burst: u64,
+    },
+    /// The quota says what a fresh limiter holds.
+    Initial,
+    /// A full queue would take longer than [`Tick::HORIZON`].
+    DelayTooLong {
+        /// The capacity.
+        capacity: u64,
+        /// The rate.
+        quota: Quota,
+    },
+    /// The pacer is stopped.
+    Stopped,
+}
+
+impl fmt::Display for PacerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // The quota's own text is all there is to say; it has no source below it.
+            Self::Quota(error) => error.fmt(f),
+            Self::RateZero => f.write_str(
+                "a rate of zero gives out no slot; give a count of at least 1, for example one_every",
+            ),
+            Self::Burst { burst } => write!(
+                f,
+                "burst {burst} does not fit a pacer, which lets one pass at a time; remove the \
+                 burst, or use a limiter to allow bursts"
+            ),
+            Self::Initial => f.write_str(
+                "a pacer saves nothing up, so there is no initial fill; remove it, or use a limiter",
+            ),
+            Self::DelayTooLong { capacity, quota } => write!(
+                f,
+                "a queue of {capacity} at {quota} takes longer than {:?}, which is as far as a \
+                 clock is counted; lower the capacity, or raise the rate",
+                Duration::from_nanos(Tick::HORIZON.as_nanos())
+            ),
+            Self::Stopped => {
+                f.write_str("the pacer is stopped and has no rate any more; start a new one")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PacerError {}
+
+impl From<QuotaError> for PacerError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+/// Why no place in the queue was given out, with the numbers of that moment.
+///
+/// A refusal is an answer, not a fault: it changes nothing. The predicates say what would help.
+///
+/// | predicate | what it says |
+/// |---|---|
+/// | [`is_full`](Self::is_full) | the queue is full; [`retry_after`](Self::retry_after) says when it is not |
+/// | [`is_never`](Self::is_never) | no wait can help: the cost is zero, or more than a whole queue |
+/// | [`is_stopped`](Self::is_stopped) | the pacer is stopped for good |
+/// | [`is_no_runtime`](Self::is_no_runtime) | there is nobody to run or wake a future |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overflow {
+    pub(super) capacity: u64,
+    pub(super) queued: u64,
+    pub(super) cost: u64,
+    pub(super) why: Why,
+}
+
+/// The rule that refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Full { retry_after: Duration },
+    TooLarge,
+    Nothing,
+    Stopped,
+    NotAsync,
+    NoRuntime,
+}
+
+impl Overflow {
+    /// Returns how many may be queued.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Returns how many were queued.
+    #[must_use]
+    pub const fn queued(&self) -> u64 {
+        self.queued
+    }
+
+    /// Returns how many slots were asked for.
+    #[must_use]
+    pub const fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns how long it takes until there is a place, if nobody else comes first; `None` if no
+    /// wait can help.
+    ///
+    /// Jobs that should have started, but have not, make it an estimate: it then counts one
+    /// interval.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.why {
+            Why::Full { retry_after } => Some(retry_after),
+            _ => None,
+        }
+    }
+
+    /// Tells whether the queue is full.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.why, Why::Full { .. })
+    }
+
+    /// Tells whether no wait can help, because of the cost.
+    #[must_use]
+    pub const fn is_never(&self) -> bool {
+        matches!(self.why, Why::TooLarge | Why::Nothing)
+    }
+
+    /// Tells whether the pacer is stopped.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.why, Why::Stopped)
+    }
+
+    /// Tells whether a future was to run, or to wait, where no runtime is.
+    #[must_use]
+    pub const fn is_no_runtime(&self) -> bool {
+        matches!(self.why, Why::NotAsync | Why::NoRuntime)
+    }
+}
+
+impl fmt::Display for Overflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { capacity, queued, cost, why } = self;
+        match why {
+            Why::Full { retry_after } => write!(
+                f,
+                "{queued} of {capacity} are queued, so cost {cost} does not fit; retry after \
+                 {retry_after:?}, or raise the capacity"
+            ),
+            Why::TooLarge => write!(
+                f,
+                "cost {cost} is more than a queue of {capacity} ever takes; ask for at most {}, or \
+                 raise the capacity",
+                capacity.saturating_add(1)
+            ),
+            Why::Nothing => f.write_str("cost 0 takes no slot; ask for at least 1"),
+            Why::Stopped => f.write_str("the pacer is stopped; start a new one"),
+            Why::NotAsync => f.write_str(
+                "the driver of this pacer runs no futures; start it with `Driver::tokio`, or `run` \
+                 a closure",
+            ),
+            Why::NoRuntime => NoRuntime.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Overflow {}
+
+/// A job that was not taken, and why.
+pub struct Rejected<J> {
+    pub(super) job: J,
+    pub(super) overflow: Overflow,
+}
+
+impl<J> Rejected<J> {
+    /// Returns the job, to try again or to do something else with it.
+    #[must_use]
+    pub fn into_job(self) -> J {
+        self.job
+    }
+
+    /// Returns why it was not taken.
+    #[must_use]
+    pub const fn overflow(&self) -> &Overflow {
+        &self.overflow
+    }
+}
+
+impl<J> fmt::Debug for Rejected<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("overflow", &self.overflow).finish_non_exhaustive()
+    }
+}
+
+impl<J> fmt::Display for Rejected<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.overflow.fmt(f)
+    }
+}
+
+impl<J> std::error::Error for Rejected<J> {}

@@ -1,0 +1,161 @@
+//! Waiting for a slot: the future, and its twin for plain threads.
+
+use super::{Overflow, Pacer, error::Why};
+use crate::{
+    NoRuntime, Tick,
+    wait::{self, Sleeper},
+};
+use pin_project_lite::pin_project;
+use std::{
+    fmt,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+};
+
+/// A place in the queue. Dropped before its turn, it is given back.
+struct Place {
+    pacer: Pacer,
+    cost: u64,
+    at: Option<Tick>,
+}
+
+impl Place {
+    /// Takes the place out of its turn, so that dropping it gives nothing back.
+    fn served(&mut self, at: Tick) {
+        self.at = None;
+        drop(self.pacer.engine.amend(|pace, _| pace.unwatch(at)));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(at) = self.at else { return };
+        drop(self.pacer.engine.amend(|pace, now| {
+            pace.cancel_slot(now, at);
+            pace.unwatch(at)
+        }));
+    }
+}
+
+pin_project! {
+    /// Waits for a slot; made by [`Pacer::wait`].
+    ///
+    /// It takes its slot when it is polled first, and is ready with the slot's tick once that has
+    /// come. Once it was ready, another poll asks anew.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped at any time: its slot is given back, as by
+    /// [`Slot::cancel`](super::Slot::cancel).
+    #[must_use = "a future does nothing until it is polled or awaited"]
+    pub struct PacerWait {
+        place: Place,
+        #[pin]
+        sleeper: Sleeper,
+    }
+}
+
+impl PacerWait {
+    fn new(pacer: &Pacer, cost: u64, sleeper: Sleeper) -> Self {
+        Self { place: Place { pacer: pacer.clone(), cost, at: None }, sleeper }
+    }
+
+    fn poll_slot(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Tick, Overflow>> {
+        let mut this = self.project();
+        let Place { pacer, cost, at } = &mut this.place;
+        let (cost, slot) = match *at {
+            Some(slot) => (*cost, slot),
+            None => match pacer.tell(*cost) {
+                Ok(slot) => (*cost, *at.insert(slot)),
+                Err(overflow) => return Poll::Ready(Err(overflow)),
+            },
+        };
+        if pacer.clock().now() < slot {
+            // Whoever drops the queue wakes those it knows of.
+            let watched = pacer.engine.amend(|pace, _| pace.watch(slot, context.waker()));
+            if watched.is_none() {
+                *at = None;
+                return Poll::Ready(Err(pacer.refusal(cost, Why::Stopped)));
+            }
+        }
+        let clock = pacer.clock();
+        match this.sleeper.as_mut().poll_until(clock, slot, context) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(())) => {
+                this.place.served(slot);
+                Poll::Ready(Ok(slot))
+            }
+            Poll::Ready(Err(NoRuntime)) => Poll::Ready(Err(pacer.refusal(cost, Why::NoRuntime))),
+        }
+    }
+}
+
+impl Pacer {
+    /// Waits for the next slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Overflow`], at once, if the queue is full; also if the pacer is stopped, before or while
+    /// this waits, or if this is polled outside a tokio runtime with its timers enabled.
+    #[cfg(feature = "tokio")]
+    pub fn wait(&self) -> PacerWait {
+        self.wait_n(1)
+    }
+
+    /// Waits for the first of the next `cost` slots.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), and if the cost can never fit.
+    #[cfg(feature = "tokio")]
+    pub fn wait_n(&self, cost: u64) -> PacerWait {
+        PacerWait::new(self, cost, Sleeper::task())
+    }
+
+    /// Waits on this thread for the next slot, and returns when that was.
+    ///
+    /// # Errors
+    ///
+    /// [`Overflow`], at once, if the queue is full; also if the pacer is stopped, before or while
+    /// this waits.
+    pub fn wait_blocking(&self) -> Result<Tick, Overflow> {
+        self.wait_blocking_n(1)
+    }
+
+    /// Waits on this thread for the first of the next `cost` slots, and returns when that was.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_blocking`](Self::wait_blocking), and if the cost can never fit.
+    pub fn wait_blocking_n(&self, cost: u64) -> Result<Tick, Overflow> {
+        let waker = wait::waker();
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(PacerWait::new(self, cost, Sleeper::thread()));
+        loop {
+            if let Poll::Ready(answer) = future.as_mut().poll_slot(&mut context) {
+                return answer;
+            }
+            let clock = self.clock();
+            let due = future.place.at.filter(|_| clock.hand().is_none());
+            wait::park(due.map(|due| due.since(clock.now())));
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for PacerWait {
+    type Output = Result<Tick, Overflow>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_slot(context)
+    }
+}
+
+impl fmt::Debug for PacerWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacerWait")
+            .field("cost", &self.place.cost)
+            .field("at", &self.place.at)
+            .finish_non_exhaustive()
+    }
+}
