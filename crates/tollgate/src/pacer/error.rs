@@ -87,10 +87,13 @@ pub struct Overflow {
 /// The rule that refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
-    Full { retry_after: Duration },
+    Full {
+        retry_after: Duration,
+    },
     TooLarge,
     Nothing,
     Stopped,
+    #[cfg(feature = "tokio")]
     NotAsync,
     NoRuntime,
 }
@@ -148,7 +151,11 @@ impl Overflow {
     /// Tells whether a future was to run, or to wait, where no runtime is.
     #[must_use]
     pub const fn is_no_runtime(&self) -> bool {
-        matches!(self.why, Why::NotAsync | Why::NoRuntime)
+        match self.why {
+            #[cfg(feature = "tokio")]
+            Why::NotAsync => true,
+            why => matches!(why, Why::NoRuntime),
+        }
     }
 }
 
@@ -169,6 +176,7 @@ impl fmt::Display for Overflow {
             ),
             Why::Nothing => f.write_str("cost 0 takes no slot; ask for at least 1"),
             Why::Stopped => f.write_str("the pacer is stopped; start a new one"),
+            #[cfg(feature = "tokio")]
             Why::NotAsync => f.write_str(
                 "the driver of this pacer runs no futures; start it with `Driver::tokio`, or `run` \
                  a closure",

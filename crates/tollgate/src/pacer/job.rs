@@ -1,6 +1,6 @@
 //! Jobs that a pacer runs.
 
-use super::{Overflow, Pacer, Rejected, error::Why, machine::Pace};
+use super::{Pacer, Rejected, error::Why, machine::Pace};
 #[cfg(feature = "tokio")]
 use crate::wait::Running;
 use crate::{
@@ -111,14 +111,14 @@ impl Pacer {
         // It stays here if there is no place for it.
         let mut kept = Some(job);
         let queued = self.engine.event(|pace, now| pace.queue(now, cost, || kept.take().map(work)));
-        let queued: Result<Tick, Overflow> =
-            queued.unwrap_or_else(|| Err(self.refusal(cost, Why::Stopped)));
-        match (queued, kept) {
-            (Err(overflow), Some(job)) => Err(Rejected { job, overflow }),
-            (Ok(at), _) => Ok(Paced { engine: Arc::downgrade(&self.engine), at, cost }),
-            // INVARIANT: the job is taken out only once it has a place.
-            (Err(_), None) => unreachable!("a job that is refused is not taken"),
-        }
+        let Some(job) = kept else {
+            // INVARIANT: the job is taken only once it has a slot.
+            let at = queued.and_then(Result::ok).unwrap_or_default();
+            return Ok(Paced { engine: Arc::downgrade(&self.engine), at, cost });
+        };
+        let refused = queued.and_then(Result::err);
+        let overflow = refused.unwrap_or_else(|| self.refusal(cost, Why::Stopped));
+        Err(Rejected { job, overflow })
     }
 }
 

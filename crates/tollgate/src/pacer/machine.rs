@@ -139,12 +139,11 @@ impl<J> Pace<J> {
         }
     }
 
-    /// Notes who waits for a slot, unless all is dropped. Returns the waker it replaces.
-    pub(super) fn watch(&mut self, at: Tick, waker: &Waker) -> Option<Waker> {
-        match self.waiting.get_mut(&at) {
-            Some(old) if old.will_wake(waker) => None,
-            Some(old) => Some(std::mem::replace(old, waker.clone())),
-            None => self.waiting.insert(at, waker.clone()),
+    /// Notes who waits for a slot. Returns the waker that is of no use, to be dropped elsewhere.
+    pub(super) fn watch(&mut self, at: Tick, waker: Waker) -> Option<Waker> {
+        match self.waiting.get(&at) {
+            Some(old) if old.will_wake(&waker) => Some(waker),
+            _ => self.waiting.insert(at, waker),
         }
     }
 

@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use std::{
     fmt,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
 };
 
 /// A place in the queue. Dropped before its turn, it is given back.
@@ -20,6 +20,23 @@ struct Place {
 }
 
 impl Place {
+    /// Takes a slot, or holds on to it. Whoever drops the queue wakes those who do.
+    fn keep(&mut self, waker: &Waker) -> Result<Tick, Overflow> {
+        let (engine, waker) = (&self.pacer.engine, waker.clone());
+        let kept = match self.at {
+            None => engine.event(|pace, now| {
+                let at = pace.tell(now, self.cost)?;
+                Ok((at, if at > now { pace.watch(at, waker) } else { Some(waker) }))
+            }),
+            Some(at) if engine.driver().clock().now() >= at => return Ok(at),
+            Some(at) => engine.amend(|pace, _| Ok((at, pace.watch(at, waker)))),
+        };
+        let kept = kept.unwrap_or_else(|| Err(self.pacer.refusal(self.cost, Why::Stopped)));
+        // What was replaced is dropped here, where no lock is held.
+        self.at = kept.as_ref().ok().map(|(at, _)| *at);
+        kept.map(|(at, _)| at)
+    }
+
     /// Takes the place out of its turn, so that dropping it gives nothing back.
     fn served(&mut self, at: Tick) {
         self.at = None;
@@ -38,7 +55,7 @@ impl Drop for Place {
 }
 
 pin_project! {
-    /// Waits for a slot; made by [`Pacer::wait`].
+    /// Waits for a slot; made by `Pacer::wait`.
     ///
     /// It takes its slot when it is polled first, and is ready with the slot's tick once that has
     /// come. Once it was ready, another poll asks anew.
@@ -62,22 +79,11 @@ impl PacerWait {
 
     fn poll_slot(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Tick, Overflow>> {
         let mut this = self.project();
-        let Place { pacer, cost, at } = &mut this.place;
-        let (cost, slot) = match *at {
-            Some(slot) => (*cost, slot),
-            None => match pacer.tell(*cost) {
-                Ok(slot) => (*cost, *at.insert(slot)),
-                Err(overflow) => return Poll::Ready(Err(overflow)),
-            },
+        let slot = match this.place.keep(context.waker()) {
+            Ok(slot) => slot,
+            Err(overflow) => return Poll::Ready(Err(overflow)),
         };
-        if pacer.clock().now() < slot {
-            // Whoever drops the queue wakes those it knows of.
-            let watched = pacer.engine.amend(|pace, _| pace.watch(slot, context.waker()));
-            if watched.is_none() {
-                *at = None;
-                return Poll::Ready(Err(pacer.refusal(cost, Why::Stopped)));
-            }
-        }
+        let Place { pacer, cost, .. } = &mut *this.place;
         let clock = pacer.clock();
         match this.sleeper.as_mut().poll_until(clock, slot, context) {
             Poll::Pending => Poll::Pending,
@@ -85,7 +91,7 @@ impl PacerWait {
                 this.place.served(slot);
                 Poll::Ready(Ok(slot))
             }
-            Poll::Ready(Err(NoRuntime)) => Poll::Ready(Err(pacer.refusal(cost, Why::NoRuntime))),
+            Poll::Ready(Err(NoRuntime)) => Poll::Ready(Err(pacer.refusal(*cost, Why::NoRuntime))),
         }
     }
 }
