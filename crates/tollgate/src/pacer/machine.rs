@@ -84,7 +84,14 @@ impl<J> Pace<J> {
     /// Returns how much is queued.
     pub(super) fn queued(&self, now: Tick) -> u64 {
         let come: u64 = self.told.range(..=now).map(|(_, cost)| cost).sum();
-        self.held.saturating_sub(come)
+        self.held.saturating_sub(come).saturating_sub(self.head(now).unwrap_or(0))
+    }
+
+    /// Returns the cost of the job whose turn it is. It does not queue any more, whether its worker
+    /// has woken yet or not.
+    fn head(&self, now: Tick) -> Option<u64> {
+        let (at, queued) = self.jobs.first_key_value()?;
+        (*at <= now).then_some(queued.cost)
     }
 
     /// Gives out the first of `cost` slots.
@@ -170,8 +177,10 @@ impl<J> Pace<J> {
     fn admit(&mut self, now: Tick, cost: u64) -> Result<Tick, Overflow> {
         self.pass(now);
         match cost {
-            0 => return Err(self.overflow(cost, Why::Nothing)),
-            cost if cost - 1 > self.capacity => return Err(self.overflow(cost, Why::TooLarge)),
+            0 => return Err(self.overflow(now, cost, Why::Nothing)),
+            cost if cost - 1 > self.capacity => {
+                return Err(self.overflow(now, cost, Why::TooLarge));
+            }
             _ => {}
         }
         let hole = self.holes.first(now, cost);
@@ -185,35 +194,39 @@ impl<J> Pace<J> {
         };
         let wait = wait.max(self.wait_for_room(now, at, cost));
         if wait > Duration::ZERO {
-            return Err(self.overflow(cost, Why::Full { retry_after: wait }));
+            return Err(self.overflow(now, cost, Why::Full { retry_after: wait }));
         }
         self.plan = plan;
         if hole.is_some() {
             self.holes.remove(at, cost);
         }
-        self.held += cost; // OVERFLOW: at most the capacity and one.
+        self.held += cost; // OVERFLOW: at most twice the capacity and one.
         Ok(at)
     }
 
-    fn overflow(&self, cost: u64, why: Why) -> Overflow {
-        Overflow { capacity: self.capacity, queued: self.held, cost, why }
+    fn overflow(&self, now: Tick, cost: u64, why: Why) -> Overflow {
+        Overflow { capacity: self.capacity, queued: self.queued(now), cost, why }
     }
 
     /// Returns how long it takes until `cost` more may be queued.
     fn wait_for_room(&self, now: Tick, at: Tick, cost: u64) -> Duration {
-        // The one whose slot is now does not queue.
-        let passes = u64::from(at <= now);
-        let wanted = self.held.saturating_add(cost - passes);
+        // One whose turn it is does not queue: the first job, or else the one that asks.
+        let head = self.head(now);
+        let passes = u64::from(head.is_none() && at <= now);
+        let wanted = self.queued(now).saturating_add(cost - passes);
         let mut excess = wanted.saturating_sub(self.capacity);
         let mut told = self.told.iter().map(|(at, cost)| (*at, *cost)).peekable();
-        let mut jobs = self.jobs.iter().map(|(at, queued)| (*at, queued.cost)).peekable();
+        let jobs = self.jobs.iter().map(|(at, queued)| (*at, queued.cost));
+        let mut jobs = jobs.skip(usize::from(head.is_some())).peekable();
         let mut wait = Duration::ZERO;
         while excess > 0 {
             let is_job = match (told.peek(), jobs.peek()) {
                 (Some((told, _)), Some((job, _))) => job < told,
                 (told, _) => told.is_none(),
             };
-            let Some((at, cost)) = (if is_job { jobs.next() } else { told.next() }) else { break };
+            let next = if is_job { jobs.next() } else { told.next() };
+            // Only the head is left if there is none.
+            let (at, cost) = next.unwrap_or((now, excess));
             excess = excess.saturating_sub(cost);
             // Nobody knows when a job that is late starts.
             wait = if at > now { at.since(now) } else { self.plan.rate().span(1) };
