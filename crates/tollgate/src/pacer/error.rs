@@ -1,6 +1,6 @@
 //! What can be wrong with a pacer, and why a place in its queue was not to be had.
 
-use crate::{NoRuntime, Quota, QuotaError, Tick};
+use crate::{NoRuntime, Quota, QuotaError};
 use std::{fmt, time::Duration};
 
 /// Why a pacer cannot be started, or cannot be given another rate.
@@ -18,7 +18,7 @@ pub enum PacerError {
     },
     /// The quota says what a fresh limiter holds.
     Initial,
-    /// A full queue would take longer than [`Tick::HORIZON`].
+    /// A full queue would take longer than [`Tick::HORIZON`](crate::Tick::HORIZON), 11.4 years.
     DelayTooLong {
         /// The capacity.
         capacity: u64,
@@ -47,9 +47,8 @@ impl fmt::Display for PacerError {
             ),
             Self::DelayTooLong { capacity, quota } => write!(
                 f,
-                "a queue of {capacity} at {quota} takes longer than {:?}, which is as far as a \
-                 clock is counted; lower the capacity, or raise the rate",
-                Duration::from_nanos(Tick::HORIZON.as_nanos())
+                "a queue of {capacity} at {quota} takes longer than 11.4 years, which is as far as \
+                 a clock is counted; lower the capacity, or raise the rate"
             ),
             Self::Stopped => {
                 f.write_str("the pacer is stopped and has no rate any more; start a new one")

@@ -150,6 +150,40 @@ fn a_job_that_is_gone_before_it_is_queued_leaves_no_trace() {
     assert_eq!(pace.tell(ms(0), 1), Ok(ms(0)));
 }
 
+proptest! {
+    #[test]
+    fn whoever_retries_when_told_is_let_in_and_not_before(
+        costs in prop::collection::vec(1..5_u64, 1..40), at in 0..3_000_u64,
+        count in 1..9_u64, period in 9..2_000_u64, capacity in 4..12_u64, changes in any::<bool>(),
+    ) {
+        let quota = |count| Quota::per(count, Duration::from_nanos(period));
+        // Twice the same, up to the question.
+        let fill = || {
+            let mut pace = pace(quota(count), capacity);
+            for (k, cost) in costs.iter().enumerate() {
+                let now = Tick::from_nanos(at * k as u64 / 40);
+                let _ = pace.tell(now, *cost);
+                if changes && k == 7 {
+                    pace.set_rate(now, quota(9 - count));
+                }
+            }
+            pace
+        };
+        let now = Tick::from_nanos(at);
+        let (mut early, mut in_time) = (fill(), fill());
+        for cost in 1..5 {
+            let (Err(refused), Err(_)) = (early.tell(now, cost), in_time.tell(now, cost)) else {
+                continue;
+            };
+            let retry = now.saturating_add(refused.retry_after().unwrap());
+            let before = retry.saturating_sub(Duration::from_nanos(1));
+            prop_assert!(early.tell(before, cost).is_err(), "at {before}, {refused}");
+            prop_assert!(in_time.tell(retry, cost).is_ok(), "at {retry}, {refused}");
+            break;
+        }
+    }
+}
+
 mod model {
     //! The same by a list that is searched from its beginning each time.
 
