@@ -18,6 +18,7 @@ mod harness;
 mod keyed;
 mod latency;
 mod machine;
+mod pacer;
 mod peers;
 mod redis;
 mod service;
@@ -50,6 +51,7 @@ Tables:
   keyed-expiry what callers feel while a million keys expire
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
+  pacer        how even the output of a pacer is
   go           golang.org/x/time/rate beside it, where Go is installed
 
 Options:
@@ -62,7 +64,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "clocks",
     "direct",
     "threads",
@@ -74,6 +76,7 @@ const TABLES: [&str; 12] = [
     "keyed-memory",
     "keyed-insert",
     "keyed-expiry",
+    "pacer",
     "go",
 ];
 
@@ -131,6 +134,7 @@ impl Options {
                 "keyed-memory" => keyed::memory::run(self),
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
+                "pacer" => pacer::run(self),
                 "service" => service::run(self),
                 "redis" => redis::run(self),
                 _ => golang::run(self),
