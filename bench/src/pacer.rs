@@ -89,9 +89,10 @@ fn in_runtime(rate: u64, late: Late) -> Option<Shown> {
 pub(crate) fn run(options: &Options) {
     println!("\n## pacer: how even the output is\n");
     println!(
-        "Empty jobs, queued for {SECONDS} s at each rate (with kept gaps {GAPS} at most). How long after its slot a job starts, in \
-         microseconds; the most jobs that start within one interval (1 or 2 if all is even). \
-         Medians over rounds. Jobs never start before their slots."
+        "Empty jobs, queued for {SECONDS} s at each rate (with kept gaps {GAPS} at most). How long \
+         after its slot a job starts, in microseconds, and the most jobs that start within one \
+         interval: 1 or 2 if all is even, and never more than a worker gets through in that time, \
+         which hides how large a batch is at the highest rate. Medians over rounds, the maximum too."
     );
     let headings =
         ["driver, late", "rate asked", "rate got", "p50 us", "p99 us", "max us", "batch"];

@@ -70,11 +70,11 @@ use std::{fmt, sync::Arc, time::Duration};
 ///
 /// # How even the output is
 ///
-/// The plan is even to 1 ns. What runs is as even as the timers: those of tokio tick in
-/// milliseconds, so above 1000/s the slots of one or two milliseconds are served together, as a
-/// batch of rate x 1 ms or more. A thread is woken by the system, some 0.1 ms after its slot, so
-/// above 10 000/s it serves batches too. In both cases the rate is kept, and nothing starts early.
-/// `cargo run --release -p tollgate-bench -- pacer` measures it.
+/// The plan is even to 1 ns. What runs is as even as the timers. Those of tokio tick in
+/// milliseconds, so jobs start 1 to 2 ms late, and above 1000/s those of several slots start
+/// together. A thread is woken by the system some 0.1 ms late, so above 10 000/s it serves several
+/// at once too. A machine that stalls makes larger batches. The rate is kept all the same, and
+/// nothing starts early. `cargo run --release -p tollgate-bench -- pacer` measures it.
 ///
 /// There is no thread and no task while no job is queued. (A drain has one, as long as somebody
 /// waits.)
