@@ -17,7 +17,8 @@ pub(super) fn run(extent: Extent) {
     println!(
         "A tenth of the tasks asks for 1 permit at a time, a tenth for 2, and so on to {COST_MAX}, \
          which is the burst. If all were served in turn, each would wait {:.0} ms, whatever its \
-         cost. {:.1} s for each row and round.\n",
+         cost. A limiter that starves large requests has more grants for its permits, so CPU is given \
+         for each grant and for each permit. {:.1} s for each row and round.\n",
         case.turn_ms(),
         case.time.as_secs_f64()
     );
@@ -38,6 +39,8 @@ fn table(rows: &[Row], rounds: &Rounds<Sample>, case: &Case) -> Table {
         "rate",
         "CPU us",
         "ratio",
+        "CPU us per permit",
+        "ratio",
         "grants per task",
         "longest wait ms: cost 1",
         "cost 5",
@@ -53,6 +56,8 @@ fn table(rows: &[Row], rounds: &Rounds<Sample>, case: &Case) -> Table {
             percent(rounds.middle(at, |it| case.achieved(it))),
             figure(rounds.middle(at, Sample::cpu_us_each)),
             figure(rounds.ratio(at, Sample::cpu_us_each)),
+            figure(rounds.middle(at, Sample::cpu_us_per_permit)),
+            figure(rounds.ratio(at, Sample::cpu_us_per_permit)),
             format!("{} to {}", whole(least), whole(most)),
             longest(1),
             longest(5),

@@ -90,6 +90,10 @@ impl Sample {
         self.cpu_us / self.grants
     }
 
+    pub(super) fn cpu_us_per_permit(&self) -> f64 {
+        self.cpu_us / self.permits
+    }
+
     pub(super) fn allocations_each(&self) -> f64 {
         self.allocations / self.grants
     }

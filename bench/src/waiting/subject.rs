@@ -145,7 +145,7 @@ impl Waiting for Reserving {
     }
 }
 
-/// tollgate's queue, in the order of asking.
+/// Stands in for tollgate's queue in the order of asking: books a time and sleeps, as [`Reserving`] does.
 pub(super) struct Fifo(Reserving);
 
 impl Fifo {
@@ -166,7 +166,7 @@ impl Waiting for Fifo {
     }
 }
 
-/// tollgate's queue, newest first.
+/// Stands in for tollgate's queue, newest first, and has no such order: it is [`Reserving`] again.
 pub(super) struct NewestFirst(Reserving);
 
 impl Waiting for NewestFirst {
