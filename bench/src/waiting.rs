@@ -155,7 +155,7 @@ pub(crate) fn run(options: &Options) {
     let extent = Extent::new(options);
     println!("\n## waiting\n");
     println!(
-        "Tokio with {} workers. {} rounds. *Rate*, *CPU* (time of the whole process on a processor \
+        "Tokio with {} workers, rounds: {}. *Rate*, *CPU* (time of the whole process on a processor \
          for each grant), *ratio* (of CPU to the first row, inside a round) and *blocks* (of memory \
          that all threads asked for, for each grant) are medians over rounds; grants per task, \
          longest waits and places overtaken are the worst of them.\n",

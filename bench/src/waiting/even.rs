@@ -1,6 +1,6 @@
 //! Crowds of one cost: the rate, what it takes, and whether all get the same.
 
-use super::{Case, Extent, Rate, Rounds, Row, Sample, all, percent, whole};
+use super::{Case, Extent, Rate, Rounds, Row, Sample, all, percent, seats::SLACK, whole};
 use crate::{
     harness::progress,
     table::{Table, figure},
@@ -20,7 +20,7 @@ pub(super) fn run(extent: Extent) {
         println!("### {tasks} tasks at 1000/s, burst 1\n");
         println!(
             "{:.1} s for each row and round. If all were served in turn, each would wait {turn:.0} ms. \
-             *Overtaken* are grants to somebody who had asked more than 4 places before one who \
+             *Overtaken* are grants to somebody who had asked more than {SLACK} places before one who \
              was served already.\n",
             time.as_secs_f64()
         );

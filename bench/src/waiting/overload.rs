@@ -130,3 +130,17 @@ async fn send<W: Waiting>(limiter: &Arc<W>, log: &Arc<Log>, time: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::subject::Governor, *};
+
+    #[test]
+    fn callers_are_served_or_leave_when_they_have_waited_too_long() {
+        let start = Instant::now();
+        let served = measure::<Governor>(Duration::from_millis(100)).unwrap();
+        let most = start.elapsed().as_secs_f64() * RATE.per_second as f64 + 1.0;
+        assert!(served.served > 0.0 && served.served <= most, "{} of {most}", served.served);
+        assert!(served.half_ms <= served.slow_ms && served.slow_ms <= served.slowest_ms);
+    }
+}

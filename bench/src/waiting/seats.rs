@@ -9,7 +9,7 @@ use crate::machine::{all_allocations, monotonic_ns, process_cpu_ns};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// As many places may be swapped by threads that ask or wake at the same moment.
-const SLACK: u64 = 4;
+pub(super) const SLACK: u64 = 4;
 
 /// The most that one ask costs; costs are counted apart up to here.
 pub(super) const COST_MAX: usize = 10;
