@@ -56,12 +56,8 @@ impl StopAndWait {
         clock: Clock,
         (until, within): (Tick, Duration),
     ) -> Self {
-        #[cfg(feature = "tokio")]
-        let sleeper = Sleeper::task();
-        #[cfg(not(feature = "tokio"))]
-        let sleeper = Sleeper::thread();
         let ticket = Ticket { inner, number: None };
-        Self { ticket, clock, until, within, sleeper }
+        Self { ticket, clock, until, within, sleeper: Sleeper::ANY }
     }
 
     /// Waits on this thread.
