@@ -71,7 +71,7 @@ fn weighing() -> Vec<Row> {
         Row::of::<LeakyFair>("leaky-bucket 1.1, fair (default)"),
         Row::of::<LeakyUnfair>("leaky-bucket 1.1, unfair"),
         Row::of::<Reserving>("tollgate, reserve and one sleep"),
-        Row::of::<Fifo>("PLACEHOLDER for tollgate, acquire (still reserve and sleep)"),
+        Row::of::<Fifo>("tollgate, acquire"),
     ]
 }
 

@@ -46,9 +46,7 @@ pub(super) fn run(extent: Extent) {
         extent.time.as_secs_f64()
     );
     let mut rows = all();
-    rows.push(Row::of::<NewestFirst>(
-        "PLACEHOLDER for tollgate, newest first (still reserve and sleep)",
-    ));
+    rows.push(Row::of::<NewestFirst>("tollgate, acquire, newest first"));
     let rounds = Rounds::measure(&rows, extent, |row: &Row| {
         progress(&format!("overload: {}", row.name));
         (row.overload)(extent.time).map_err(|error| format!("{}: {error}", row.name))

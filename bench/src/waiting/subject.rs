@@ -3,7 +3,7 @@
 use super::crowd::Rate;
 use governor::{DefaultDirectRateLimiter, Jitter, Quota, RateLimiter};
 use std::{fmt::Display, num::NonZeroU32, time::Duration};
-use tollgate::Limiter;
+use tollgate::{Limiter, LimiterBuilder};
 
 /// A limiter that makes its callers wait.
 pub(super) trait Waiting: Send + Sync + Sized + 'static {
@@ -113,9 +113,8 @@ impl Waiting for AsyncRateLimiter {
     }
 }
 
-fn limiter(rate: Rate) -> Result<Limiter, String> {
-    let quota = tollgate::Quota::per_second(rate.per_second).burst(rate.burst);
-    Limiter::builder(quota).build().map_err(text)
+fn builder(rate: Rate) -> LimiterBuilder {
+    Limiter::builder(tollgate::Quota::per_second(rate.per_second).burst(rate.burst))
 }
 
 /// What one can do without a queue: book a time, and sleep until it comes.
@@ -133,7 +132,7 @@ impl Reserving {
 
 impl Waiting for Reserving {
     fn new(rate: Rate) -> Result<Self, String> {
-        limiter(rate).map(Self)
+        builder(rate).build().map(Self).map_err(text)
     }
 
     async fn acquire(&self, cost: u64) -> Result<(), String> {
@@ -145,36 +144,38 @@ impl Waiting for Reserving {
     }
 }
 
-/// Stands in for tollgate's queue in the order of asking: books a time and sleeps, as [`Reserving`] does.
-pub(super) struct Fifo(Reserving);
+/// More than any crowd here.
+const WAITING_MAX: usize = 20_000;
+
+/// tollgate's queue, in the order of asking.
+pub(super) struct Fifo(Limiter);
 
 impl Fifo {
     /// Waits for one permit on this thread.
     pub(super) fn acquire_blocking(&self) -> Result<(), String> {
-        std::thread::sleep(self.0.book(1)?);
-        Ok(())
+        self.0.acquire().block().map(drop).map_err(text)
     }
 }
 
 impl Waiting for Fifo {
     fn new(rate: Rate) -> Result<Self, String> {
-        Reserving::new(rate).map(Self)
+        builder(rate).max_waiting(WAITING_MAX).build().map(Self).map_err(text)
     }
 
     async fn acquire(&self, cost: u64) -> Result<(), String> {
-        self.0.acquire(cost).await
+        self.0.acquire_n(cost).await.map(drop).map_err(text)
     }
 }
 
-/// Stands in for tollgate's queue, newest first, and has no such order: it is [`Reserving`] again.
-pub(super) struct NewestFirst(Reserving);
+/// tollgate's queue, newest first.
+pub(super) struct NewestFirst(Limiter);
 
 impl Waiting for NewestFirst {
     fn new(rate: Rate) -> Result<Self, String> {
-        Reserving::new(rate).map(Self)
+        builder(rate).max_waiting(WAITING_MAX).newest_first().build().map(Self).map_err(text)
     }
 
     async fn acquire(&self, cost: u64) -> Result<(), String> {
-        self.0.acquire(cost).await
+        self.0.acquire_n(cost).await.map(drop).map_err(text)
     }
 }

@@ -93,7 +93,7 @@ fn rows() -> Vec<Row> {
             },
         },
         Row {
-            name: "PLACEHOLDER for tollgate, acquire_blocking (still reserve and sleep)",
+            name: "tollgate, acquire and block",
             measure: |time| measure(time, Fifo::acquire_blocking),
         },
     ]
