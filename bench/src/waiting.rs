@@ -21,6 +21,7 @@ mod threads;
 use crate::{
     Options, machine,
     stats::{median, median_ratio},
+    table::figure,
 };
 use crowd::{Case, Rate};
 use seats::Sample;
@@ -150,6 +151,15 @@ fn percent(value: Option<f64>) -> String {
     value.map_or("-".into(), |value| format!("{:.1} %", value * 100.0))
 }
 
+/// Writes blocks of memory for each grant. A plain 0 is none at all.
+fn blocks(value: Option<f64>) -> String {
+    match value {
+        Some(0.0) => "0".into(),
+        Some(value) if value < 0.1 => format!("{value:.4}"),
+        value => figure(value),
+    }
+}
+
 /// Prints the tables of waiting.
 pub(crate) fn run(options: &Options) {
     let extent = Extent::new(options);
@@ -181,6 +191,12 @@ mod tests {
         assert_eq!(rounds.middle(0, |it| *it), Some(20.0));
         assert_eq!(rounds.ratio(1, |it| *it), Some(0.15));
         assert_eq!((rounds.least(1, |it| *it), rounds.most(1, |it| *it)), (Some(1.0), Some(8.0)));
+    }
+
+    #[test]
+    fn no_block_at_all_reads_differently_from_hardly_any() {
+        let cells = [Some(0.0), Some(0.0004), Some(1.0), None].map(blocks);
+        assert_eq!(cells, ["0", "0.0004", "1.00", "-"]);
     }
 
     #[test]

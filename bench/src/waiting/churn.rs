@@ -1,6 +1,6 @@
 //! A crowd in which many give up: do their permits go to somebody else?
 
-use super::{Case, Extent, Rate, Rounds, Row, Sample, all, percent, whole};
+use super::{Case, Extent, Rate, Rounds, Row, Sample, all, blocks, percent, whole};
 use crate::{
     harness::progress,
     table::{Table, figure},
@@ -44,7 +44,7 @@ fn table(rows: &[Row], rounds: &Rounds<Sample>, case: &Case) -> Table {
             figure(rounds.middle(at, Sample::cpu_us_each)),
             figure(rounds.ratio(at, Sample::cpu_us_each)),
             whole(rounds.most(at, |it| it.next_ms)),
-            figure(rounds.middle(at, |it| it.allocations / (it.grants + it.gave_up))),
+            blocks(rounds.middle(at, |it| it.allocations / (it.grants + it.gave_up))),
         ]);
     }
     table

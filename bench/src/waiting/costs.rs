@@ -1,6 +1,8 @@
 //! A crowd of mixed costs: is a large request starved by small ones?
 
-use super::{Case, Extent, Rate, Rounds, Row, Sample, percent, seats::COST_MAX, weighing, whole};
+use super::{
+    Case, Extent, Rate, Rounds, Row, Sample, blocks, percent, seats::COST_MAX, weighing, whole,
+};
 use crate::{
     harness::progress,
     table::{Table, figure},
@@ -62,7 +64,7 @@ fn table(rows: &[Row], rounds: &Rounds<Sample>, case: &Case) -> Table {
             longest(1),
             longest(5),
             longest(10),
-            figure(rounds.middle(at, Sample::allocations_each)),
+            blocks(rounds.middle(at, Sample::allocations_each)),
         ]);
     }
     table

@@ -1,6 +1,6 @@
 //! Crowds of one cost: the rate, what it takes, and whether all get the same.
 
-use super::{Case, Extent, Rate, Rounds, Row, Sample, all, percent, seats::SLACK, whole};
+use super::{Case, Extent, Rate, Rounds, Row, Sample, all, blocks, percent, seats::SLACK, whole};
 use crate::{
     harness::progress,
     table::{Table, figure},
@@ -58,7 +58,7 @@ fn table(rows: &[Row], rounds: &Rounds<Sample>, case: &Case) -> Table {
             whole(rounds.most(at, Sample::spread)),
             whole(rounds.most(at, Sample::longest_ms)),
             percent(rounds.most(at, |it| it.overtaken / it.grants)),
-            figure(rounds.middle(at, Sample::allocations_each)),
+            blocks(rounds.middle(at, Sample::allocations_each)),
         ]);
     }
     table

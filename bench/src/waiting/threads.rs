@@ -1,7 +1,7 @@
 //! Plain threads that wait.
 
 use super::{
-    Extent, Rate, Rounds, Sample, percent,
+    Extent, Rate, Rounds, Sample, blocks, percent,
     seats::Seats,
     subject::{Fifo, Governor, Reserving, Waiting},
     whole,
@@ -66,7 +66,7 @@ pub(super) fn run(extent: Extent) {
             whole(rounds.most(at, Sample::spread)),
             whole(rounds.most(at, Sample::longest_ms)),
             percent(rounds.most(at, |it| it.overtaken / it.grants)),
-            figure(rounds.middle(at, Sample::allocations_each)),
+            blocks(rounds.middle(at, Sample::allocations_each)),
         ]);
     }
     println!("{table}");
