@@ -40,7 +40,7 @@ pub use keyed::{
     TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use lease::Lease;
-pub use limiter::{Bypass, Limiter, LimiterBuilder, Wait};
+pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
