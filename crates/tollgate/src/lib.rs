@@ -21,6 +21,7 @@ mod sync;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod throttle;
 #[allow(dead_code, unused_imports, reason = "being built")]
 mod wait;
 pub mod watch;
@@ -31,7 +32,7 @@ pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use debounce::{Edge, Fired};
+pub use debounce::{DebounceBuilder, DebounceError, Debouncer, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
@@ -40,7 +41,7 @@ pub use keyed::{
     TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use lease::Lease;
-pub use limiter::{Bypass, Limiter, LimiterBuilder, Wait};
+pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
@@ -48,6 +49,7 @@ pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
+pub use throttle::{Throttle, ThrottleBuilder, ThrottleError, WeakThrottle};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};
 
 /// The user's pages, compiled: their examples are tests.

@@ -10,7 +10,7 @@ mod waiting;
 mod word;
 
 pub use builder::LimiterBuilder;
-pub use waiting::Wait;
+pub use waiting::{Passed, Wait};
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,

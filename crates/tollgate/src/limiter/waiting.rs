@@ -14,7 +14,7 @@ mod driver;
 mod future;
 mod serve;
 
-pub use future::Wait;
+pub use future::{Passed, Wait};
 
 use super::{
     Book, Limiter, QUEUED, WAITED,

@@ -37,6 +37,30 @@ pin_project! {
     }
 }
 
+/// The end of a [`Wait`]: the permits are taken, and it is time to act.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    decision: Decision,
+    waited: Duration,
+}
+
+impl Passed {
+    const fn at_once(decision: Decision) -> Self {
+        Self { decision, waited: Duration::ZERO }
+    }
+
+    /// Returns the decision that let it pass, with what is left.
+    pub const fn decision(&self) -> Decision {
+        self.decision
+    }
+
+    /// Returns how long that took; zero if there was no wait.
+    #[must_use]
+    pub const fn waited(&self) -> Duration {
+        self.waited
+    }
+}
+
 /// How long somebody wants to wait.
 #[derive(Clone, Copy, Debug)]
 enum Patience {
@@ -80,8 +104,8 @@ impl Limiter {
     ///
     /// let limiter = Limiter::new(Quota::per_second(100).burst(1))?;
     /// for _ in 0..3 {
-    ///     let decision = limiter.acquire().block()?; // or `.await`
-    ///     assert!(decision.is_allowed());
+    ///     let passed = limiter.acquire().block()?; // or `.await`
+    ///     println!("waited {:?}", passed.waited());
     /// }
     /// let refused = limiter.acquire().within(Duration::from_micros(1)).block();
     /// assert!(refused.is_err()); // at once, because it would take ten milliseconds
@@ -147,7 +171,7 @@ impl Wait {
     /// # Errors
     ///
     /// As [`Limiter::acquire`].
-    pub fn block(mut self) -> Result<Decision, Refused> {
+    pub fn block(mut self) -> Result<Passed, Refused> {
         self.place.by = By::Thread;
         self.sleeper = Sleeper::thread();
         let clock = self.place.limiter.clock().clone();
@@ -170,7 +194,7 @@ impl Wait {
     fn poll_turn(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Result<Result<Decision, Refused>, Option<Tick>> {
+    ) -> Result<Result<Passed, Refused>, Option<Tick>> {
         let mut this = self.project();
         let place = &mut *this.place;
         loop {
@@ -218,24 +242,24 @@ impl Place {
         cost: u64,
         patience: Patience,
         context: &Context<'_>,
-    ) -> Option<Result<Decision, Refused>> {
+    ) -> Option<Result<Passed, Refused>> {
         let limiter = &self.limiter;
         if limiter.is_free() {
             let decision = limiter.try_acquire_n(cost);
             if decision.is_allowed() {
-                return Some(Ok(decision));
+                return Some(Ok(Passed::at_once(decision)));
             }
         }
         let now = limiter.now();
         let wish = Wish { cost, deadline: patience.deadline(now) };
         if cost == 0 {
-            return Some(Ok(limiter.level_at(now).forced(0)));
+            return Some(Ok(Passed::at_once(limiter.level_at(now).forced(0))));
         }
         let mut waker = context.waker().clone();
         match limiter.enter(wish, &mut waker, self.by) {
             Entered::Passed(decision) => {
                 limiter.report(Verb::Acquire, &decision);
-                Some(Ok(decision))
+                Some(Ok(Passed::at_once(decision)))
             }
             Entered::Refused(refused) => Some(self.refused(refused)),
             Entered::Waits(ticket) => {
@@ -256,15 +280,16 @@ impl Place {
         grant.due.saturating_add(crate::wait::random_up_to(most))
     }
 
-    fn granted(&self, grant: &Grant) -> Decision {
+    fn granted(&self, grant: &Grant) -> Passed {
+        let waited = self.limiter.now().since(self.since);
         if let Some(watch) = self.limiter.watch() {
-            watch.waits(self.limiter.now().since(self.since));
+            watch.waits(waited);
         }
         self.limiter.report(Verb::Acquire, &grant.decision);
-        grant.decision
+        Passed { decision: grant.decision, waited }
     }
 
-    fn refused(&self, refused: Refused) -> Result<Decision, Refused> {
+    fn refused(&self, refused: Refused) -> Result<Passed, Refused> {
         self.limiter.report(Verb::Acquire, &refused.decision());
         Err(refused)
     }
@@ -292,7 +317,7 @@ impl Drop for Place {
 
 #[cfg(feature = "tokio")]
 impl Future for Wait {
-    type Output = Result<Decision, Refused>;
+    type Output = Result<Passed, Refused>;
 
     /// Once it was ready, another poll asks anew.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
