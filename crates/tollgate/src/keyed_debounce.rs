@@ -16,7 +16,10 @@ mod tests;
 pub use builder::{KeyedDebouncerBuilder, WhenKeysFull};
 pub use error::{KeyedDebounceError, NotTriggered};
 
-use crate::{Fired, StopAndWait, wait::Engine};
+use crate::{
+    Fired, StopAndWait,
+    wait::{Engine, WeakEngine},
+};
 use machine::KeyedDebounce;
 use std::{
     borrow::Borrow,
@@ -37,7 +40,7 @@ const KEYS_MAX: usize = 1 << 28;
 ///
 /// Clones are handles of the same debouncers. When the last one is dropped, what is pending is
 /// forgotten or fires at once, as [`OnDrop`](crate::OnDrop) says. An action that owns a handle keeps
-/// them alive until `stop`.
+/// them alive until somebody stops them; a [`WeakKeyedDebouncer`] does not.
 ///
 /// # Bounds
 ///
@@ -127,7 +130,9 @@ where
         }
     }
 
-    /// Fires what is pending of a key now, through the worker. Tells whether there was something.
+    /// Ends the burst of a key now: what is pending runs as soon as the action is free.
+    ///
+    /// Returns whether something runs for it.
     pub fn flush<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -136,20 +141,20 @@ where
         let hash = self.hash(key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, now| machine.flush(now, hash, is_it));
-        said.is_some_and(|(was_pending, _unused)| was_pending)
+        said.is_some_and(|(runs, _unused)| runs)
     }
 
-    /// Fires what is pending of every key now, in the order in which it would have been due.
-    /// Returns how many keys that were.
+    /// Ends the burst of every key now; what is pending runs in the order in which it would have
+    /// been due. Returns for how many keys something runs.
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush_all(&self) -> usize {
         let said = self.engine.event(|machine, now| machine.flush_all(now));
-        said.map_or(0, |(pending, _unused)| pending)
+        said.map_or(0, |(run, _unused)| run)
     }
 
-    /// Forgets what is pending of a key. Tells whether there was something.
+    /// Forgets what is pending of a key, and its burst. A run under way goes on.
     ///
-    /// A run that has begun goes on. The next trigger of the key begins a new burst.
+    /// Returns whether there was something that would have run. The next trigger of the key begins a new burst.
     pub fn cancel<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -158,14 +163,14 @@ where
         let hash = self.hash(key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, _| machine.cancel(hash, is_it));
-        said.is_some_and(|(was_pending, _forgotten)| was_pending)
+        said.is_some_and(|(would_run, _forgotten)| would_run)
     }
 
-    /// Forgets what is pending of every key. Returns how many keys that were.
+    /// Forgets what is pending of every key. Returns of how many something would have run.
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel_all(&self) -> usize {
         let said = self.engine.event(|machine, _| machine.cancel_all());
-        said.map_or(0, |(pending, _everything)| pending)
+        said.map_or(0, |(would_run, _everything)| would_run)
     }
 
     /// Tells whether a burst of the key is under way, or a fire of it waits for its turn.
@@ -176,7 +181,8 @@ where
         Q: Hash + Eq + ?Sized,
     {
         let hash = self.hash(key);
-        self.engine.look(|machine, _| machine.is_pending(hash, |other| other.borrow() == key))
+        let is_it = |other: &K| other.borrow() == key;
+        self.engine.look(|machine, now| machine.is_pending(now, hash, is_it))
     }
 
     fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
@@ -239,6 +245,13 @@ where
         self.engine.ended(within)
     }
 
+    /// Returns a handle that does not keep this alive, for the action itself.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakKeyedDebouncer<K, T> {
+        let (engine, hasher) = (self.engine.downgrade(), self.hasher.clone());
+        WeakKeyedDebouncer { engine, hasher, max_keys: self.max_keys }
+    }
+
     /// Ends all after what is pending has fired, which begins now: no trigger is taken any more.
     pub fn finish(&self) {
         self.engine.finish();
@@ -249,6 +262,63 @@ where
     pub fn finish_and_wait(&self, within: Duration) -> StopAndWait {
         self.engine.finish();
         self.engine.ended(within)
+    }
+}
+
+/// A handle of a [`KeyedDebouncer`] that does not keep it alive, for the action itself.
+pub struct WeakKeyedDebouncer<K, T>
+where
+    K: Clone + Send + 'static,
+    T: Send + 'static,
+{
+    engine: WeakEngine<KeyedDebounce<K, T>>,
+    hasher: RandomState,
+    max_keys: usize,
+}
+
+impl<K, T> WeakKeyedDebouncer<K, T>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    T: Send + 'static,
+{
+    /// Does what [`KeyedDebouncer::trigger`] does.
+    ///
+    /// # Errors
+    ///
+    /// As there; and when the last handle is gone, as after a stop.
+    pub fn trigger(&self, key: K, value: T) -> Result<(), NotTriggered<K, T>> {
+        match self.upgrade() {
+            Some(debouncer) => debouncer.trigger(key, value),
+            None => Err(NotTriggered { key, value, max_keys: None }),
+        }
+    }
+
+    /// Returns a full handle, unless the last one is gone.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<KeyedDebouncer<K, T>> {
+        let engine = self.engine.upgrade()?;
+        Some(KeyedDebouncer { engine, hasher: self.hasher.clone(), max_keys: self.max_keys })
+    }
+}
+
+impl<K, T> Clone for WeakKeyedDebouncer<K, T>
+where
+    K: Clone + Send + 'static,
+    T: Send + 'static,
+{
+    fn clone(&self) -> Self {
+        let (engine, hasher) = (self.engine.clone(), self.hasher.clone());
+        Self { engine, hasher, max_keys: self.max_keys }
+    }
+}
+
+impl<K, T> fmt::Debug for WeakKeyedDebouncer<K, T>
+where
+    K: Clone + Send + 'static,
+    T: Send + 'static,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakKeyedDebouncer")
     }
 }
 

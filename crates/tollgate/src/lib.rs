@@ -43,7 +43,8 @@ pub use keyed::{
     TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use keyed_debounce::{
-    KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WhenKeysFull,
+    KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer,
+    WhenKeysFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};

@@ -32,9 +32,19 @@ fn counts_and_intervals_add_up() {
         ("first 3", Sometimes::first(3), at_once().collect(), &[0, 1, 2]),
         ("every 5", Sometimes::every(5), at_once().collect(), &[0, 5, 10]),
         ("every 1", Sometimes::every(1), vec![0; 4], &[0, 1, 2, 3]),
-        ("interval 10 s", Sometimes::interval(10 * SECOND), each_second().collect(), &[0, 10, 20, 30]),
+        (
+            "interval 10 s",
+            Sometimes::interval(10 * SECOND),
+            each_second().collect(),
+            &[0, 10, 20, 30],
+        ),
         ("just before and at it", Sometimes::interval(10 * SECOND), vec![3, 12, 13], &[0, 2]),
-        ("first 3 or every 5", Sometimes::first(3).or_every(5), at_once().collect(), &[0, 1, 2, 5, 10]),
+        (
+            "first 3 or every 5",
+            Sometimes::first(3).or_every(5),
+            at_once().collect(),
+            &[0, 1, 2, 5, 10],
+        ),
         (
             "first 2 or every 5 or 10 s: all at once",
             Sometimes::first(2).or_every(5).or_interval(10 * SECOND),
@@ -60,10 +70,7 @@ fn a_run_is_told_how_many_were_left_out() {
     let sometimes = Sometimes::every(4).or_first(2);
     let told: Vec<_> = (0..10).map(|_| sometimes.is_time()).collect();
     let none = None;
-    assert_eq!(
-        told,
-        [Some(0), Some(0), none, none, Some(2), none, none, none, Some(3), none]
-    );
+    assert_eq!(told, [Some(0), Some(0), none, none, Some(2), none, none, none, Some(3), none]);
 }
 
 #[test]

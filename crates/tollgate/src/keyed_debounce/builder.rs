@@ -3,10 +3,10 @@
 use super::{
     KEYS_MAX, KeyedDebouncer,
     error::KeyedDebounceError,
-    machine::{Bounds, Job, KeyedDebounce},
+    machine::{Bounds, KeyedDebounce},
 };
 use crate::{
-    Driver, Fired, OnDrop, Panicked,
+    DebounceError, Driver, Fired, OnDrop, Panicked,
     debounce::machine::Rules,
     wait::{Action, Engine, Reporter},
 };
@@ -63,7 +63,7 @@ pub struct KeyedDebouncerBuilder<K, T> {
 impl<K, T> KeyedDebouncerBuilder<K, T> {
     pub(super) fn new(delay: Duration) -> Self {
         Self {
-            rules: Rules { delay, max_wait: None, leading: false, trailing: true },
+            rules: Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false },
             bounds: Bounds { max_keys: 65_536, when_full: WhenKeysFull::Refuse },
             driver: None,
             on_drop: OnDrop::default(),
@@ -133,14 +133,14 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
         let Rules { delay, max_wait, .. } = self.rules;
         let max_keys = self.bounds.max_keys;
         if delay.is_zero() {
-            return Err(KeyedDebounceError::NoDelay);
+            return Err(DebounceError::ZeroDelay.into());
         }
         if !(1..=KEYS_MAX).contains(&max_keys) {
             return Err(KeyedDebounceError::MaxKeys { max_keys });
         }
         match max_wait {
             Some(max_wait) if max_wait < delay => {
-                Err(KeyedDebounceError::MaxWaitTooShort { max_wait, delay })
+                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay }.into())
             }
             _ => Ok(()),
         }
@@ -163,13 +163,7 @@ where
     ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError> {
         self.check()?;
         let driver = self.driver.clone().unwrap_or_default();
-        Ok(self.build(
-            driver,
-            Action::Call(Box::new(move |job| match job {
-                Job::Fire(key, fired) => action(key, fired),
-                Job::Spent(key, value) => drop((key, value)),
-            })),
-        ))
+        Ok(self.build(driver, Action::Call(Box::new(move |(key, fired)| action(key, fired)))))
     }
 
     /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
@@ -188,25 +182,15 @@ where
     {
         self.check()?;
         let driver = match self.driver.clone() {
-            Some(driver) => driver,
-            None => Driver::tokio().map_err(KeyedDebounceError::NoRuntime)?,
+            Some(driver) if driver.is_async() => driver,
+            Some(_) => return Err(DebounceError::NotAsync.into()),
+            None => Driver::tokio().map_err(DebounceError::NoRuntime)?,
         };
-        if !driver.is_async() {
-            return Err(KeyedDebounceError::NotAsync);
-        }
-        Ok(self.build(
-            driver,
-            Action::Async(Box::new(move |job| match job {
-                Job::Fire(key, fired) => Box::pin(action(key, fired)),
-                Job::Spent(key, value) => {
-                    drop((key, value));
-                    Box::pin(std::future::ready(()))
-                }
-            })),
-        ))
+        let action = Action::Async(Box::new(move |(key, fired)| Box::pin(action(key, fired))));
+        Ok(self.build(driver, action))
     }
 
-    fn build(self, driver: Driver, action: Action<Job<K, T>>) -> KeyedDebouncer<K, T> {
+    fn build(self, driver: Driver, action: Action<(K, Fired<T>)>) -> KeyedDebouncer<K, T> {
         let machine = KeyedDebounce::new(self.rules, self.bounds);
         let engine = Engine::start(machine, driver, (action, self.on_panic), self.on_drop);
         KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: self.bounds.max_keys }

@@ -1,58 +1,40 @@
 //! What can be wrong with keyed debouncers.
 
 use super::KEYS_MAX;
-use crate::NoRuntime;
-use std::{fmt, time::Duration};
+use crate::DebounceError;
+use std::fmt;
 
 /// Why keyed debouncers cannot be started. Each text names the value, the rule and a way out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyedDebounceError {
-    /// The delay is zero.
-    NoDelay,
-    /// The longest wait is shorter than the delay.
-    MaxWaitTooShort {
-        /// The longest wait.
-        max_wait: Duration,
-        /// The delay.
-        delay: Duration,
-    },
+    /// The delay, the longest wait or the driver makes no sense, as for one debouncer.
+    Debounce(DebounceError),
     /// No key may be held, or more than can be.
     MaxKeys {
         /// The keys asked for.
         max_keys: usize,
     },
-    /// An action that is a future was given to a driver that cannot await it.
-    NotAsync,
-    /// There is no tokio runtime to await the action.
-    NoRuntime(NoRuntime),
 }
 
 impl fmt::Display for KeyedDebounceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDelay => f.write_str(
-                "a delay of zero debounces nothing; give one above zero, or call the action \
-                 yourself",
-            ),
-            Self::MaxWaitTooShort { max_wait, delay } => write!(
-                f,
-                "max_wait {max_wait:?} is shorter than the delay {delay:?}; raise it to the delay \
-                 at least, or leave it out"
-            ),
+            Self::Debounce(error) => error.fmt(f),
             Self::MaxKeys { max_keys } => {
                 write!(f, "max_keys {max_keys} cannot be held; give 1 to {KEYS_MAX}")
             }
-            Self::NotAsync => f.write_str(
-                "an action that is a future needs a tokio driver; give `Driver::tokio()`, or \
-                 `start` an action that is a plain function",
-            ),
-            Self::NoRuntime(error) => error.fmt(f),
         }
     }
 }
 
 impl std::error::Error for KeyedDebounceError {}
+
+impl From<DebounceError> for KeyedDebounceError {
+    fn from(error: DebounceError) -> Self {
+        Self::Debounce(error)
+    }
+}
 
 /// A trigger was not taken. Its key and its value come back.
 pub struct NotTriggered<K, T> {

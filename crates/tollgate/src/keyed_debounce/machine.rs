@@ -48,9 +48,8 @@ pub(super) struct KeyedDebounce<K, T> {
     queue: Queue,
     /// What had to fire early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
-    /// Values that the end of all has made useless.
-    unused: Vec<T>,
     is_finishing: bool,
+    waste: Waste<K, T>,
 }
 
 /// A key that matters.
@@ -62,22 +61,26 @@ pub(super) struct Slot<K, T> {
     debounce: Debounce<T>,
 }
 
-/// What the worker is given.
+/// What the worker's calls leave over, until it is taken out to be dropped without a lock.
 #[derive(Debug)]
-pub(super) enum Job<K, T> {
-    Fire(K, Fired<T>),
-    /// To be dropped, without a lock.
-    Spent(Option<K>, Option<T>),
+struct Waste<K, T> {
+    /// A slot that has fired and stays.
+    stays: Option<u32>,
+    /// What is left of a slot that has fired and gone.
+    gone: Option<Debounce<T>>,
+    /// Keys that have gone without a fire.
+    keys: Vec<K>,
+    values: Vec<T>,
 }
 
 /// What a trigger leaves, to be dropped without a lock.
-pub(super) type Left<K, T> = (Option<K>, [Option<T>; 3]);
+pub(super) type Left<K, T> = (Option<K>, [Option<T>; 4]);
 
 /// A key that was forgotten, to be dropped without a lock.
-pub(super) type Forgotten<K, T> = (Option<Slot<K, T>>, VecDeque<(K, Fired<T>)>);
+pub(super) type Forgotten<K, T> = (Option<K>, [Option<T>; 2], VecDeque<(K, Fired<T>)>);
 
 /// Everything that was there, to be dropped without a lock.
-pub(super) type Everything<K, T> = (Vec<Slot<K, T>>, VecDeque<(K, Fired<T>)>, Vec<T>);
+pub(super) type Everything<K, T> = (Vec<Slot<K, T>>, Vec<[Option<T>; 2]>, VecDeque<(K, Fired<T>)>);
 
 impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     pub(super) fn new(rules: Rules, bounds: Bounds) -> Self {
@@ -88,8 +91,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             index: Index::default(),
             queue: Queue::default(),
             early: VecDeque::new(),
-            unused: Vec::new(),
             is_finishing: false,
+            waste: Waste::default(),
         }
     }
 
@@ -99,9 +102,9 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     }
 
     /// Tells whether the burst of a key is under way, or a fire of it waits for its turn.
-    pub(super) fn is_pending(&self, hash: u32, is_it: impl Fn(&K) -> bool) -> bool {
+    pub(super) fn is_pending(&self, now: Tick, hash: u32, is_it: impl Fn(&K) -> bool) -> bool {
         let slot = self.find(hash, &is_it);
-        slot.is_some_and(|slot| self.slots[slot as usize].debounce.is_pending())
+        slot.is_some_and(|slot| self.slots[slot as usize].debounce.is_pending(now))
             || self.early.iter().any(|(key, _)| is_it(key))
     }
 
@@ -109,7 +112,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         self.index.find(hash, |slot| is_it(&self.slots[slot as usize].key))
     }
 
-    /// Fires what is pending of a key now. Tells whether there was something.
+    /// Fires what is pending of a key now. Tells whether something runs for it.
     pub(super) fn flush(
         &mut self,
         now: Tick,
@@ -118,26 +121,27 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     ) -> (bool, Option<T>) {
         let Some(slot) = self.find(hash, &is_it) else { return (false, None) };
         let debounce = &mut self.slots[slot as usize].debounce;
-        let (was_pending, unused) = (debounce.is_pending(), debounce.flush(now));
+        let unused = debounce.flush(now);
+        let runs = debounce.is_ready();
         self.schedule(slot, now);
-        (was_pending, unused)
+        (runs, unused)
     }
 
     /// Fires what is pending of every key now, in the order in which it would have been due.
-    /// Returns how many keys that were.
+    /// Returns for how many keys something runs.
     pub(super) fn flush_all(&mut self, now: Tick) -> (usize, Vec<T>) {
-        let (mut pending, mut unused) = (0, Vec::new());
+        let (mut run, mut unused) = (0, Vec::new());
         let (slots, delay) = (&mut self.slots, self.rules.delay);
         self.queue.rearrange(|slot, at| {
             let slot = &mut slots[slot as usize];
-            pending += usize::from(slot.debounce.is_pending());
             unused.extend(slot.debounce.flush(now));
+            run += usize::from(slot.debounce.is_ready());
             slot.due(at, now, delay)
         });
-        (pending, unused)
+        (run, unused)
     }
 
-    /// Forgets a key. Tells whether something was pending.
+    /// Forgets a key. Tells whether something would have run.
     pub(super) fn cancel(
         &mut self,
         hash: u32,
@@ -147,18 +151,23 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         let (early, others): (VecDeque<_>, _) = waiting.partition(|(key, _)| is_it(key));
         self.early = others;
         let slot = self.find(hash, &is_it).map(|slot| self.take(slot));
-        let in_slot = slot.as_ref().is_some_and(|slot| slot.debounce.is_pending());
-        (in_slot || !early.is_empty(), (slot, early))
+        let (key, values) = match slot {
+            Some(mut slot) => (Some(slot.key), slot.debounce.cancel()),
+            None => (None, [None, None]),
+        };
+        let would_run = !early.is_empty() || values.iter().any(Option::is_some);
+        (would_run, (key, values, early))
     }
 
-    /// Forgets every key. Returns of how many something was pending.
+    /// Forgets every key. Returns of how many something would have run.
     pub(super) fn cancel_all(&mut self) -> (usize, Everything<K, T>) {
         self.index = Index::default();
         self.queue = Queue::default();
-        let slots = std::mem::take(&mut self.slots);
+        let mut slots = std::mem::take(&mut self.slots);
         let early = std::mem::take(&mut self.early);
-        let pending = slots.iter().filter(|slot| slot.debounce.is_pending()).count();
-        (pending + early.len(), (slots, early, std::mem::take(&mut self.unused)))
+        let values = slots.iter_mut().map(|slot| slot.debounce.cancel());
+        let values: Vec<_> = values.filter(|pair| pair.iter().any(Option::is_some)).collect();
+        (values.len() + early.len(), (slots, values, early))
     }
 
     /// An event: a trigger of a key that hashes to `hash`. The key and the value come back if there
@@ -195,7 +204,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         // It replaces nothing, so nothing is dropped here.
         let [..] = self.slots[slot as usize].debounce.trigger(now, value);
         self.schedule(slot, now);
-        Ok((left.0, [left.1, None, None]))
+        Ok((left.0, [left.1, None, None, None]))
     }
 
     fn add(&mut self, now: Tick, hash: u32, key: K) -> u32 {
@@ -245,13 +254,17 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     }
 
     /// Does what is due for a slot since `at`.
-    fn work(&mut self, (at, slot): (Tick, u32), now: Tick) -> Option<Job<K, T>>
+    fn work(&mut self, (at, slot): (Tick, u32), now: Tick) -> Option<(K, Fired<T>)>
     where
         K: Clone,
     {
         let found = &mut self.slots[slot as usize];
         let quiet_at = found.quiet_at(self.rules.delay);
-        if self.rules.max_wait.is_none() && at < quiet_at && quiet_at <= now && !found.is_ready() {
+        if self.rules.max_wait.is_none()
+            && at < quiet_at
+            && quiet_at <= now
+            && !found.debounce.is_ready()
+        {
             // The worker is late, and others may have fallen due before this one.
             self.queue.set(slot, quiet_at);
             return None;
@@ -259,15 +272,21 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         let fired = found.debounce.next(now);
         let is_quiet = self.is_finishing || quiet_at <= now;
         if is_quiet && found.debounce.due().is_none() {
-            let key = self.take(slot).key;
-            return match fired {
-                Some(fired) => Some(Job::Fire(key, fired)),
-                None => std::mem::needs_drop::<K>().then(|| Job::Spent(Some(key), None)),
-            };
+            let Slot { key, debounce, .. } = self.take(slot);
+            if let Some(fired) = fired {
+                self.waste.gone = Some(debounce);
+                return Some((key, fired));
+            }
+            // What has not fired holds no value.
+            if std::mem::needs_drop::<K>() {
+                self.waste.keys.push(key);
+            }
+            return None;
         }
         self.schedule(slot, now);
         let fired = fired?;
-        Some(Job::Fire(self.slots[slot as usize].key.clone(), fired))
+        self.waste.stays = Some(slot);
+        Some((self.slots[slot as usize].key.clone(), fired))
     }
 }
 
@@ -277,16 +296,11 @@ impl<K, T: Send + 'static> Slot<K, T> {
         self.last_trigger.saturating_add(delay)
     }
 
-    /// Tells whether a fire waits for its turn. No timer is set to zero, since no delay is zero.
-    fn is_ready(&self) -> bool {
-        self.debounce.due() == Some(Tick::ZERO)
-    }
-
     /// Returns the deadline of a slot that had the deadline `old` before an event.
     fn due(&self, old: Tick, now: Tick, delay: std::time::Duration) -> Tick {
         match self.debounce.due() {
             // A fire waits for its turn, since `old` if that is past.
-            _ if self.is_ready() => old.min(now),
+            _ if self.debounce.is_ready() => old.min(now),
             Some(timer) => timer,
             // It may come too early, and is moved then: so a further trigger moves nothing.
             None if old > now => old.min(self.quiet_at(delay)),
@@ -300,21 +314,18 @@ where
     K: Clone + Send + 'static,
     T: Send + 'static,
 {
-    type Job = Job<K, T>;
+    type Job = (K, Fired<T>);
 
     fn due(&self) -> Option<Tick> {
-        if self.early.is_empty() && self.unused.is_empty() {
+        if self.early.is_empty() {
             return self.queue.first().map(|(at, _)| at);
         }
         Some(Tick::ZERO)
     }
 
-    fn next(&mut self, now: Tick) -> Option<Job<K, T>> {
-        if let Some((key, fired)) = self.early.pop_front() {
-            return Some(Job::Fire(key, fired));
-        }
-        if let Some(value) = self.unused.pop() {
-            return Some(Job::Spent(None, Some(value)));
+    fn next(&mut self, now: Tick) -> Option<(K, Fired<T>)> {
+        if let Some(job) = self.early.pop_front() {
+            return Some(job);
         }
         for _ in 0..MOVES_MAX {
             let first = self.queue.first().filter(|(at, _)| *at <= now)?;
@@ -328,14 +339,28 @@ where
 
     fn finish(&mut self, now: Tick) {
         self.is_finishing = true;
-        let (slots, unused) = (&mut self.slots, &mut self.unused);
+        let (slots, unused) = (&mut self.slots, &mut self.waste.values);
         self.queue.rearrange(|slot, at| {
             unused.extend(slots[slot as usize].debounce.flush(now));
             at.min(now)
         });
     }
 
+    fn waste(&mut self) -> impl Sized + use<K, T> {
+        let waste = std::mem::take(&mut self.waste);
+        let stays = waste.stays.and_then(|slot| self.slots.get_mut(slot as usize));
+        (stays.map(|slot| slot.debounce.waste()), waste)
+    }
+
     fn clear(&mut self) -> impl Sized + use<K, T> {
-        self.cancel_all()
+        self.index = Index::default();
+        self.queue = Queue::default();
+        (std::mem::take(&mut self.slots), std::mem::take(&mut self.early))
+    }
+}
+
+impl<K, T> Default for Waste<K, T> {
+    fn default() -> Self {
+        Self { stays: None, gone: None, keys: Vec::new(), values: Vec::new() }
     }
 }
