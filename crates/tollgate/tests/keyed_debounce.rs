@@ -17,15 +17,14 @@ const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
+type Builder = KeyedDebouncerBuilder<&'static str, u32>;
+type Setup = fn(Builder) -> Builder;
+type EdgeRow = (&'static str, Setup, &'static [(u32, Edge)]);
 type Runs = Receiver<(&'static str, u32, Edge)>;
 type Started = (KeyedDebouncer<&'static str, u32>, ManualClock, Runs);
 
 /// Starts debouncers of 100 ms on a manual clock, and lists what they run.
-fn start(
-    setup: impl FnOnce(
-        KeyedDebouncerBuilder<&'static str, u32>,
-    ) -> KeyedDebouncerBuilder<&'static str, u32>,
-) -> Started {
+fn start(setup: impl FnOnce(Builder) -> Builder) -> Started {
     let (hand, (sender, runs)) = (ManualClock::new(), mpsc::channel());
     let builder = KeyedDebouncer::builder(ms(100)).driver(Driver::manual(&hand));
     let debouncer = setup(builder)
@@ -62,9 +61,7 @@ fn each_key_fires_by_itself_in_the_order_they_fall_due() {
 fn edges_and_the_longest_wait_are_those_of_a_debouncer() {
     use Edge::{Leading, MaxWait, Trailing};
     // A trigger at 0, 60, 120, 180 ms.
-    type Setup =
-        fn(KeyedDebouncerBuilder<&'static str, u32>) -> KeyedDebouncerBuilder<&'static str, u32>;
-    let rows: [(&str, Setup, &[(u32, Edge)]); 5] = [
+    let rows: [EdgeRow; 5] = [
         ("trailing", |it| it.trailing(), &[(3, Trailing)]),
         ("leading", |it| it.leading(), &[(0, Leading)]),
         ("both", |it| it.both_edges(), &[(0, Leading), (3, Trailing)]),
@@ -280,8 +277,8 @@ impl Drop for NosyKey {
 
 #[test]
 fn keys_and_values_are_dropped_without_the_lock() {
-    type Setup = fn(KeyedDebouncerBuilder<NosyKey, Nosy>) -> KeyedDebouncerBuilder<NosyKey, Nosy>;
-    let setups: [Setup; 4] = [
+    type Nosier = KeyedDebouncerBuilder<NosyKey, Nosy>;
+    let setups: [fn(Nosier) -> Nosier; 4] = [
         |it| it.leading(),
         |it| it.both_edges().max_wait(ms(150)),
         |it| it.max_keys(1).when_full(WhenKeysFull::FireFirst),
