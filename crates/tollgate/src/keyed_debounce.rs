@@ -35,7 +35,7 @@ const KEYS_MAX: usize = 1 << 28;
 ///
 /// Each key behaves as a debouncer of its own. There is one worker for all, so there are never two
 /// runs of the action at once: fires of several keys run one after the other, in the order in which
-/// they fell due. While a fire waits for its turn, further fires of the same key join it: the last
+/// they fell due (with a longest wait, when the action is behind, to within one delay). While a fire waits for its turn, further fires of the same key join it: the last
 /// value wins, and [`Fired::triggers`] counts on.
 ///
 /// Clones are handles of the same debouncers. When the last one is dropped, what is pending is

@@ -96,7 +96,7 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
         self
     }
 
-    /// Sets how many keys may be held at once, by default 65,536: some 15 MB for small keys and
+    /// Sets how many keys may be held at once, by default 65,536: some 17 MB for small keys and
     /// values. From 1 to 2^28.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.bounds.max_keys = max_keys;

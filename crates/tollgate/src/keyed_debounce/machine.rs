@@ -13,7 +13,7 @@
 //! the silence has lasted for the delay, and from then on the answer is yes for both. So the slot is
 //! taken away. `tests.rs` holds this against one `Debounce` for each key that is never taken away.
 //!
-//! A trigger of a key that has a slot is O(1), any other event O(log n); `flush_all` and `finish`
+//! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n); `flush_all` and `finish`
 //! are O(n log n).
 
 use super::{
@@ -186,8 +186,12 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         };
         let found = &mut self.slots[slot as usize];
         found.last_trigger = now;
+        let due = found.debounce.due();
         let values = found.debounce.trigger(now, value);
-        self.schedule(slot, now);
+        // Most triggers move nothing, and so do not even look at the queue.
+        if found.debounce.due() != due {
+            self.schedule(slot, now);
+        }
         Ok((Some(key), values))
     }
 
