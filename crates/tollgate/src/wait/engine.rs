@@ -19,7 +19,7 @@ mod worker;
 use super::{
     action::{Action, Duty, Panicked, Reporter, guarded},
     driver::{Driver, Kind, OnDrop},
-    end::{Ending, StopAndWait},
+    end::{Ending, Inside, StopAndWait},
 };
 use crate::{
     Tick, TimerId,
@@ -385,11 +385,14 @@ impl<M: Machine> Inner<M> {
 }
 
 impl<M: Machine> Ending for Inner<M> {
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()> {
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>> {
         let waker = waker.clone();
         let mut state = self.lock();
         if state.has_ended() {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(()));
+        }
+        if state.is_inside() {
+            return Poll::Ready(Err(Inside));
         }
         let old = state.wait_for_end(ticket, waker);
         drop(state);
@@ -400,10 +403,6 @@ impl<M: Machine> Ending for Inner<M> {
     fn leave(&self, ticket: u64) {
         let old = self.lock().leave(ticket);
         drop(old);
-    }
-
-    fn is_inside(&self) -> bool {
-        self.lock().is_inside()
     }
 }
 
