@@ -346,6 +346,19 @@ fn time_that_goes_backwards_stands_still() {
 }
 
 #[test]
+fn at_the_end_of_time_nothing_falls_due_and_nothing_hangs() {
+    let (debouncer, hand, log) = start(Debouncer::builder(ms(100)));
+    debouncer.trigger(1);
+    hand.set(Tick::MAX);
+    assert_eq!(log.taken(), [(100, 1, Edge::Trailing, 1)]);
+    debouncer.trigger(2);
+    hand.advance(ms(100));
+    assert!(log.taken().is_empty() && debouncer.is_pending());
+    assert!(debouncer.flush());
+    assert_eq!(log.taken().len(), 1);
+}
+
+#[test]
 fn a_throttle_runs_at_most_once_an_interval() {
     let every_40_ms: Vec<u64> = (0..10).map(|n| n * 40).collect();
     let interval = || Throttle::builder(ms(100));
