@@ -133,110 +133,61 @@ enum Verb {
     Cancel,
 }
 
-/// Each row: the edges, the triggers so far, the time of the verb, what it says, whether it is pending
-/// before and after, and all the runs with one more trigger at 210 ms.
+/// The edges, the triggers so far, and the verb with its time; what it says and whether it is pending
+/// before and after; and when it runs with which value, with one more trigger at 210 ms.
+type Row = (&'static str, &'static [u64], (u64, Verb), (bool, bool, bool), &'static [(u64, u64)]);
+
 #[test]
 fn flush_and_cancel_in_every_state() {
-    use Edge::{Flush, Leading, Trailing};
-    type Row = (&'static str, &'static [u64], u64, Verb, (bool, bool, bool), Vec<Run>);
-    let last = (310, 210, Trailing, 1);
+    use Verb::{Cancel, Flush};
+    const NOTHING: (bool, bool, bool) = (false, false, false);
+    const A_BURST: (bool, bool, bool) = (true, false, false);
+    const A_RUN: (bool, bool, bool) = (true, true, false);
     let rows: [Row; 12] = [
-        ("trailing", &[], 50, Verb::Flush, (false, false, false), vec![last]),
-        ("trailing", &[], 50, Verb::Cancel, (false, false, false), vec![last]),
-        ("trailing", &[0], 50, Verb::Flush, (true, true, false), vec![(50, 0, Flush, 1), last]),
-        ("trailing", &[0], 50, Verb::Cancel, (true, true, false), vec![last]),
-        (
-            "trailing",
-            &[0],
-            150,
-            Verb::Flush,
-            (false, false, false),
-            vec![(100, 0, Trailing, 1), last],
-        ),
-        (
-            "trailing",
-            &[0],
-            150,
-            Verb::Cancel,
-            (false, false, false),
-            vec![(100, 0, Trailing, 1), last],
-        ),
-        (
-            "leading",
-            &[0, 20],
-            50,
-            Verb::Flush,
-            (true, false, false),
-            vec![(0, 0, Leading, 1), (210, 210, Leading, 1)],
-        ),
-        (
-            "leading",
-            &[0, 20],
-            50,
-            Verb::Cancel,
-            (true, false, false),
-            vec![(0, 0, Leading, 1), (210, 210, Leading, 1)],
-        ),
-        (
-            "both",
-            &[0],
-            50,
-            Verb::Flush,
-            (true, false, false),
-            vec![(0, 0, Leading, 1), (210, 210, Leading, 1)],
-        ),
-        (
-            "both",
-            &[0],
-            50,
-            Verb::Cancel,
-            (true, false, false),
-            vec![(0, 0, Leading, 1), (210, 210, Leading, 1)],
-        ),
-        (
-            "both",
-            &[0, 20],
-            50,
-            Verb::Flush,
-            (true, true, false),
-            vec![(0, 0, Leading, 1), (50, 20, Flush, 1), (210, 210, Leading, 1)],
-        ),
-        (
-            "both",
-            &[0, 20],
-            50,
-            Verb::Cancel,
-            (true, true, false),
-            vec![(0, 0, Leading, 1), (210, 210, Leading, 1)],
-        ),
+        ("trailing", &[], (50, Flush), NOTHING, &[(310, 210)]),
+        ("trailing", &[], (50, Cancel), NOTHING, &[(310, 210)]),
+        ("trailing", &[0], (50, Flush), A_RUN, &[(50, 0), (310, 210)]),
+        ("trailing", &[0], (50, Cancel), A_RUN, &[(310, 210)]),
+        ("trailing", &[0], (150, Flush), NOTHING, &[(100, 0), (310, 210)]),
+        ("trailing", &[0], (150, Cancel), NOTHING, &[(100, 0), (310, 210)]),
+        ("leading", &[0, 20], (50, Flush), A_BURST, &[(0, 0), (210, 210)]),
+        ("leading", &[0, 20], (50, Cancel), A_BURST, &[(0, 0), (210, 210)]),
+        ("both", &[0], (50, Flush), A_BURST, &[(0, 0), (210, 210)]),
+        ("both", &[0], (50, Cancel), A_BURST, &[(0, 0), (210, 210)]),
+        ("both", &[0, 20], (50, Flush), A_RUN, &[(0, 0), (50, 20), (210, 210)]),
+        ("both", &[0, 20], (50, Cancel), A_RUN, &[(0, 0), (210, 210)]),
     ];
-    for (row, (edges, triggers, at_ms, verb, (before, says, after), expected)) in
-        rows.into_iter().enumerate()
-    {
-        let context = format!("row {row}: {edges}, {triggers:?}, {verb:?} at {at_ms} ms");
-        let builder = Debouncer::builder(ms(100));
-        let builder = match edges {
-            "leading" => builder.leading(),
-            "both" => builder.both_edges(),
-            _ => builder.trailing(),
-        };
-        let (debouncer, hand, log) = start(builder);
-        for at_ms in triggers {
-            hand.set(Tick::from_millis(*at_ms));
-            debouncer.trigger(*at_ms);
-        }
-        hand.set(Tick::from_millis(at_ms));
-        assert_eq!(debouncer.is_pending(), before, "{context}");
-        let said = match verb {
-            Verb::Flush => debouncer.flush(),
-            Verb::Cancel => debouncer.cancel(),
-        };
-        assert_eq!((said, debouncer.is_pending()), (says, after), "{context}");
-        hand.set(Tick::from_millis(210));
-        debouncer.trigger(210);
-        hand.advance(ms(1_000));
-        assert_eq!(log.taken(), expected, "{context}");
+    for (number, row) in rows.iter().enumerate() {
+        plays(row, number);
     }
+}
+
+fn plays(row: &Row, number: usize) {
+    let (edges, triggers, (at_ms, verb), (before, says, after), expected) = *row;
+    let context = format!("row {number}: {edges}, {triggers:?}, {verb:?} at {at_ms} ms");
+    let builder = Debouncer::builder(ms(100));
+    let builder = match edges {
+        "leading" => builder.leading(),
+        "both" => builder.both_edges(),
+        _ => builder.trailing(),
+    };
+    let (debouncer, hand, log) = start(builder);
+    for at_ms in triggers {
+        hand.set(Tick::from_millis(*at_ms));
+        debouncer.trigger(*at_ms);
+    }
+    hand.set(Tick::from_millis(at_ms));
+    assert_eq!(debouncer.is_pending(), before, "{context}");
+    let said = match verb {
+        Verb::Flush => debouncer.flush(),
+        Verb::Cancel => debouncer.cancel(),
+    };
+    assert_eq!((said, debouncer.is_pending()), (says, after), "{context}");
+    hand.set(Tick::from_millis(210));
+    debouncer.trigger(210);
+    hand.advance(ms(1_000));
+    let ran: Vec<(u64, u64)> = log.taken().iter().map(|run| (run.0, run.1)).collect();
+    assert_eq!(ran, expected, "{context}");
 }
 
 #[test]
@@ -343,6 +294,19 @@ fn time_that_goes_backwards_stands_still() {
     assert_eq!(log.taken(), [(1_000, 1, Edge::Leading, 1)]);
     hand.set(Tick::from_millis(1_100));
     assert_eq!(log.taken(), [(1_100, 2, Edge::Trailing, 1)]);
+}
+
+#[test]
+fn at_the_end_of_time_nothing_falls_due_and_nothing_hangs() {
+    let (debouncer, hand, log) = start(Debouncer::builder(ms(100)));
+    debouncer.trigger(1);
+    hand.set(Tick::MAX);
+    assert_eq!(log.taken(), [(100, 1, Edge::Trailing, 1)]);
+    debouncer.trigger(2);
+    hand.advance(ms(100));
+    assert!(log.taken().is_empty() && debouncer.is_pending());
+    assert!(debouncer.flush());
+    assert_eq!(log.taken().len(), 1);
 }
 
 #[test]
