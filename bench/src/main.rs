@@ -11,6 +11,7 @@
 
 mod allocations;
 mod clocks;
+mod debounce;
 mod direct;
 mod golang;
 mod grid;
@@ -49,6 +50,7 @@ Tables:
   keyed-memory resident bytes for each key, at 1 and 10 million (--quick: at 1 million)
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
+  debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
   waiting      tasks and threads that wait for permits, 12 minutes; only if named
@@ -65,7 +67,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 12] = [
+const TABLES: [&str; 13] = [
     "clocks",
     "direct",
     "threads",
@@ -77,6 +79,7 @@ const TABLES: [&str; 12] = [
     "keyed-memory",
     "keyed-insert",
     "keyed-expiry",
+    "debounce",
     "go",
 ];
 
@@ -138,6 +141,7 @@ impl Options {
                 "keyed-memory" => keyed::memory::run(self),
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
+                "debounce" => debounce::run(self),
                 "service" => service::run(self),
                 "redis" => redis::run(self),
                 "waiting" => waiting::run(self),

@@ -9,12 +9,14 @@ mod decision;
 mod error;
 pub mod hierarchy;
 mod keyed;
+mod keyed_debounce;
 mod lease;
 mod limiter;
 mod limits;
 mod quota;
 mod reservation;
 mod snapshot;
+mod sometimes;
 pub mod store;
 mod striped;
 mod sync;
@@ -40,6 +42,10 @@ pub use keyed::{
     Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
     TableCounts, TopKey, TopKeys, WhenFull,
 };
+pub use keyed_debounce::{
+    KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer,
+    WhenKeysFull,
+};
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
@@ -48,6 +54,7 @@ pub use reservation::{Refused, Reservation};
 pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
+pub use sometimes::Sometimes;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
 pub use throttle::{Throttle, ThrottleBuilder, ThrottleError, WeakThrottle};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};

@@ -104,9 +104,15 @@ trait Toy: Clone + Send + Sync + 'static {
 impl Toy for Debouncer<u64> {
     fn act(&self, op: Op, value: u64) {
         match op {
-            Op::Trigger | Op::Late => drop(self.trigger(value)),
-            Op::Flush => drop(self.flush()),
-            Op::Cancel => drop(self.cancel()),
+            Op::Trigger | Op::Late => {
+                self.trigger(value);
+            }
+            Op::Flush => {
+                self.flush();
+            }
+            Op::Cancel => {
+                self.cancel();
+            }
             Op::Nothing => {}
         }
     }
@@ -123,9 +129,15 @@ impl Toy for Debouncer<u64> {
 impl Toy for Throttle<u64> {
     fn act(&self, op: Op, value: u64) {
         match op {
-            Op::Trigger | Op::Late => drop(self.trigger(value)),
-            Op::Flush => drop(self.flush()),
-            Op::Cancel => drop(self.cancel()),
+            Op::Trigger | Op::Late => {
+                self.trigger(value);
+            }
+            Op::Flush => {
+                self.flush();
+            }
+            Op::Cancel => {
+                self.cancel();
+            }
             Op::Nothing => {}
         }
     }

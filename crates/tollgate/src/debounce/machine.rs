@@ -223,3 +223,101 @@ impl<T: Send + 'static> Machine for Debounce<T> {
         self.cancel()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn machine(leading: bool, trailing: bool, max_wait_ms: Option<u64>) -> Debounce<u64> {
+        Debounce::new(Rules {
+            delay: Duration::from_millis(100),
+            max_wait: max_wait_ms.map(Duration::from_millis),
+            leading,
+            trailing,
+            spaced: false,
+        })
+    }
+
+    fn next(machine: &mut Debounce<u64>, now_ms: u64) -> Option<(u64, Edge, u64)> {
+        machine.next(ms(now_ms)).map(|fired| (fired.value, fired.edge, fired.count))
+    }
+
+    #[test]
+    fn a_trigger_after_the_end_of_a_burst_begins_a_new_one_however_late_the_worker_is() {
+        // The first trigger, at 0 ms, was to fire at 100 ms; nobody looked until 130 ms.
+        for (leading, first_run, second_run) in [
+            // The old burst, and later the new one.
+            (false, (1, Edge::Trailing, 1), Some((2, Edge::Trailing, 1))),
+            // The leading edge has run; that of the new burst is due at once.
+            (true, (2, Edge::Leading, 1), None),
+        ] {
+            let mut machine = machine(leading, true, None);
+            machine.trigger(ms(0), 1);
+            if leading {
+                assert_eq!(next(&mut machine, 0), Some((1, Edge::Leading, 1)));
+            }
+            assert!(machine.is_pending(ms(120)), "late, but to come");
+            machine.trigger(ms(130), 2);
+            assert_eq!(machine.due(), Some(Tick::ZERO));
+            assert_eq!(next(&mut machine, 130), Some(first_run));
+            assert_eq!(machine.due(), Some(ms(230)));
+            assert_eq!(next(&mut machine, 230), second_run);
+            assert_eq!(machine.due(), None);
+        }
+    }
+
+    #[test]
+    fn what_falls_due_while_the_action_is_busy_is_one_run() {
+        let mut machine = machine(false, true, None);
+        machine.trigger(ms(0), 1);
+        machine.trigger(ms(150), 2); // the first is ready, and waits
+        assert!(machine.is_ready());
+        assert_eq!(next(&mut machine, 400), Some((2, Edge::Trailing, 2)));
+        assert_eq!(machine.waste, Some(1), "left over, to be dropped without a lock");
+        drop(machine.waste());
+        assert_eq!((machine.due(), next(&mut machine, 500)), (None, None));
+    }
+
+    #[test]
+    fn a_deadline_moves_only_when_it_is_looked_at() {
+        let mut machine = machine(false, true, Some(250));
+        for at_ms in [0, 60, 120, 180] {
+            machine.trigger(ms(at_ms), at_ms);
+            if at_ms < 100 {
+                assert_eq!(machine.due(), Some(ms(100)), "no worker has to be woken");
+            }
+            assert_eq!(next(&mut machine, at_ms), None);
+        }
+        assert_eq!(next(&mut machine, 220), None);
+        assert_eq!(machine.due(), Some(ms(250)));
+        assert_eq!(next(&mut machine, 250), Some((180, Edge::MaxWait, 4)));
+    }
+
+    #[test]
+    fn a_leading_edge_alone_has_no_deadline_and_holds_no_value() {
+        let mut machine = machine(true, false, None);
+        machine.trigger(ms(0), 1);
+        assert_eq!(next(&mut machine, 0), Some((1, Edge::Leading, 1)));
+        assert_eq!(machine.trigger(ms(50), 2)[3], Some(2));
+        assert!(machine.held.is_none() && machine.due().is_none());
+        for (at_ms, is_pending) in [(50, true), (149, true), (150, false), (1_000, false)] {
+            assert_eq!(machine.is_pending(ms(at_ms)), is_pending, "at {at_ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_comes_for_nobody() {
+        let mut machine = machine(true, true, Some(100));
+        let late = Tick::from_nanos(u64::MAX - 1);
+        machine.trigger(late, 1);
+        assert!(machine.next(late).is_some());
+        machine.trigger(late, 2);
+        assert!(machine.next(late).is_none());
+        assert_eq!(machine.due(), Some(Tick::MAX));
+        assert!(machine.next(Tick::MAX).is_none());
+    }
+}

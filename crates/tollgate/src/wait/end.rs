@@ -13,13 +13,15 @@ use std::{
 
 /// Something that ends.
 pub(super) trait Ending: Send + Sync {
-    /// Is ready when it is stopped and nothing runs; before that, leaves the waker under a ticket.
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()>;
+    /// Is ready when it is stopped and nothing runs, or when its own action asks; before that,
+    /// leaves the waker under a ticket.
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>>;
     /// Takes the waker of a ticket out.
     fn leave(&self, ticket: u64);
-    /// Tells whether its action runs on this thread, that is, asks for its own end.
-    fn is_inside(&self) -> bool;
 }
+
+/// An action asks for its own end.
+pub(super) struct Inside;
 
 struct Ticket {
     inner: Arc<dyn Ending>,
@@ -83,12 +85,9 @@ impl StopAndWait {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), StillRunning>> {
         let this = self.project();
         let Ticket { inner, number } = this.ticket;
-        if inner.poll_ended(number, context.waker()).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
         let within = *this.within;
-        if inner.is_inside() {
-            return Poll::Ready(Err(StillRunning { within, why: Why::Inside }));
+        if let Poll::Ready(ended) = inner.poll_ended(number, context.waker()) {
+            return Poll::Ready(ended.map_err(|Inside| StillRunning { within, why: Why::Inside }));
         }
         let why = match this.sleeper.poll_until(this.clock, *this.until, context) {
             Poll::Pending => return Poll::Pending,

@@ -19,7 +19,7 @@ mod worker;
 use super::{
     action::{Action, Duty, Panicked, Reporter, guarded},
     driver::{Driver, Kind, OnDrop},
-    end::{Ending, StopAndWait},
+    end::{Ending, Inside, StopAndWait},
 };
 use crate::{
     Tick, TimerId,
@@ -229,7 +229,7 @@ impl<M: Machine> Inner<M> {
         let now = this.driver.clock().now();
         state.machine.finish(now);
         let waste = state.machine.waste();
-        let is_over = state.machine.due().is_none() && !state.is_running();
+        let is_over = state.due().is_none() && !state.is_running();
         let rouse = this.rouse(&mut state);
         drop(state);
         if is_over {
@@ -256,7 +256,7 @@ impl<M: Machine> Inner<M> {
 
     /// Sees that somebody looks after the deadline of the machine.
     fn rouse(&self, state: &mut State<M>) -> Rouse {
-        let Some(due) = state.machine.due() else { return Rouse::Nothing };
+        let Some(due) = state.due() else { return Rouse::Nothing };
         match &state.worker {
             Worker::None => {
                 state.worker = Worker::Awake;
@@ -317,7 +317,7 @@ impl<M: Machine> Inner<M> {
         }
         let job = state.machine.next(self.driver.clock().now());
         let waste = state.machine.waste();
-        let step = match (job, state.machine.due()) {
+        let step = match (job, state.due()) {
             (Some(job), _) => state.begin(job),
             (None, Some(due)) => Step::Sleep(due),
             (None, None) => {
@@ -363,7 +363,7 @@ impl<M: Machine> Inner<M> {
     fn poll_rest(&self, due: Tick, waker: &Waker) -> Poll<()> {
         let waker = waker.clone();
         let mut state = self.lock();
-        let closer = state.machine.due().is_none_or(|next| next < due);
+        let closer = state.due().is_none_or(|next| next < due);
         if state.phase == Phase::Stopped || closer {
             // What is replaced is a waker of this worker.
             let old = std::mem::replace(&mut state.worker, Worker::Awake);
@@ -385,11 +385,14 @@ impl<M: Machine> Inner<M> {
 }
 
 impl<M: Machine> Ending for Inner<M> {
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()> {
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>> {
         let waker = waker.clone();
         let mut state = self.lock();
         if state.has_ended() {
-            return Poll::Ready(());
+            return Poll::Ready(Ok(()));
+        }
+        if state.is_inside() {
+            return Poll::Ready(Err(Inside));
         }
         let old = state.wait_for_end(ticket, waker);
         drop(state);
@@ -400,10 +403,6 @@ impl<M: Machine> Ending for Inner<M> {
     fn leave(&self, ticket: u64) {
         let old = self.lock().leave(ticket);
         drop(old);
-    }
-
-    fn is_inside(&self) -> bool {
-        self.lock().is_inside()
     }
 }
 

@@ -29,7 +29,7 @@ impl<M: Machine> Inner<M> {
         let clock = this.driver.clock();
         let mut state = this.lock();
         // An event of another thread may have come since the step.
-        let Some(until) = state.machine.due() else { return false };
+        let Some(until) = state.due() else { return false };
         if until <= clock.now() || state.phase == Phase::Stopped {
             return false;
         }

@@ -128,6 +128,11 @@ impl<M: Machine> State<M> {
         self.next_number
     }
 
+    /// Returns when the machine has something to do. At the end of time it has nothing any more.
+    pub(super) fn due(&self) -> Option<Tick> {
+        self.machine.due().filter(|due| *due < Tick::MAX)
+    }
+
     pub(super) fn is_running(&self) -> bool {
         matches!(self.busy, Some(Busy::Running(_)))
     }
