@@ -14,7 +14,7 @@ mod action;
 mod driver;
 mod end;
 mod engine;
-mod parked;
+pub(crate) mod parked;
 mod sleeper;
 
 pub use action::Panicked;

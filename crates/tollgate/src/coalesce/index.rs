@@ -1,0 +1,91 @@
+//! Finds a key in a list that keeps the order of arrival.
+//!
+//! The idea: entries lie in a plain list, which becomes the batch as it is. A table of open
+//! addressing holds places in that list, by hash. Keys are only ever added until all of them leave,
+//! so there are no holes and no tombstones. Hashes are kept, so growing hashes nothing again.
+//!
+//! Memory: 8 bytes of hash and 8 to 16 bytes of table for each entry.
+
+/// Places of entries by the hash of their keys.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// 0 is free; else the place, plus one. The length is a power of two, or zero.
+    slots: Vec<u32>,
+    /// The hash of each entry, in the order of the list.
+    hashes: Vec<u64>,
+}
+
+impl Index {
+    /// Returns the place whose entry has this hash and `is_key` agrees.
+    pub(super) fn find(&self, hash: u64, mut is_key: impl FnMut(usize) -> bool) -> Option<usize> {
+        for slot in self.probe(hash) {
+            let place = self.slots[slot].checked_sub(1)? as usize;
+            if self.hashes[place] == hash && is_key(place) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Adds the next place.
+    pub(super) fn push(&mut self, hash: u64) {
+        self.hashes.push(hash);
+        if self.hashes.len() * 2 > self.slots.len() {
+            let slots = (self.hashes.len() * 2).next_power_of_two().max(8);
+            self.slots.clear();
+            self.slots.resize(slots, 0);
+            (0..self.hashes.len()).for_each(|place| self.set(place));
+        } else {
+            self.set(self.hashes.len() - 1);
+        }
+    }
+
+    /// Forgets all, and keeps the memory for the next list.
+    pub(super) fn clear(&mut self) {
+        self.slots.fill(0);
+        self.hashes.clear();
+    }
+
+    fn set(&mut self, place: usize) {
+        let free = self.probe(self.hashes[place]).find(|&slot| self.slots[slot] == 0);
+        // INVARIANT: at least half of the slots are free, and places fit, because a batch has at
+        // most 2^24 entries.
+        if let (Some(slot), Ok(number)) = (free, u32::try_from(place + 1)) {
+            self.slots[slot] = number;
+        }
+    }
+
+    /// Returns all slots, from where the hash points to.
+    fn probe(&self, hash: u64) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots.len();
+        // The low bits choose; which half of a 64-bit hash is lost on a small machine is no matter.
+        #[allow(clippy::cast_possible_truncation, reason = "only the low bits are used")]
+        let start = hash as usize;
+        (0..slots).map(move |step| start.wrapping_add(step) & (slots - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_was_pushed_and_nothing_else() {
+        // Few hashes, so that many keys share one.
+        for hashes in [1, 2, 7, u64::MAX] {
+            let mut index = Index::default();
+            let hash = |key: u64| (key * 0x9e37_79b9_7f4a_7c15) % hashes;
+            for round in 0..3 {
+                for key in 0..200 {
+                    assert_eq!(index.find(hash(key), |place| place as u64 == key), None, "{round}");
+                    index.push(hash(key));
+                    for known in [0, key / 2, key] {
+                        let place = index.find(hash(known), |place| place as u64 == known);
+                        assert_eq!(place, usize::try_from(known).ok(), "of {key}, round {round}");
+                    }
+                }
+                index.clear();
+            }
+        }
+    }
+}

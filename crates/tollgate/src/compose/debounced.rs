@@ -1,0 +1,121 @@
+//! A debouncer, and a pace behind it.
+
+use super::{gate::Gate, then::Then};
+use crate::{StopAndWait, debounce::machine::Debounce, wait::Engine};
+use std::{fmt, time::Duration};
+
+pub(super) type Chain<T> = Then<Debounce<T>, Gate<T>>;
+
+/// Runs once when a burst of triggers is over, and not more often than a pace allows.
+///
+/// Made by [`debounce_then_throttle`](crate::debounce_then_throttle) or
+/// [`debounce_then_limit`](crate::debounce_then_limit). Clones are handles of the same one.
+///
+/// ```text
+/// triggers  a b c      d      e f
+/// quiet           c        d        f      one fire for each burst
+/// pace            c                 f      d was held back, then f took its place
+/// ```
+///
+/// The last value wins at each stage, and [`Fired`](crate::Fired) tells how many triggers a run
+/// stands for, from both stages together.
+///
+/// # Concurrency
+///
+/// `Send + Sync`, and every method takes `&self`. The action runs without a lock, one run at a time,
+/// and may trigger again. A run that falls due meanwhile waits for it.
+pub struct DebounceThen<T: Send + 'static> {
+    pub(super) engine: Engine<Chain<T>>,
+}
+
+impl<T: Send + 'static> DebounceThen<T> {
+    /// Says that something has happened. Tells whether it counts: after a stop it does not.
+    #[allow(clippy::must_use_candidate, reason = "triggering is the point")]
+    pub fn trigger(&self, value: T) -> bool {
+        // Moved out if it is not taken, so that it is dropped without the lock.
+        let mut value = Some(value);
+        let replaced = self.engine.event(|chain, now| {
+            let replaced = value.take().map(|value| chain.first.trigger(now, value));
+            (replaced, chain.take_spent())
+        });
+        replaced.is_some()
+    }
+
+    /// Ends the burst now. The run still waits for its pace: a rate is a promise to others.
+    ///
+    /// Tells whether there was a burst, or a run that waits.
+    #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
+    pub fn flush(&self) -> bool {
+        let said = self.engine.event(|chain, now| {
+            let is_pending = chain.first.is_pending() || chain.second.is_pending();
+            let replaced = chain.first.flush(now);
+            (is_pending, replaced, chain.take_spent())
+        });
+        said.is_some_and(|(is_pending, ..)| is_pending)
+    }
+
+    /// Forgets what is pending, in both stages. Tells whether there was anything.
+    ///
+    /// A permit that a limiter gave out is spent by a run, not by waiting, so there is none to give
+    /// back.
+    #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
+    pub fn cancel(&self) -> bool {
+        let said = self.engine.event(|chain, _| {
+            let is_pending = chain.first.is_pending() || chain.second.is_pending();
+            (is_pending, chain.first.cancel(), chain.second.cancel(), chain.take_spent())
+        });
+        said.is_some_and(|(is_pending, ..)| is_pending)
+    }
+
+    /// Tells whether a burst is under way, or a run waits for its pace or its turn.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.engine.look(|chain, _| chain.first.is_pending() || chain.second.is_pending())
+    }
+
+    /// Tells whether the action runs at this moment.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.engine.is_running()
+    }
+
+    /// Tells whether it is stopped.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.engine.is_stopped()
+    }
+
+    /// Returns how many runs have panicked.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.engine.panics()
+    }
+
+    /// Ends it: no run starts after this has returned. What is pending is forgotten, and a run that
+    /// has started goes on.
+    pub fn stop(&self) {
+        self.engine.stop();
+    }
+
+    /// [`stop`](Self::stop), and waits at most for `within` for a run that has started.
+    pub fn stop_and_wait(&self, within: Duration) -> StopAndWait {
+        self.stop();
+        self.engine.ended(within)
+    }
+}
+
+impl<T: Send + 'static> Clone for DebounceThen<T> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone() }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for DebounceThen<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DebounceThen")
+            .field("pending", &self.is_pending())
+            .field("running", &self.is_running())
+            .field("stopped", &self.is_stopped())
+            .finish_non_exhaustive()
+    }
+}
