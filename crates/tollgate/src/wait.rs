@@ -22,6 +22,6 @@ pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
 
 pub(crate) use action::{Action, Reporter};
-pub(crate) use engine::{Engine, Machine};
+pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::block_on;
 pub(crate) use sleeper::Sleeper;

@@ -10,7 +10,12 @@
 //! ends the old burst first and begins a new one. Lodash would prolong the old burst. Here the
 //! silence was long enough, so what happens does not depend on who was quicker.
 //!
+//! While the action is busy a fire waits for its turn, and a later one takes its place: one value,
+//! the last. Without a trailing edge no value is held and nothing has to happen at the end of a
+//! burst, so there is no deadline: the next trigger finds out that the burst is over.
+//!
 //! State: three ticks, the last value, and at most one fire that waits for its turn. O(1) each.
+//! Time that stands still prolongs a burst; time far ahead ends it.
 
 use super::{Edge, Fired};
 use crate::{Tick, wait::Machine};
@@ -24,6 +29,10 @@ pub(crate) struct Rules {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) leading: bool,
     pub(crate) trailing: bool,
+    /// Keeps a leading edge away from the run before it by the longest wait, as lodash does not: a
+    /// burst may begin soon after the end of the last one, since silence counts from the last
+    /// trigger and not from the last run.
+    pub(crate) spaced: bool,
 }
 
 #[derive(Debug)]
@@ -38,6 +47,8 @@ pub(crate) struct Debounce<T> {
     held: Option<Held<T>>,
     /// What has fired and waits for the action to be free.
     ready: Option<Fired<T>>,
+    /// A value that was not used, until it is taken out to be dropped.
+    waste: Option<T>,
 }
 
 /// The last value, and the triggers since the last fire.
@@ -58,40 +69,44 @@ impl<T> Debounce<T> {
             last_fire: Tick::ZERO,
             held: None,
             ready: None,
+            waste: None,
         }
     }
 
-    /// An event. Returns the values that it replaces, to be dropped without a lock.
-    pub(crate) fn trigger(&mut self, now: Tick, value: T) -> [Option<T>; 3] {
+    /// An event. Returns the values that are of no use any more, to be dropped without a lock.
+    pub(crate) fn trigger(&mut self, now: Tick, value: T) -> [Option<T>; 4] {
         let overdue = self.expire(now);
-        let begins = self.fires_at(now);
+        let (begins, too_early) = (self.fires_at(now), self.too_early(now));
         let (first_at, count) =
             self.held.as_ref().map_or((now, 1), |held| (held.first_at, held.count + 1));
         let old = self.held.replace(Held { value, first_at, at: now, count });
         self.last_trigger = Some(now);
-        let mut unused = None;
-        if begins && self.timer.is_none() {
+        let mut merged = None;
+        if let (Some(until), None) = (too_early, self.timer) {
+            self.timer = Some(until);
+        } else if begins && self.timer.is_none() {
             self.last_fire = now;
             self.set_timer(now);
             if self.rules.leading {
-                unused = self.fire(now, Edge::Leading);
+                merged = self.fire(now, Edge::Leading);
             }
         } else if begins && self.rules.max_wait.is_some() {
             self.set_timer(now);
-            unused = self.fire(now, Edge::MaxWait);
+            merged = self.fire(now, Edge::MaxWait);
         } else if self.timer.is_none() {
             self.set_timer(now);
         }
-        [overdue, old.map(|held| held.value), unused]
+        let unused = if self.rules.trailing { None } else { self.held.take() };
+        [overdue, old.map(|held| held.value), merged, unused.map(|held| held.value)]
     }
 
-    /// Fires what is pending now, as if its time had come.
+    /// Ends the burst now, as if its time had come. Returns a value that is of no use any more.
     pub(crate) fn flush(&mut self, now: Tick) -> Option<T> {
         self.timer?;
         self.trailing_edge(now, Edge::Flush)
     }
 
-    /// Forgets what is pending. Returns what that was.
+    /// Forgets everything. Returns what would have been fired with.
     pub(crate) fn cancel(&mut self) -> [Option<T>; 2] {
         let rules = self.rules;
         let Self { held, ready, .. } = std::mem::replace(self, Self::new(rules));
@@ -99,8 +114,15 @@ impl<T> Debounce<T> {
     }
 
     /// Tells whether a burst is under way, or a fire waits for its turn.
-    pub(crate) const fn is_pending(&self) -> bool {
-        self.timer.is_some() || self.ready.is_some()
+    pub(crate) fn is_pending(&self, now: Tick) -> bool {
+        // With a trailing edge the worker ends the burst, even if it is late.
+        let lasts = |due| self.rules.trailing || due > now || !self.fires_at(now);
+        self.is_ready() || self.timer.is_some_and(lasts)
+    }
+
+    /// Tells whether a fire waits for its turn.
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.ready.is_some()
     }
 
     fn set_timer(&mut self, now: Tick) {
@@ -112,6 +134,13 @@ impl<T> Debounce<T> {
         let Some(last) = self.last_trigger else { return true };
         let waited = |most| now.since(self.last_fire) >= most;
         now.since(last) >= self.rules.delay || self.rules.max_wait.is_some_and(waited)
+    }
+
+    /// Returns until when a leading edge has to wait for the sake of the run before it.
+    fn too_early(&self, now: Tick) -> Option<Tick> {
+        let is_silent = now.since(self.last_trigger?) >= self.rules.delay;
+        let until = self.last_fire.saturating_add(self.rules.max_wait?);
+        (self.rules.spaced && self.rules.leading && is_silent && now < until).then_some(until)
     }
 
     /// Does what is due by `now`. Returns a value that was not used.
@@ -169,21 +198,25 @@ impl<T: Send + 'static> Machine for Debounce<T> {
     type Job = Fired<T>;
 
     fn due(&self) -> Option<Tick> {
-        if self.ready.is_some() { Some(Tick::ZERO) } else { self.timer }
+        match self.timer {
+            _ if self.is_ready() => Some(Tick::ZERO),
+            timer if self.rules.trailing => timer,
+            _ => None,
+        }
     }
 
     fn next(&mut self, now: Tick) -> Option<Fired<T>> {
-        // With nothing ready a fire replaces nothing, so no value is dropped here.
-        if self.ready.is_none() {
-            let unused = self.expire(now);
-            debug_assert!(unused.is_none() || !self.rules.trailing);
-        }
+        // What fell due while the action was busy takes the place of what waits for its turn.
+        self.waste = self.expire(now);
         self.ready.take()
     }
 
     fn finish(&mut self, now: Tick) {
-        drop(self.flush(now));
-        self.timer = None;
+        self.waste = self.flush(now);
+    }
+
+    fn waste(&mut self) -> impl Sized + use<T> {
+        self.waste.take()
     }
 
     fn clear(&mut self) -> impl Sized + use<T> {

@@ -54,7 +54,29 @@ impl std::error::Error for Panicked {}
 /// Runs code of strangers.
 pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     // UNWIND: what a panic may leave half done is the stranger's own.
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panicked::new(&*payload))
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let panicked = Panicked::new(&*payload);
+        // What it panicked with is of a stranger, too: if its drop panics, that is left as it is.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+        panicked
+    })
+}
+
+/// An action, and who is told of its panics. Both are dropped when all is over.
+pub(super) struct Duty<J> {
+    pub(super) action: Action<J>,
+    pub(super) report: Option<Reporter>,
+}
+
+impl<J> Duty<J> {
+    /// Reports a panic. A reporter that panics is not reported.
+    pub(super) fn report(&self, panicked: &Panicked) {
+        if let Some(report) = &self.report {
+            drop(guarded(|| report(panicked)));
+        }
+    }
 }
 
 impl<J> Action<J> {
@@ -80,11 +102,15 @@ impl<J> Action<J> {
             Self::Call(call) => guarded(|| call(job)),
             Self::Async(begin) => {
                 let mut running = guarded(|| begin(job))?;
-                std::future::poll_fn(|context| match guarded(|| running.as_mut().poll(context)) {
-                    Ok(poll) => poll.map(Ok),
-                    Err(panicked) => std::task::Poll::Ready(Err(panicked)),
+                let result = std::future::poll_fn(|context| {
+                    match guarded(|| running.as_mut().poll(context)) {
+                        Ok(poll) => poll.map(Ok),
+                        Err(panicked) => std::task::Poll::Ready(Err(panicked)),
+                    }
                 })
-                .await
+                .await;
+                // A future may panic when it is dropped, too.
+                result.and(guarded(|| drop(running)))
             }
         }
     }

@@ -35,10 +35,10 @@ impl Drop for Ticket {
 }
 
 pin_project! {
-    /// Waits until an action that runs has ended, at most for a given time.
+    /// Waits until all is over, at most for a given time: no action runs, and it is dropped.
     ///
-    /// It is stopped already when this is made; dropping this only stops the waiting. Await it in a
-    /// task (feature `tokio`), or [`block`](Self::block) a thread.
+    /// The stop has happened already when this is made; dropping this only ends the waiting. Await
+    /// it in a task (feature `tokio`), or [`block`](Self::block) a thread.
     #[must_use = "await it, or `block`; to stop without waiting there is `stop`"]
     pub struct StopAndWait {
         ticket: Ticket,
@@ -145,8 +145,8 @@ impl fmt::Display for StillRunning {
         match self.why {
             Why::Late => write!(
                 f,
-                "the action still runs after {:?}; it is stopped and will not start again, wait \
-                 longer for its end",
+                "the action still runs after {:?}; nothing new is taken, so wait longer for its \
+                 end, or go on without it",
                 self.within
             ),
             Why::Inside => f.write_str(
