@@ -56,25 +56,26 @@ pub use debounced::DebounceThen;
 pub(crate) use builder::pace;
 pub(crate) use pace::Pace;
 
-use crate::Limiter;
+use crate::{DebounceBuilder, Limiter};
 use std::time::Duration;
 
-/// Starts a [`DebounceThen`]: one run when no trigger has come for `quiet`, and at most one for each
+/// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and at most one for each
 /// `interval`.
 ///
-/// The last value wins, within a burst and while a run waits for its interval.
+/// The last value wins, within a burst and while a run waits for its interval, which counts from
+/// start to start.
 ///
 /// # Examples
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Driver, ManualClock, debounce_then_throttle};
+/// use tollgate::{Debouncer, Driver, ManualClock, debounce_then_throttle};
 ///
 /// let (quiet, interval) = (Duration::from_millis(20), Duration::from_millis(100));
 /// let hand = ManualClock::new();
 /// let (sender, sent) = std::sync::mpsc::channel();
-/// let search = debounce_then_throttle(quiet, interval)
-///     .driver(Driver::manual(&hand))
+/// let debounce = Debouncer::builder(quiet).driver(Driver::manual(&hand));
+/// let search = debounce_then_throttle(debounce, interval)
 ///     .start(move |fired| sender.send(fired.into_value()).unwrap_or(()))?;
 /// for text in ["c", "ca", "cat", "cats"] {
 ///     search.trigger(text);
@@ -85,15 +86,18 @@ use std::time::Duration;
 /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["cats"]); // at 120 ms
 /// # Ok::<(), tollgate::ComposeError>(())
 /// ```
-pub fn debounce_then_throttle<T>(quiet: Duration, interval: Duration) -> DebounceThenBuilder<T> {
-    DebounceThenBuilder::new(quiet, Some(interval), None)
+pub const fn debounce_then_throttle(
+    debounce: DebounceBuilder,
+    interval: Duration,
+) -> DebounceThenBuilder {
+    DebounceThenBuilder::new(debounce, Some(interval), None)
 }
 
-/// Starts a [`DebounceThen`]: one run when no trigger has come for `quiet`, and a permit of
-/// `limiter` for each.
+/// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and a permit of `limiter` for
+/// each run.
 ///
 /// A run that is refused waits until the limiter says, and the last value wins meanwhile. The
 /// limiter is asked while the composition is locked, so its observer must not call it.
-pub fn debounce_then_limit<T>(quiet: Duration, limiter: &Limiter) -> DebounceThenBuilder<T> {
-    DebounceThenBuilder::new(quiet, None, Some(limiter.clone()))
+pub fn debounce_then_limit(debounce: DebounceBuilder, limiter: &Limiter) -> DebounceThenBuilder {
+    DebounceThenBuilder::new(debounce, None, Some(limiter.clone()))
 }

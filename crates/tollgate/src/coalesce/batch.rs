@@ -118,11 +118,13 @@ impl<K, V> Batch<K, V> {
     }
 
     /// Returns the keys, in the order of arrival.
+    #[must_use]
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &K> {
         self.entries.iter().map(|(key, _)| key)
     }
 
     /// Returns the keys, in the order of arrival, and drops the values.
+    #[must_use]
     pub fn into_keys(self) -> impl ExactSizeIterator<Item = K> {
         self.entries.into_iter().map(|(key, _)| key)
     }

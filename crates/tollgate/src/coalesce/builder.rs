@@ -2,7 +2,7 @@
 
 use super::{
     Batch, Coalescer,
-    machine::{Fold, Gather, Job, Rules},
+    machine::{Fold, Gather, Rules},
 };
 use crate::{
     Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
@@ -13,6 +13,9 @@ use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
 
 /// How many keys a batch has at most unless told otherwise: some hundred kilobytes of short keys.
 const DEFAULT_MAX_SIZE: usize = 10_000;
+
+#[cfg(feature = "tokio")]
+type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Told of every flush that panicked.
 type OnPanic = Box<dyn Fn(&FlushPanicked) + Send + Sync>;
@@ -91,7 +94,7 @@ impl<K, V> CoalescerBuilder<K, V> {
     /// Lets at most one batch leave for each interval, from start to start. By default there is no
     /// such limit.
     ///
-    /// A batch that waits for its turn counts as under way: adds go into the next one.
+    /// A batch that waits for its turn still takes adds, as far as there is room.
     pub fn at_most_every(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
         self
@@ -99,8 +102,8 @@ impl<K, V> CoalescerBuilder<K, V> {
 
     /// Lets each batch wait for a permit of `limiter`. By default there is no such limit.
     ///
-    /// A batch that waits counts as under way: adds go into the next one. The limiter is asked
-    /// while the coalescer is locked, so its observer must not call this coalescer.
+    /// A batch that waits still takes adds, as far as there is room. The limiter is asked while the
+    /// coalescer is locked, so its observer must not call this coalescer.
     pub fn limit(mut self, limiter: &Limiter) -> Self {
         self.limiter = Some(limiter.clone());
         self
@@ -140,11 +143,9 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         let driver = self.driver.clone().unwrap_or_default();
         let entries = Arc::new(AtomicU64::new(0));
         let size = Arc::clone(&entries);
-        let call = move |job: Job<K, V>| {
-            if let Some(batch) = job.open() {
-                note(&size, &batch);
-                flush(batch);
-            }
+        let call = move |batch: Batch<K, V>| {
+            note(&size, &batch);
+            flush(batch);
         };
         self.start_with(driver, Action::Call(Box::new(call)), entries)
     }
@@ -172,14 +173,9 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         };
         let entries = Arc::new(AtomicU64::new(0));
         let size = Arc::clone(&entries);
-        let begin = move |job: Job<K, V>| -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-            match job.open() {
-                Some(batch) => {
-                    note(&size, &batch);
-                    Box::pin(flush(batch))
-                }
-                None => Box::pin(std::future::ready(())),
-            }
+        let begin = move |batch: Batch<K, V>| -> Running {
+            note(&size, &batch);
+            Box::pin(flush(batch))
         };
         self.start_with(driver, Action::Async(Box::new(begin)), entries)
     }
@@ -187,7 +183,7 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     fn start_with(
         self,
         driver: Driver,
-        action: Action<Job<K, V>>,
+        action: Action<Batch<K, V>>,
         entries: Arc<AtomicU64>,
     ) -> Result<Coalescer<K, V>, CoalesceError> {
         let rules = self.rules()?;

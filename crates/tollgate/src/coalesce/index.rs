@@ -74,7 +74,7 @@ mod tests {
         // Few hashes, so that many keys share one.
         for hashes in [1, 2, 7, u64::MAX] {
             let mut index = Index::default();
-            let hash = |key: u64| (key * 0x9e37_79b9_7f4a_7c15) % hashes;
+            let hash = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15) % hashes;
             for round in 0..3 {
                 for key in 0..200 {
                     assert_eq!(index.find(hash(key), |place| place as u64 == key), None, "{round}");

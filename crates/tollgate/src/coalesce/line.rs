@@ -62,11 +62,6 @@ impl Line {
         }
     }
 
-    /// Tells whether somebody is to be woken.
-    pub(super) fn has_woken(&self) -> bool {
-        !self.woken.is_empty()
-    }
-
     /// Takes out who is to be woken.
     pub(super) fn take_woken(&mut self) -> Wakers {
         Wakers(std::mem::take(&mut self.woken))
@@ -84,12 +79,6 @@ impl Line {
 /// Wakes all of them when it is dropped, which must be where no lock is held.
 #[derive(Debug, Default)]
 pub(super) struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
 
 impl Drop for Wakers {
     fn drop(&mut self) {

@@ -1,20 +1,21 @@
 //! When batches leave, and who gets into them: a pure state machine.
 //!
 //! One batch is **open**: adds go there. When its time has come, or it is full, it is **ripe**: it
-//! has a cause. A ripe batch leaves as soon as the one before it is out of the way, that is, the
-//! action has returned from it. Until then it stays open for adds, as far as there is room. So at
-//! most two batches are in memory: the one that is under way (`ready`, or with the action) and the
-//! open one.
+//! has a cause. A ripe batch leaves as soon as it can: the action has returned from the one before,
+//! and the pace admits it. Until then it stays open for adds, as far as there is room. So at most two
+//! batches are in memory: the one that is under way (`ready`, or with the action) and the open one.
 //!
 //! ```text
 //! on every event and step:    if the open batch is due: it is ripe
-//!                             if it is ripe and nothing is under way: it becomes ready,
-//!                                 and those who wait get the seats of the new one
-//! on a step (nothing runs):   if one is ready and the pace admits it: the action gets it
+//! without a pace:             if it is ripe and nothing is under way: it becomes ready
+//! on a step (nothing runs):   if it is ripe, none is ready and the pace admits it: it becomes ready
+//!                             if one is ready: the action gets it
+//! whenever one becomes ready: those who wait get the seats of the next one
 //! ```
 //!
-//! An add at the very tick of a deadline comes after it: the old batch leaves without it. So it does
-//! not matter whether the add or the worker was quicker.
+//! An add at the very tick of a deadline comes after it: the old batch leaves without it, if it can.
+//! So it does not matter whether the add or the worker was quicker. A batch with a pace is only let
+//! out by the worker, so that the pace holds for the starts of the action.
 //!
 //! INVARIANT: entries + seats <= `max_size`, and nobody waits while it is less.
 
@@ -46,15 +47,18 @@ pub(crate) struct Rules {
 pub(crate) enum Fold<V> {
     /// The last one wins.
     Last,
-    With(Box<dyn FnMut(&mut V, V) + Send>),
+    With(BoxedFold<V>),
 }
+
+/// Is given what is held and what is new.
+type BoxedFold<V> = Box<dyn FnMut(&mut V, V) + Send>;
 
 pub(crate) struct Gather<K, V> {
     rules: Rules,
     fold: Fold<V>,
     pace: Pace,
     open: Open<K, V>,
-    /// Waits for the action, or for its pace. Only while nothing runs.
+    /// Waits for the worker. Only while nothing runs.
     ready: Option<Batch<K, V>>,
     is_running: bool,
     line: Line,
@@ -70,20 +74,6 @@ struct Open<K, V> {
     adds: u64,
     /// It is ripe.
     cause: Option<FlushCause>,
-}
-
-/// What the action is given: who has room now, and a batch.
-pub(crate) struct Job<K, V> {
-    wakers: Wakers,
-    batch: Option<Batch<K, V>>,
-}
-
-impl<K, V> Job<K, V> {
-    /// Wakes those who have room now, and returns the batch.
-    pub(crate) fn open(self) -> Option<Batch<K, V>> {
-        drop(self.wakers);
-        self.batch
-    }
 }
 
 /// What an event says, and what it leaves to be done where no lock is held.
@@ -205,12 +195,16 @@ impl<K, V> Gather<K, V> {
         self.hand_over();
     }
 
-    /// Moves a ripe batch out of the way if the one before it is.
+    /// Lets a ripe batch out, if it has no pace to wait for.
     fn hand_over(&mut self) {
-        if self.is_running || self.ready.is_some() {
-            return;
+        if self.pace.is_free() && !self.is_running {
+            self.let_out();
         }
-        if let Some(cause) = self.open.cause {
+    }
+
+    /// Moves a ripe batch out of the way of the next one.
+    fn let_out(&mut self) {
+        if let (None, Some(cause)) = (&self.ready, self.open.cause) {
             self.ready = self.open.take(cause);
             self.line.seat(self.room());
         }
@@ -376,37 +370,37 @@ impl<K, V> Open<K, V> {
 }
 
 impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
-    type Job = Job<K, V>;
+    type Job = Batch<K, V>;
 
     fn due(&self) -> Option<Tick> {
-        if self.line.has_woken() {
+        if self.ready.is_some() {
             return Some(Tick::ZERO);
         }
-        if self.ready.is_some() {
-            return Some(self.pace.due());
-        }
-        match self.open.cause {
+        let ripe = match self.open.cause {
             Some(_) => Some(Tick::ZERO),
             None => self.open.due(&self.rules).map(|due| due.0),
-        }
+        };
+        ripe.map(|ripe| ripe.max(self.pace.due()))
     }
 
-    fn next(&mut self, now: Tick) -> Option<Job<K, V>> {
+    fn next(&mut self, now: Tick) -> Option<Batch<K, V>> {
         // The engine asks only when no action runs.
         self.is_running = false;
         self.advance(now);
-        let mut batch = None;
-        if self.ready.is_some() && self.pace.admits(now) {
-            batch = self.ready.take();
-            self.is_running = true;
+        if self.ready.is_none() && self.open.cause.is_some() && self.pace.admits(now) {
+            self.let_out();
         }
-        // A batch that waits for its pace makes room at once: a job without a batch says so.
-        let wakers = self.line.take_woken();
-        (batch.is_some() || !wakers.is_empty()).then_some(Job { wakers, batch })
+        self.is_running = self.ready.is_some();
+        self.ready.take()
     }
 
     fn finish(&mut self, now: Tick) {
         self.end_open(now, FlushCause::Finish);
+    }
+
+    /// Those who have room now are woken when this is dropped.
+    fn waste(&mut self) -> impl Sized + use<K, V> {
+        self.line.take_woken()
     }
 
     fn clear(&mut self) -> impl Sized + use<K, V> {

@@ -1,145 +1,83 @@
 //! How compositions are put together, and what can be wrong with that.
 
-use super::{DebounceThen, debounced::Chain, gate::Gate, pace::Pace, then::Then};
+use super::{DebounceThen, gate::Gate, pace::Pace, then::Then};
 use crate::{
-    Driver, Fired, Limiter, NoRuntime, OnDrop, Panicked,
-    debounce::machine::{Debounce, Rules},
-    wait::{Action, Engine, Machine, Reporter},
+    DebounceBuilder, DebounceError, Driver, Fired, Limiter, NoRuntime,
+    debounce::{builder::Parts, machine::Debounce},
+    wait::{Action, Engine},
 };
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 /// Builds a [`DebounceThen`]. Nothing is judged before [`start`](Self::start).
-#[must_use = "a builder does nothing until `start`"]
-pub struct DebounceThenBuilder<T> {
-    quiet: Duration,
-    max_wait: Option<Duration>,
+///
+/// The driver, the edges, the end and who is told of panics are those of the debouncer that it is
+/// made of.
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it is started"]
+pub struct DebounceThenBuilder {
+    debounce: DebounceBuilder,
     interval: Option<Duration>,
     limiter: Option<Limiter>,
-    driver: Option<Driver>,
-    on_drop: OnDrop,
-    on_panic: Option<Reporter>,
-    values: PhantomData<fn(T)>,
 }
 
-impl<T> DebounceThenBuilder<T> {
-    pub(super) fn new(
-        quiet: Duration,
+impl DebounceThenBuilder {
+    pub(super) const fn new(
+        debounce: DebounceBuilder,
         interval: Option<Duration>,
         limiter: Option<Limiter>,
     ) -> Self {
-        Self {
-            quiet,
-            max_wait: None,
-            interval,
-            limiter,
-            driver: None,
-            on_drop: OnDrop::default(),
-            on_panic: None,
-            values: PhantomData,
-        }
+        Self { debounce, interval, limiter }
     }
 
-    /// Caps the quiet time: a burst that does not end fires at the latest this long after its first
-    /// trigger. By default there is no cap.
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.max_wait = Some(max_wait);
-        self
-    }
-
-    /// Sets who runs the action, by default [`Driver::thread`].
-    pub fn driver(mut self, driver: Driver) -> Self {
-        self.driver = Some(driver);
-        self
-    }
-
-    /// Sets what becomes of what is pending when the last handle is dropped, by default
-    /// [`OnDrop::Cancel`]. A flush still waits for its pace.
-    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.on_drop = on_drop;
-        self
-    }
-
-    /// Is told of every run that panicked; by default nobody is. The next one runs all the same.
-    pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
-        self.on_panic = Some(Arc::new(report));
-        self
-    }
-}
-
-#[cfg(feature = "tokio")]
-type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-impl<T: Send + 'static> DebounceThenBuilder<T> {
-    /// Starts it, with an action that is a function.
+    /// Starts it with an action that runs to its end on the worker.
     ///
     /// # Errors
     ///
-    /// [`ComposeError`] says what does not fit together.
-    pub fn start(
+    /// [`ComposeError`] says which stage is set up wrongly.
+    pub fn start<T: Send + 'static>(
         self,
-        mut action: impl FnMut(Fired<T>) + Send + 'static,
+        action: impl FnMut(Fired<T>) + Send + 'static,
     ) -> Result<DebounceThen<T>, ComposeError> {
-        let driver = self.driver.clone().unwrap_or_default();
-        self.start_with(driver, Action::Call(Box::new(move |passed| action(passed.open()))))
+        let (mut parts, pace) = self.judge()?;
+        let driver = parts.driver.take().unwrap_or_default();
+        Ok(host(parts, pace, driver, Action::Call(Box::new(action))))
     }
 
-    /// Starts it, with an action that is awaited.
-    ///
-    /// Without [`driver`](Self::driver) it runs on the tokio runtime this is called in.
+    /// Starts it with an action that is a future. The next run begins when that is ready.
     ///
     /// # Errors
     ///
-    /// [`ComposeError`] says what does not fit together, or that there is no runtime.
+    /// [`ComposeError`] also if the driver has no runtime, or there is none here by default.
     #[cfg(feature = "tokio")]
-    pub fn start_async<F>(
-        self,
-        mut action: impl FnMut(Fired<T>) -> F + Send + 'static,
-    ) -> Result<DebounceThen<T>, ComposeError>
+    pub fn start_async<T, A, F>(self, mut action: A) -> Result<DebounceThen<T>, ComposeError>
     where
+        T: Send + 'static,
+        A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let driver = match self.driver.clone() {
+        let (mut parts, pace) = self.judge()?;
+        let driver = match parts.driver.take() {
             Some(driver) if driver.is_async() => driver,
-            Some(_) => return Err(ComposeError::NotAsync),
-            None => Driver::tokio().map_err(ComposeError::NoRuntime)?,
+            Some(_) => return Err(DebounceError::NotAsync.into()),
+            None => Driver::tokio()?,
         };
-        let begin = move |passed: super::then::Passed<Fired<T>, T>| -> Running {
-            Box::pin(action(passed.open()))
-        };
-        self.start_with(driver, Action::Async(Box::new(begin)))
+        let action = Action::Async(Box::new(move |fired| Box::pin(action(fired))));
+        Ok(host(parts, pace, driver, action))
     }
 
-    fn start_with(
-        self,
-        driver: Driver,
-        action: Action<<Chain<T> as Machine>::Job>,
-    ) -> Result<DebounceThen<T>, ComposeError> {
-        let (quiet, max_wait) = (self.quiet, self.max_wait);
-        if quiet.is_zero() {
-            return Err(ComposeError::QuietZero);
-        }
-        if let Some(max_wait) = max_wait.filter(|max_wait| *max_wait < quiet) {
-            return Err(ComposeError::MaxWaitBelowQuiet { max_wait, quiet });
-        }
-        let pace = pace(self.interval, self.limiter)?;
-        let rules = Rules { delay: quiet, max_wait, leading: false, trailing: true };
-        let chain = Then::new(Debounce::new(rules), Gate::new(pace));
-        let engine = Engine::start(chain, driver, (action, self.on_panic), self.on_drop);
-        Ok(DebounceThen { engine })
+    fn judge(self) -> Result<(Parts, Pace), ComposeError> {
+        Ok((self.debounce.into_parts()?, pace(self.interval, self.limiter)?))
     }
 }
 
-impl<T> fmt::Debug for DebounceThenBuilder<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DebounceThenBuilder")
-            .field("quiet", &self.quiet)
-            .field("max_wait", &self.max_wait)
-            .field("interval", &self.interval)
-            .field("limiter", &self.limiter)
-            .field("driver", &self.driver)
-            .field("on_drop", &self.on_drop)
-            .finish_non_exhaustive()
-    }
+fn host<T: Send + 'static>(
+    parts: Parts,
+    pace: Pace,
+    driver: Driver,
+    action: Action<Fired<T>>,
+) -> DebounceThen<T> {
+    let chain = Then::new(Debounce::new(parts.rules), Gate::new(pace));
+    DebounceThen { engine: Engine::start(chain, driver, (action, parts.report), parts.on_drop) }
 }
 
 /// Checks what a pace is made of.
@@ -196,25 +134,20 @@ impl fmt::Display for PaceError {
 
 impl std::error::Error for PaceError {}
 
-/// Why no composition was started.
+/// Why a [`DebounceThen`] does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ComposeError {
-    /// The quiet time is zero.
-    QuietZero,
-    /// The cap is below what it caps.
-    MaxWaitBelowQuiet {
-        /// The longest wait.
-        max_wait: Duration,
-        /// The quiet time.
-        quiet: Duration,
-    },
-    /// The pace is no pace.
+    /// The debouncer is set up wrongly, or cannot be driven.
+    Debounce(DebounceError),
+    /// The pace behind it is none.
     Pace(PaceError),
-    /// An action that is a future needs a tokio driver.
-    NotAsync,
-    /// There is no runtime for an action that is a future.
-    NoRuntime(NoRuntime),
+}
+
+impl From<DebounceError> for ComposeError {
+    fn from(error: DebounceError) -> Self {
+        Self::Debounce(error)
+    }
 }
 
 impl From<PaceError> for ComposeError {
@@ -223,22 +156,17 @@ impl From<PaceError> for ComposeError {
     }
 }
 
+impl From<NoRuntime> for ComposeError {
+    fn from(error: NoRuntime) -> Self {
+        Self::Debounce(error.into())
+    }
+}
+
 impl fmt::Display for ComposeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::QuietZero => f.write_str(
-                "a quiet time of zero is no silence; set one above zero, or use a throttle alone",
-            ),
-            Self::MaxWaitBelowQuiet { max_wait, quiet } => write!(
-                f,
-                "max_wait {max_wait:?} is below quiet {quiet:?}, which would never come true; raise \
-                 max_wait, or lower quiet"
-            ),
+            Self::Debounce(error) => error.fmt(f),
             Self::Pace(error) => error.fmt(f),
-            Self::NotAsync => f.write_str(
-                "the driver cannot run futures; use `Driver::tokio` or `Driver::on`, or `start`",
-            ),
-            Self::NoRuntime(error) => error.fmt(f),
         }
     }
 }

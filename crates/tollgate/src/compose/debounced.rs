@@ -32,45 +32,35 @@ impl<T: Send + 'static> DebounceThen<T> {
     /// Says that something has happened. Tells whether it counts: after a stop it does not.
     #[allow(clippy::must_use_candidate, reason = "triggering is the point")]
     pub fn trigger(&self, value: T) -> bool {
-        // Moved out if it is not taken, so that it is dropped without the lock.
-        let mut value = Some(value);
-        let replaced = self.engine.event(|chain, now| {
-            let replaced = value.take().map(|value| chain.first.trigger(now, value));
-            (replaced, chain.take_spent())
-        });
-        replaced.is_some()
+        self.engine.event(|chain, now| chain.first.trigger(now, value)).is_some()
     }
 
     /// Ends the burst now. The run still waits for its pace: a rate is a promise to others.
     ///
-    /// Tells whether there was a burst, or a run that waits.
+    /// Returns whether there is something to run.
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush(&self) -> bool {
-        let said = self.engine.event(|chain, now| {
-            let is_pending = chain.first.is_pending() || chain.second.is_pending();
-            let replaced = chain.first.flush(now);
-            (is_pending, replaced, chain.take_spent())
+        let flushed = self.engine.event(|chain, now| {
+            let old = chain.first.flush(now);
+            (chain.first.is_ready() || chain.second.is_pending(), old)
         });
-        said.is_some_and(|(is_pending, ..)| is_pending)
+        flushed.is_some_and(|(runs, _)| runs)
     }
 
-    /// Forgets what is pending, in both stages. Tells whether there was anything.
+    /// Forgets what is pending, in both stages. The pace is kept.
     ///
-    /// A permit that a limiter gave out is spent by a run, not by waiting, so there is none to give
-    /// back.
+    /// Returns whether there was something that would have run. No permit is lost by it: a limiter
+    /// is asked when the action can run, not before.
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel(&self) -> bool {
-        let said = self.engine.event(|chain, _| {
-            let is_pending = chain.first.is_pending() || chain.second.is_pending();
-            (is_pending, chain.first.cancel(), chain.second.cancel(), chain.take_spent())
-        });
-        said.is_some_and(|(is_pending, ..)| is_pending)
+        let old = self.engine.event(|chain, _| (chain.first.cancel(), chain.second.cancel()));
+        old.is_some_and(|(first, second)| second.is_some() || first.iter().any(Option::is_some))
     }
 
     /// Tells whether a burst is under way, or a run waits for its pace or its turn.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.engine.look(|chain, _| chain.first.is_pending() || chain.second.is_pending())
+        self.engine.look(|chain, now| chain.first.is_pending(now) || chain.second.is_pending())
     }
 
     /// Tells whether the action runs at this moment.
@@ -100,6 +90,17 @@ impl<T: Send + 'static> DebounceThen<T> {
     /// [`stop`](Self::stop), and waits at most for `within` for a run that has started.
     pub fn stop_and_wait(&self, within: Duration) -> StopAndWait {
         self.stop();
+        self.engine.ended(within)
+    }
+
+    /// Takes no trigger any more, runs what is pending at its pace, and stops.
+    pub fn finish(&self) {
+        self.engine.finish();
+    }
+
+    /// [`finish`](Self::finish), and waits at most for `within` until that has run.
+    pub fn finish_and_wait(&self, within: Duration) -> StopAndWait {
+        self.finish();
         self.engine.ended(within)
     }
 }

@@ -34,6 +34,11 @@ impl Pace {
         Self { kind: Kind::Limited(limiter), not_before: Tick::ZERO }
     }
 
+    /// Tells whether everything may leave at once.
+    pub(crate) const fn is_free(&self) -> bool {
+        matches!(self.kind, Kind::Free)
+    }
+
     /// Returns when to ask for the next one.
     pub(crate) const fn due(&self) -> Tick {
         self.not_before

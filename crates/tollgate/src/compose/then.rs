@@ -17,47 +17,25 @@ pub(crate) trait Accept<J>: Machine {
 pub(crate) struct Then<A: Machine, B: Accept<A::Job>> {
     pub(crate) first: A,
     pub(crate) second: B,
-    /// What was replaced where nothing could be dropped. It leaves with the next event or job: each
-    /// entry took an event of the first machine, so there are only a few.
-    spent: Vec<B::Spent>,
-}
-
-/// A job of the second machine, and what it replaced.
-pub(crate) struct Passed<J, S> {
-    job: J,
-    spent: Vec<S>,
-}
-
-impl<J, S> Passed<J, S> {
-    /// Drops what was replaced, and returns the job.
-    pub(crate) fn open(self) -> J {
-        drop(self.spent);
-        self.job
-    }
+    /// What the last job replaced, until it is taken out to be dropped.
+    spent: Option<B::Spent>,
+    /// The first machine was told that the end has come, and the second was not yet.
+    is_ending: bool,
 }
 
 impl<A: Machine, B: Accept<A::Job>> Then<A, B> {
     pub(crate) const fn new(first: A, second: B) -> Self {
-        Self { first, second, spent: Vec::new() }
-    }
-
-    /// Hands on what the first machine has ready at `now`.
-    pub(crate) fn hand_on(&mut self, now: Tick) {
-        while let Some(job) = self.first.next(now) {
-            self.spent.extend(self.second.accept(now, job));
-        }
-    }
-
-    /// Takes out what was replaced, to be dropped without a lock.
-    pub(crate) fn take_spent(&mut self) -> Vec<B::Spent> {
-        std::mem::take(&mut self.spent)
+        Self { first, second, spent: None, is_ending: false }
     }
 }
 
 impl<A: Machine, B: Accept<A::Job>> Machine for Then<A, B> {
-    type Job = Passed<B::Job, B::Spent>;
+    type Job = B::Job;
 
     fn due(&self) -> Option<Tick> {
+        if self.is_ending {
+            return Some(Tick::ZERO);
+        }
         match (self.first.due(), self.second.due()) {
             (Some(first), Some(second)) => Some(first.min(second)),
             (first, second) => first.or(second),
@@ -65,18 +43,29 @@ impl<A: Machine, B: Accept<A::Job>> Machine for Then<A, B> {
     }
 
     fn next(&mut self, now: Tick) -> Option<Self::Job> {
-        self.hand_on(now);
-        let job = self.second.next(now)?;
-        Some(Passed { job, spent: self.take_spent() })
+        // One at a time, so that what each of them leaves over is taken out before the next. If
+        // there are more, the first machine is due and this is called again.
+        if let Some(job) = self.first.next(now) {
+            self.spent = self.second.accept(now, job);
+        }
+        if self.is_ending && self.first.due().is_none() {
+            self.is_ending = false;
+            self.second.finish(now);
+        }
+        self.second.next(now)
     }
 
     fn finish(&mut self, now: Tick) {
         self.first.finish(now);
-        self.hand_on(now);
-        self.second.finish(now);
+        self.is_ending = true;
+    }
+
+    fn waste(&mut self) -> impl Sized + use<A, B> {
+        (self.first.waste(), self.second.waste(), self.spent.take())
     }
 
     fn clear(&mut self) -> impl Sized + use<A, B> {
-        (self.first.clear(), self.second.clear(), self.take_spent())
+        self.is_ending = false;
+        (self.first.clear(), self.second.clear(), self.spent.take())
     }
 }

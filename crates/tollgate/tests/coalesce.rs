@@ -1,0 +1,524 @@
+//! When batches leave, what is in them, and what becomes of them at the end.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tollgate::{
+    Batch, CoalesceError, Coalescer, CoalescerBuilder, Driver, FlushCause, Limiter, ManualClock,
+    OnDrop, PaceError, Quota, Tick,
+};
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+type Flushed = (u64, &'static str, String);
+
+/// A coalescer of keys on a manual clock, and what it has flushed: when, why, which keys.
+struct Scene {
+    hand: ManualClock,
+    keys: Coalescer<char, ()>,
+    flushed: Arc<Mutex<Vec<Flushed>>>,
+}
+
+impl Scene {
+    fn new(set: impl FnOnce(CoalescerBuilder<char, ()>) -> CoalescerBuilder<char, ()>) -> Self {
+        let hand = ManualClock::new();
+        let flushed = Arc::new(Mutex::new(Vec::new()));
+        let (log, clock) = (Arc::clone(&flushed), hand.clone());
+        let keys = set(Coalescer::set().driver(Driver::manual(&hand)))
+            .start(move |batch: Batch<char, ()>| {
+                let at = clock.now().as_nanos() / 1_000_000;
+                let cause = batch.cause().name();
+                log.lock().unwrap().push((at, cause, batch.into_keys().collect()));
+            })
+            .unwrap();
+        Self { hand, keys, flushed }
+    }
+
+    /// Adds each key at its time, and lets the clock run on.
+    fn play(&self, adds: &[(u64, char)]) {
+        for &(at, key) in adds {
+            self.hand.set(Tick::from_millis(at));
+            match key {
+                '!' => assert!(self.keys.flush(), "nothing to flush at {at} ms"),
+                '.' => self.keys.stop(),
+                key => self.keys.try_insert(key).unwrap(),
+            }
+        }
+        self.hand.advance(ms(10_000));
+    }
+
+    fn flushed(&self) -> Vec<Flushed> {
+        self.flushed.lock().unwrap().clone()
+    }
+}
+
+type Setting = fn(CoalescerBuilder<char, ()>) -> CoalescerBuilder<char, ()>;
+
+#[test]
+fn each_cause_makes_a_batch_leave_at_its_time() {
+    let window: Setting = |keys| keys.window(ms(100));
+    let quiet: Setting = |keys| keys.quiet(ms(100));
+    let capped: Setting = |keys| keys.quiet(ms(100)).max_wait(ms(250));
+    let equal: Setting = |keys| keys.quiet(ms(100)).max_wait(ms(100));
+    let size: Setting = |keys| keys.max_size(3);
+    let sized_window: Setting = |keys| keys.window(ms(100)).max_size(3);
+    let sized_quiet: Setting = |keys| keys.quiet(ms(100)).max_size(3);
+    let at_once: Setting = |keys| keys.window(ms(0));
+    let paced: Setting = |keys| keys.window(ms(10)).at_most_every(ms(100)).max_size(3);
+    // setting, adds (`!` flushes, `.` stops), expected: when, why, which
+    let table: &[(&str, Setting, &[(u64, char)], &[(u64, &str, &str)])] = &[
+        ("first key", window, &[(0, 'a'), (99, 'b')], &[(100, "window", "ab")]),
+        (
+            "at the tick",
+            window,
+            &[(0, 'a'), (100, 'b')],
+            &[(100, "window", "a"), (200, "window", "b")],
+        ),
+        (
+            "a known key",
+            window,
+            &[(0, 'a'), (50, 'a'), (60, 'b'), (70, 'a')],
+            &[(100, "window", "ab")],
+        ),
+        ("order", window, &[(0, 'c'), (0, 'a'), (0, 'b'), (0, 'c')], &[(100, "window", "cab")]),
+        ("silence", quiet, &[(0, 'a'), (99, 'b'), (198, 'c')], &[(298, "quiet", "abc")]),
+        (
+            "at the tick",
+            quiet,
+            &[(0, 'a'), (100, 'b')],
+            &[(100, "quiet", "a"), (200, "quiet", "b")],
+        ),
+        ("a known key prolongs", quiet, &[(0, 'a'), (90, 'a'), (180, 'a')], &[(280, "quiet", "a")]),
+        ("short of the cap", capped, &[(0, 'a'), (90, 'b')], &[(190, "quiet", "ab")]),
+        (
+            "at the cap",
+            capped,
+            &[(0, 'a'), (90, 'b'), (180, 'c'), (249, 'd'), (260, 'e')],
+            &[(250, "max_wait", "abcd"), (360, "quiet", "e")],
+        ),
+        (
+            "at the tick of the cap",
+            capped,
+            &[(0, 'a'), (90, 'b'), (180, 'c'), (250, 'd')],
+            &[(250, "max_wait", "abc"), (350, "quiet", "d")],
+        ),
+        (
+            "cap and silence at once",
+            capped,
+            &[(0, 'a'), (75, 'b'), (150, 'c')],
+            &[(250, "quiet", "abc")],
+        ),
+        ("a cap of the quiet time", equal, &[(0, 'a'), (50, 'b')], &[(100, "max_wait", "ab")]),
+        ("full", size, &[(0, 'a'), (5, 'b'), (9, 'a'), (9, 'c'), (9, 'd')], &[(9, "size", "abc")]),
+        (
+            "full before the window",
+            sized_window,
+            &[(0, 'a'), (1, 'b'), (2, 'c'), (3, 'd')],
+            &[(2, "size", "abc"), (103, "window", "d")],
+        ),
+        (
+            "full before silence",
+            sized_quiet,
+            &[(0, 'a'), (99, 'b'), (198, 'c')],
+            &[(198, "size", "abc")],
+        ),
+        (
+            "no window",
+            at_once,
+            &[(0, 'a'), (0, 'a'), (7, 'b')],
+            &[(0, "window", "a"), (0, "window", "a"), (7, "window", "b")],
+        ),
+        (
+            "asked for",
+            window,
+            &[(0, 'a'), (30, 'b'), (40, '!'), (60, 'c')],
+            &[(40, "flush", "ab"), (160, "window", "c")],
+        ),
+        ("at the end", window, &[(0, 'a'), (30, 'b'), (40, '.')], &[(40, "finish", "ab")]),
+        (
+            "paced",
+            paced,
+            &[(0, 'a'), (20, 'b'), (25, 'c'), (31, 'd'), (115, 'e')],
+            &[
+                (10, "window", "a"),
+                // Due at 30 ms, but it waits for its turn and still takes `d`.
+                (110, "window", "bcd"),
+                (210, "window", "e"),
+            ],
+        ),
+        (
+            "paced, at the end",
+            paced,
+            &[(0, 'a'), (20, 'b'), (25, '.')],
+            &[(10, "window", "a"), (110, "finish", "b")],
+        ),
+    ];
+    for (row, (name, setting, adds, expected)) in table.iter().enumerate() {
+        let scene = Scene::new(setting);
+        scene.play(adds);
+        let expected: Vec<_> =
+            expected.iter().map(|&(at, cause, keys)| (at, cause, keys.to_owned())).collect();
+        assert_eq!(scene.flushed(), expected, "row {row}: {name}");
+    }
+}
+
+#[test]
+fn a_batch_says_when_it_began_and_for_how_many_adds_it_stands() {
+    let hand = ManualClock::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&seen);
+    let keys = Coalescer::fold(|held: &mut String, new: String| held.push_str(&new))
+        .window(ms(100))
+        .driver(Driver::manual(&hand))
+        .start(move |batch| log.lock().unwrap().push(batch))
+        .unwrap();
+    hand.set(Tick::from_millis(5));
+    for (at, key, value) in [(5, 1, "a"), (10, 2, "x"), (20, 1, "b"), (30, 1, "c"), (35, 2, "y")] {
+        hand.set(Tick::from_millis(at));
+        keys.try_add(key, value.to_owned()).unwrap();
+        assert_eq!(keys.len(), if at < 10 { 1 } else { 2 });
+    }
+    hand.advance(ms(100));
+    let batch = seen.lock().unwrap().pop().unwrap();
+    assert_eq!(batch.first_at(), Tick::from_millis(5));
+    assert_eq!(batch.last_at(), Tick::from_millis(35));
+    assert_eq!((batch.adds(), batch.len(), batch.cause()), (5, 2, FlushCause::Window));
+    // Folded in the order of the adds, listed in that of the keys.
+    assert_eq!(batch.into_entries(), [(1, "abc".to_owned()), (2, "xy".to_owned())]);
+    assert!(keys.is_empty());
+}
+
+#[test]
+fn the_last_value_wins_if_that_is_asked_for() {
+    let hand = ManualClock::new();
+    let (sender, seen) = std::sync::mpsc::channel();
+    let keys = Coalescer::last()
+        .window(ms(1))
+        .driver(Driver::manual(&hand))
+        .start(move |batch: Batch<_, _>| sender.send(batch.into_entries()).unwrap())
+        .unwrap();
+    for (key, value) in [('a', 1), ('b', 2), ('a', 3)] {
+        keys.try_add(key, value).unwrap();
+    }
+    hand.advance(ms(1));
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), [[('a', 3), ('b', 2)]]);
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused_with_a_way_out() {
+    let (clock, _hand) = tollgate::Clock::manual();
+    let closed = Limiter::builder(Quota::per_second(1).burst(0)).clock(clock).build().unwrap();
+    let size_max = Coalescer::<char, ()>::SIZE_MAX;
+    let new = Coalescer::<char, ()>::set;
+    let pace = CoalesceError::Pace;
+    for (row, (builder, expected, words)) in [
+        (new(), CoalesceError::NoCause, "set `window`, `quiet` or `max_size`"),
+        (
+            new().window(ms(5)).quiet(ms(2)),
+            CoalesceError::WindowAndQuiet { window: ms(5), quiet: ms(2) },
+            "window 5ms and quiet 2ms are both set",
+        ),
+        (
+            new().max_wait(ms(5)),
+            CoalesceError::MaxWaitAlone { max_wait: ms(5) },
+            "say `window` instead",
+        ),
+        (
+            new().window(ms(9)).max_wait(ms(5)),
+            CoalesceError::MaxWaitAlone { max_wait: ms(5) },
+            "max_wait 5ms caps a quiet time",
+        ),
+        (
+            new().quiet(ms(9)).max_wait(ms(5)),
+            CoalesceError::MaxWaitBelowQuiet { max_wait: ms(5), quiet: ms(9) },
+            "max_wait 5ms is below quiet 9ms",
+        ),
+        (new().quiet(ms(0)), CoalesceError::QuietZero, "`window` of zero"),
+        (new().max_size(0), CoalesceError::Size { max_size: 0 }, "between 1 and 16777216"),
+        (
+            new().max_size(size_max + 1),
+            CoalesceError::Size { max_size: size_max + 1 },
+            "max_size 16777217",
+        ),
+        (
+            new().window(ms(1)).at_most_every(ms(0)),
+            pace(PaceError::IntervalZero),
+            "an interval of zero",
+        ),
+        (new().window(ms(1)).limit(&closed), pace(PaceError::Never), "raise its burst"),
+        (
+            new().window(ms(1)).limit(&closed).at_most_every(ms(3)),
+            pace(PaceError::Both { interval: ms(3) }),
+            "take one of them",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let error = builder.start(|_| {}).unwrap_err();
+        assert_eq!(error, expected, "row {row}");
+        assert!(error.to_string().contains(words), "row {row}: {error}");
+    }
+}
+
+#[test]
+fn what_is_collected_can_be_taken_back() {
+    let scene = Scene::new(|keys| keys.window(ms(10)).at_most_every(ms(100)));
+    scene.play(&[(0, 'a')]);
+    // The second batch waits for its turn.
+    for (at, key) in [(20_000, 'a'), (20_015, 'b'), (20_030, 'c'), (20_045, 'b')] {
+        scene.hand.set(Tick::from_millis(at));
+        scene.keys.try_insert(key).unwrap();
+    }
+    assert_eq!(scene.flushed().len(), 2);
+    assert_eq!(scene.keys.len(), 2);
+    assert_eq!(scene.keys.discard(), [('b', ()), ('c', ())]);
+    assert!(scene.keys.is_empty() && !scene.keys.flush());
+    scene.play(&[(30_000, 'd')]);
+    assert_eq!(scene.flushed()[2..], [(30_010, "window", "d".to_owned())]);
+}
+
+#[test]
+fn after_a_stop_pairs_come_back() {
+    let scene = Scene::new(|keys| keys.window(ms(10)));
+    scene.keys.try_insert('a').unwrap();
+    scene.keys.stop_and_wait(ms(0)).block().unwrap();
+    assert_eq!(scene.flushed(), [(0, "finish", "a".to_owned())]);
+    assert!(scene.keys.is_stopped());
+    let error = scene.keys.try_insert('b').unwrap_err();
+    assert!(error.is_stopped() && !error.is_full());
+    assert_eq!(error.into_pair(), ('b', ()));
+    let error = scene.keys.insert_blocking('c').unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the coalescer is stopped; take the pair out and add it elsewhere"
+    );
+    assert!(!scene.keys.flush() && scene.keys.discard().is_empty());
+    scene.keys.stop();
+    scene.hand.advance(ms(100));
+    assert_eq!(scene.flushed().len(), 1);
+    assert_eq!(scene.hand.timers(), 0);
+}
+
+#[test]
+fn dropping_the_last_handle_does_what_was_declared() {
+    for (on_drop, expected) in [(None, 1), (Some(OnDrop::Flush), 1), (Some(OnDrop::Cancel), 0)] {
+        let captured = Arc::new(());
+        let held = Arc::clone(&captured);
+        let value = Arc::new(());
+        let flushed = Arc::new(Mutex::new(0));
+        let log = Arc::clone(&flushed);
+        let hand = ManualClock::new();
+        let mut builder = Coalescer::last().window(ms(10)).driver(Driver::manual(&hand));
+        if let Some(on_drop) = on_drop {
+            builder = builder.on_drop(on_drop);
+        }
+        let keys = builder
+            .start(move |batch: Batch<char, Arc<()>>| {
+                let _held = &held;
+                *log.lock().unwrap() += batch.len();
+            })
+            .unwrap();
+        keys.try_add('a', Arc::clone(&value)).unwrap();
+        let other = keys.clone();
+        drop(keys);
+        assert_eq!(*flushed.lock().unwrap(), 0);
+        drop(other);
+        assert_eq!(*flushed.lock().unwrap(), expected, "{on_drop:?}");
+        assert_eq!((Arc::strong_count(&captured), Arc::strong_count(&value)), (1, 1));
+        assert_eq!(hand.timers(), 0);
+    }
+}
+
+#[test]
+fn a_flush_that_panics_is_reported_with_its_size_and_the_next_one_runs() {
+    let hand = ManualClock::new();
+    let (seen, reports) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+    let (log, told) = (Arc::clone(&seen), Arc::clone(&reports));
+    let keys = Coalescer::set()
+        .max_size(2)
+        .driver(Driver::manual(&hand))
+        .on_panic(move |panicked| {
+            told.lock().unwrap().push((panicked.entries(), panicked.message().to_owned()));
+        })
+        .start(move |batch: Batch<i32, ()>| {
+            let keys: Vec<_> = batch.into_keys().collect();
+            assert!(keys != [1, 2], "one and two");
+            log.lock().unwrap().push(keys);
+        })
+        .unwrap();
+    (0..6).for_each(|n| keys.try_insert(n + 1).unwrap());
+    assert_eq!(*seen.lock().unwrap(), [[3, 4], [5, 6]]);
+    assert_eq!(*reports.lock().unwrap(), [(2, "one and two".to_owned())]);
+    assert_eq!(keys.panics(), 1);
+}
+
+#[test]
+fn a_fold_that_panics_reaches_who_adds_and_nobody_else() {
+    let hand = ManualClock::new();
+    let (sender, seen) = std::sync::mpsc::channel();
+    let sums = Coalescer::fold(|held: &mut u32, new: u32| *held = held.checked_add(new).unwrap())
+        .window(ms(10))
+        .driver(Driver::manual(&hand))
+        .start(move |batch: Batch<char, u32>| sender.send(batch.into_entries()).unwrap())
+        .unwrap();
+    sums.try_add('a', u32::MAX).unwrap();
+    let add = || sums.try_add('a', 1);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(add)).unwrap_err();
+    sums.try_add('b', 1).unwrap();
+    sums.try_add('b', 1).unwrap();
+    hand.advance(ms(10));
+    assert_eq!(seen.try_iter().collect::<Vec<_>>(), [[('a', u32::MAX), ('b', 2)]]);
+    assert_eq!(sums.panics(), 0);
+}
+
+#[test]
+fn an_action_may_add_to_its_own_coalescer() {
+    let hand = ManualClock::new();
+    let handle: Arc<Mutex<Option<Coalescer<u32, ()>>>> = Arc::default();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (own, log) = (Arc::clone(&handle), Arc::clone(&seen));
+    let keys = Coalescer::set()
+        .max_size(2)
+        .driver(Driver::manual(&hand))
+        .start(move |batch: Batch<u32, ()>| {
+            let keys: Vec<_> = batch.into_keys().collect();
+            let own = own.lock().unwrap().clone().unwrap();
+            if keys[0] == 1 {
+                assert!(own.is_running());
+                own.try_insert(10).unwrap();
+                own.insert_blocking(11).unwrap();
+                own.try_insert(10).unwrap(); // is there already
+                assert!(own.try_insert(12).unwrap_err().is_full());
+                // It does not wait for itself.
+                let error = own.insert_blocking(12).unwrap_err();
+                assert!(error.to_string().contains("cannot wait for its own end"), "{error}");
+            }
+            log.lock().unwrap().push(keys);
+        })
+        .unwrap();
+    *handle.lock().unwrap() = Some(keys.clone());
+    keys.try_insert(1).unwrap();
+    keys.try_insert(2).unwrap();
+    assert_eq!(*seen.lock().unwrap(), [[1, 2], [10, 11]]);
+    assert_eq!(keys.panics(), 0);
+    *handle.lock().unwrap() = None;
+}
+
+#[test]
+fn values_that_call_back_when_they_are_dropped_do_not_block() {
+    struct Calls(Option<Coalescer<u32, Calls>>);
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            if let Some(keys) = &self.0 {
+                let _any = (keys.len(), keys.try_add(9, Calls(None)));
+            }
+        }
+    }
+    let hand = ManualClock::new();
+    let keys = Coalescer::last()
+        .window(ms(10))
+        .driver(Driver::manual(&hand))
+        .start(|_: Batch<u32, Calls>| {})
+        .unwrap();
+    keys.try_add(1, Calls(Some(keys.clone()))).unwrap();
+    keys.try_add(1, Calls(Some(keys.clone()))).unwrap(); // drops the first
+    assert_eq!(keys.len(), 2);
+    hand.advance(ms(10));
+    keys.try_add(1, Calls(Some(keys.clone()))).unwrap();
+    drop(keys.discard());
+    assert_eq!(keys.len(), 1);
+    keys.stop();
+    assert!(keys.try_add(2, Calls(Some(keys.clone()))).is_err());
+}
+
+#[test]
+fn a_limiter_paces_batches() {
+    let hand = ManualClock::new();
+    let limiter =
+        Limiter::builder(Quota::per_second(10).burst(2)).clock(hand.clock()).build().unwrap();
+    let flushed = Arc::new(Mutex::new(Vec::new()));
+    let (log, clock) = (Arc::clone(&flushed), hand.clone());
+    let keys = Coalescer::set()
+        .window(ms(0))
+        .limit(&limiter)
+        .driver(Driver::manual(&hand))
+        .start(move |batch: Batch<u64, ()>| {
+            let at = clock.now().as_nanos() / 1_000_000;
+            log.lock().unwrap().push((at, batch.into_keys().collect::<Vec<_>>()));
+        })
+        .unwrap();
+    for at in [0, 10, 20, 30, 40, 50] {
+        hand.set(Tick::from_millis(at));
+        keys.try_insert(at).unwrap();
+    }
+    hand.advance(ms(1_000));
+    let expected = [(0, vec![0]), (10, vec![10]), (100, vec![20, 30, 40, 50])];
+    assert_eq!(*flushed.lock().unwrap(), expected);
+    assert_eq!(hand.timers(), 0);
+}
+
+#[test]
+fn a_thread_drives_it_by_default() {
+    let (sender, seen) = std::sync::mpsc::channel();
+    let keys = Coalescer::set()
+        .quiet(ms(1))
+        .start(move |batch: Batch<char, ()>| {
+            sender.send((batch.cause(), batch.len())).unwrap();
+        })
+        .unwrap();
+    keys.try_insert('a').unwrap();
+    assert_eq!(seen.recv().unwrap(), (FlushCause::Quiet, 1));
+    keys.try_insert('b').unwrap();
+    keys.stop_and_wait(ms(10_000)).block().unwrap();
+    assert_eq!(seen.try_iter().map(|(_, len)| len).sum::<usize>(), 1);
+}
+
+#[cfg(feature = "tokio")]
+#[tokio::test(start_paused = true)]
+async fn an_action_may_be_a_future_on_paused_time() {
+    let clock = tollgate::Clock::tokio();
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let (flushed, time) = (Arc::clone(&log), clock.clone());
+    let keys = Coalescer::set()
+        .window(ms(100))
+        .max_size(3)
+        .start_async(move |batch: Batch<char, ()>| {
+            let (flushed, time) = (Arc::clone(&flushed), time.clone());
+            async move {
+                let began = time.now().as_nanos() / 1_000_000;
+                // As long as a slow database.
+                let _slow = tokio::time::timeout(ms(500), std::future::pending::<()>()).await;
+                flushed.lock().unwrap().push((began, batch.into_keys().collect::<String>()));
+            }
+        })
+        .unwrap();
+    for key in ['a', 'b'] {
+        keys.try_insert(key).unwrap();
+    }
+    tokio::time::advance(ms(200)).await;
+    tokio::task::yield_now().await;
+    // The first batch is under way, so these are the next, and one waits.
+    for key in ['c', 'd', 'e', 'f'] {
+        keys.insert(key).await.unwrap();
+    }
+    let done = clock.now();
+    assert!(done >= Tick::from_millis(600), "the fourth key waited for the first flush: {done:?}");
+    keys.stop_and_wait(ms(5_000)).await.unwrap();
+    let flushed: Vec<String> =
+        log.lock().unwrap().iter().map(|(_, keys): &(u64, String)| keys.clone()).collect();
+    assert_eq!(flushed, ["ab", "cde", "f"]);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn an_action_that_is_a_future_needs_a_runtime() {
+    let none = Coalescer::<char, ()>::set().window(ms(1)).start_async(|_| async {});
+    assert_eq!(none.unwrap_err(), CoalesceError::NoRuntime(tollgate::NoRuntime));
+    let thread = Coalescer::<char, ()>::set().window(ms(1)).driver(Driver::thread());
+    assert_eq!(thread.start_async(|_| async {}).unwrap_err(), CoalesceError::NotAsync);
+}
