@@ -75,7 +75,7 @@ impl Gated {
         self.keys.stop();
         for _ in 0..9 {
             // All may be over before the last.
-            drop(self.gate.send(()));
+            let _over = self.gate.send(());
         }
         self.keys.stop_and_wait(Duration::from_secs(10)).block().unwrap();
         self.begun.try_iter().collect()
