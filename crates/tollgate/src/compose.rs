@@ -13,7 +13,7 @@
 //! | all keys of a burst, when it is over | [`CoalescerBuilder::quiet`] |
 //! | batches, and not too often | [`CoalescerBuilder::at_most_every`] |
 //! | batches, with a rate that is shared with others | [`CoalescerBuilder::limit`] |
-//! | few in a second, and few at once | [`Admission`] |
+//! | few in a second, and few at once | [`Entrance`] |
 //!
 //! Debounce comes **before** the rate. A rate before a debouncer would refuse events of which all but
 //! the last are going to be thrown away anyhow, and perhaps refuse that last one. Behind it, the rate
@@ -27,7 +27,7 @@
 //!
 //! Cheap and quick refusals come first: a rate limiter is one compare-exchange, a breaker one read, and
 //! a concurrency limit may make the caller wait. It comes last also because what it gives out has to
-//! be held: a permit that sleeps until its rate has come is a place nobody can use. [`Admission`] is
+//! be held: a permit that sleeps until its rate has come is a place nobody can use. [`Entrance`] is
 //! the first and the last of these; a breaker is asked between, by whoever has one.
 //!
 //! - Limit by user **after** authentication, else strangers use up the rate of a user. What has no
@@ -36,22 +36,22 @@
 //!   the second one sees is only what the first one left.
 //! - Whatever gives up between two layers gives back: the permits of the rate with
 //!   [`Reservation::cancel`](crate::Reservation::cancel), the place in flight by dropping the
-//!   [`Permit`](crate::Permit). [`Admission`] does that.
+//!   [`Permit`](crate::Permit). [`Entrance`] does that.
 //!
 //! [`CoalescerBuilder::quiet`]: crate::CoalescerBuilder::quiet
 //! [`CoalescerBuilder::at_most_every`]: crate::CoalescerBuilder::at_most_every
 //! [`CoalescerBuilder::limit`]: crate::CoalescerBuilder::limit
 
-mod admission;
 mod builder;
 mod debounced;
+mod entrance;
 mod gate;
 mod pace;
 mod then;
 
-pub use admission::{Admission, Admit, NotAdmitted};
 pub use builder::{ComposeError, DebounceThenBuilder, PaceError};
 pub use debounced::DebounceThen;
+pub use entrance::{Enter, Entrance, NotAdmitted};
 
 pub(crate) use builder::pace;
 pub(crate) use pace::Pace;

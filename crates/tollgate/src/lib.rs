@@ -3,7 +3,7 @@
 pub mod algorithm;
 mod clock;
 mod coalesce;
-mod compose;
+pub mod compose;
 mod concurrency;
 #[allow(dead_code, reason = "being built")]
 mod debounce;
@@ -34,7 +34,7 @@ pub use coalesce::{
     Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
 };
 pub use compose::{
-    Admission, Admit, ComposeError, DebounceThen, DebounceThenBuilder, NotAdmitted, PaceError,
+    ComposeError, DebounceThen, DebounceThenBuilder, Enter, Entrance, NotAdmitted, PaceError,
     debounce_then_limit, debounce_then_throttle,
 };
 pub use concurrency::{

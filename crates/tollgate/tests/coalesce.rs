@@ -14,13 +14,11 @@ const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-type Flushed = (u64, &'static str, String);
-
 /// A coalescer of keys on a manual clock, and what it has flushed: when, why, which keys.
 struct Scene {
     hand: ManualClock,
     keys: Coalescer<char, ()>,
-    flushed: Arc<Mutex<Vec<Flushed>>>,
+    flushed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scene {
@@ -31,139 +29,97 @@ impl Scene {
         let keys = set(Coalescer::set().driver(Driver::manual(&hand)))
             .start(move |batch: Batch<char, ()>| {
                 let at = clock.now().as_nanos() / 1_000_000;
-                let cause = batch.cause().name();
-                log.lock().unwrap().push((at, cause, batch.into_keys().collect()));
+                let cause = batch.cause();
+                let keys: String = batch.into_keys().collect();
+                log.lock().unwrap().push(format!("{at} {cause} {keys}"));
             })
             .unwrap();
         Self { hand, keys, flushed }
     }
 
-    /// Adds each key at its time, and lets the clock run on.
-    fn play(&self, adds: &[(u64, char)]) {
-        for &(at, key) in adds {
-            self.hand.set(Tick::from_millis(at));
+    /// Adds each key at its time, as in `0a 10b`, and lets the clock run on. `!` flushes, `.` stops.
+    fn play(&self, adds: &str) {
+        for add in adds.split_whitespace() {
+            let (at, key) = add.split_at(add.len() - 1);
+            self.hand.set(Tick::from_millis(at.parse().unwrap()));
             match key {
-                '!' => assert!(self.keys.flush(), "nothing to flush at {at} ms"),
-                '.' => self.keys.stop(),
-                key => self.keys.try_insert(key).unwrap(),
+                "!" => assert!(self.keys.flush(), "nothing to flush: {add}"),
+                "." => self.keys.stop(),
+                key => self.keys.try_insert(key.parse().unwrap()).unwrap(),
             }
         }
         self.hand.advance(ms(10_000));
     }
 
-    fn flushed(&self) -> Vec<Flushed> {
+    /// When, why, which keys.
+    fn flushed(&self) -> Vec<String> {
         self.flushed.lock().unwrap().clone()
     }
 }
 
 type Setting = fn(CoalescerBuilder<char, ()>) -> CoalescerBuilder<char, ()>;
 
+fn check(table: &[(&str, Setting, &str, &[&str])]) {
+    for (row, (name, setting, adds, expected)) in table.iter().enumerate() {
+        let scene = Scene::new(setting);
+        scene.play(adds);
+        assert_eq!(scene.flushed(), *expected, "row {row}: {name}");
+        assert_eq!(scene.hand.timers(), 0, "row {row}: {name}");
+    }
+}
+
 #[test]
-fn each_cause_makes_a_batch_leave_at_its_time() {
+fn a_batch_leaves_when_its_time_has_come() {
     let window: Setting = |keys| keys.window(ms(100));
     let quiet: Setting = |keys| keys.quiet(ms(100));
     let capped: Setting = |keys| keys.quiet(ms(100)).max_wait(ms(250));
     let equal: Setting = |keys| keys.quiet(ms(100)).max_wait(ms(100));
-    let size: Setting = |keys| keys.max_size(3);
-    let sized_window: Setting = |keys| keys.window(ms(100)).max_size(3);
-    let sized_quiet: Setting = |keys| keys.quiet(ms(100)).max_size(3);
     let at_once: Setting = |keys| keys.window(ms(0));
+    check(&[
+        ("first key", window, "0a 99b", &["100 window ab"]),
+        ("at the tick", window, "0a 100b", &["100 window a", "200 window b"]),
+        ("a known key", window, "0a 50a 60b 70a", &["100 window ab"]),
+        ("order", window, "0c 0a 0b 0c", &["100 window cab"]),
+        ("asked for", window, "0a 30b 40! 60c", &["40 flush ab", "160 window c"]),
+        ("at the end", window, "0a 30b 40.", &["40 finish ab"]),
+        ("no window", at_once, "0a 0a 7b", &["0 window a", "0 window a", "7 window b"]),
+        ("silence", quiet, "0a 99b 198c", &["298 quiet abc"]),
+        ("at the tick", quiet, "0a 100b", &["100 quiet a", "200 quiet b"]),
+        ("a known key prolongs", quiet, "0a 90a 180a", &["280 quiet a"]),
+        ("asked for", quiet, "0a 90b 120! 130c", &["120 flush ab", "230 quiet c"]),
+        ("short of the cap", capped, "0a 90b", &["190 quiet ab"]),
+        ("cap", capped, "0a 90b 180c 249d 260e", &["250 max_wait abcd", "360 quiet e"]),
+        ("at the cap", capped, "0a 90b 180c 250d", &["250 max_wait abc", "350 quiet d"]),
+        ("cap and silence at once", capped, "0a 75b 150c", &["250 quiet abc"]),
+        (
+            "a cap for each batch",
+            capped,
+            "0a 300b 390c 480d 540e",
+            &["100 quiet a", "550 max_wait bcde"],
+        ),
+        ("a cap of the quiet time", equal, "0a 50b", &["100 max_wait ab"]),
+    ]);
+}
+
+#[test]
+fn a_batch_leaves_when_it_is_full_and_not_before_its_turn() {
+    let size: Setting = |keys| keys.max_size(3);
+    let one: Setting = |keys| keys.max_size(1);
+    let window: Setting = |keys| keys.window(ms(100)).max_size(3);
+    let quiet: Setting = |keys| keys.quiet(ms(100)).max_size(3);
     let paced: Setting = |keys| keys.window(ms(10)).at_most_every(ms(100)).max_size(3);
-    // setting, adds (`!` flushes, `.` stops), expected: when, why, which
-    let table: &[(&str, Setting, &[(u64, char)], &[(u64, &str, &str)])] = &[
-        ("first key", window, &[(0, 'a'), (99, 'b')], &[(100, "window", "ab")]),
-        (
-            "at the tick",
-            window,
-            &[(0, 'a'), (100, 'b')],
-            &[(100, "window", "a"), (200, "window", "b")],
-        ),
-        (
-            "a known key",
-            window,
-            &[(0, 'a'), (50, 'a'), (60, 'b'), (70, 'a')],
-            &[(100, "window", "ab")],
-        ),
-        ("order", window, &[(0, 'c'), (0, 'a'), (0, 'b'), (0, 'c')], &[(100, "window", "cab")]),
-        ("silence", quiet, &[(0, 'a'), (99, 'b'), (198, 'c')], &[(298, "quiet", "abc")]),
-        (
-            "at the tick",
-            quiet,
-            &[(0, 'a'), (100, 'b')],
-            &[(100, "quiet", "a"), (200, "quiet", "b")],
-        ),
-        ("a known key prolongs", quiet, &[(0, 'a'), (90, 'a'), (180, 'a')], &[(280, "quiet", "a")]),
-        ("short of the cap", capped, &[(0, 'a'), (90, 'b')], &[(190, "quiet", "ab")]),
-        (
-            "at the cap",
-            capped,
-            &[(0, 'a'), (90, 'b'), (180, 'c'), (249, 'd'), (260, 'e')],
-            &[(250, "max_wait", "abcd"), (360, "quiet", "e")],
-        ),
-        (
-            "at the tick of the cap",
-            capped,
-            &[(0, 'a'), (90, 'b'), (180, 'c'), (250, 'd')],
-            &[(250, "max_wait", "abc"), (350, "quiet", "d")],
-        ),
-        (
-            "cap and silence at once",
-            capped,
-            &[(0, 'a'), (75, 'b'), (150, 'c')],
-            &[(250, "quiet", "abc")],
-        ),
-        ("a cap of the quiet time", equal, &[(0, 'a'), (50, 'b')], &[(100, "max_wait", "ab")]),
-        ("full", size, &[(0, 'a'), (5, 'b'), (9, 'a'), (9, 'c'), (9, 'd')], &[(9, "size", "abc")]),
-        (
-            "full before the window",
-            sized_window,
-            &[(0, 'a'), (1, 'b'), (2, 'c'), (3, 'd')],
-            &[(2, "size", "abc"), (103, "window", "d")],
-        ),
-        (
-            "full before silence",
-            sized_quiet,
-            &[(0, 'a'), (99, 'b'), (198, 'c')],
-            &[(198, "size", "abc")],
-        ),
-        (
-            "no window",
-            at_once,
-            &[(0, 'a'), (0, 'a'), (7, 'b')],
-            &[(0, "window", "a"), (0, "window", "a"), (7, "window", "b")],
-        ),
-        (
-            "asked for",
-            window,
-            &[(0, 'a'), (30, 'b'), (40, '!'), (60, 'c')],
-            &[(40, "flush", "ab"), (160, "window", "c")],
-        ),
-        ("at the end", window, &[(0, 'a'), (30, 'b'), (40, '.')], &[(40, "finish", "ab")]),
-        (
-            "paced",
-            paced,
-            &[(0, 'a'), (20, 'b'), (25, 'c'), (31, 'd'), (115, 'e')],
-            &[
-                (10, "window", "a"),
-                // Due at 30 ms, but it waits for its turn and still takes `d`.
-                (110, "window", "bcd"),
-                (210, "window", "e"),
-            ],
-        ),
-        (
-            "paced, at the end",
-            paced,
-            &[(0, 'a'), (20, 'b'), (25, '.')],
-            &[(10, "window", "a"), (110, "finish", "b")],
-        ),
-    ];
-    for (row, (name, setting, adds, expected)) in table.iter().enumerate() {
-        let scene = Scene::new(setting);
-        scene.play(adds);
-        let expected: Vec<_> =
-            expected.iter().map(|&(at, cause, keys)| (at, cause, keys.to_owned())).collect();
-        assert_eq!(scene.flushed(), expected, "row {row}: {name}");
-    }
+    check(&[
+        ("full", size, "0a 5b 9a 9c 9d 20!", &["9 size abc", "20 flush d"]),
+        ("each for itself", one, "0a 5a 9b", &["0 size a", "5 size a", "9 size b"]),
+        ("full before the window", window, "0a 1b 2c 3d", &["2 size abc", "103 window d"]),
+        ("full before silence", quiet, "0a 99b 198c", &["198 size abc"]),
+        // Due at 30 ms, but it waits for its turn and still takes `d`.
+        ("paced", paced, "0a 20b 25c 31d 115e", &["10 window a", "110 window bcd", "210 window e"]),
+        ("paced and full", paced, "0a 20b 21c 22d", &["10 window a", "110 size bcd"]),
+        ("paced, asked for", paced, "0a 20b 25! 26c", &["10 window a", "110 flush bc"]),
+        ("paced, at the end", paced, "0a 20b 25.", &["10 window a", "110 finish b"]),
+        ("slower than the pace", paced, "0a 200b", &["10 window a", "210 window b"]),
+    ]);
 }
 
 #[test]
@@ -268,7 +224,7 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
 #[test]
 fn what_is_collected_can_be_taken_back() {
     let scene = Scene::new(|keys| keys.window(ms(10)).at_most_every(ms(100)));
-    scene.play(&[(0, 'a')]);
+    scene.play("0a");
     // The second batch waits for its turn.
     for (at, key) in [(20_000, 'a'), (20_015, 'b'), (20_030, 'c'), (20_045, 'b')] {
         scene.hand.set(Tick::from_millis(at));
@@ -278,8 +234,8 @@ fn what_is_collected_can_be_taken_back() {
     assert_eq!(scene.keys.len(), 2);
     assert_eq!(scene.keys.discard(), [('b', ()), ('c', ())]);
     assert!(scene.keys.is_empty() && !scene.keys.flush());
-    scene.play(&[(30_000, 'd')]);
-    assert_eq!(scene.flushed()[2..], [(30_010, "window", "d".to_owned())]);
+    scene.play("30000d");
+    assert_eq!(scene.flushed()[2..], ["30010 window d"]);
 }
 
 #[test]
@@ -287,7 +243,7 @@ fn after_a_stop_pairs_come_back() {
     let scene = Scene::new(|keys| keys.window(ms(10)));
     scene.keys.try_insert('a').unwrap();
     scene.keys.stop_and_wait(ms(0)).block().unwrap();
-    assert_eq!(scene.flushed(), [(0, "finish", "a".to_owned())]);
+    assert_eq!(scene.flushed(), ["0 finish a"]);
     assert!(scene.keys.is_stopped());
     let error = scene.keys.try_insert('b').unwrap_err();
     assert!(error.is_stopped() && !error.is_full());
@@ -521,4 +477,18 @@ fn an_action_that_is_a_future_needs_a_runtime() {
     assert_eq!(none.unwrap_err(), CoalesceError::NoRuntime(tollgate::NoRuntime));
     let thread = Coalescer::<char, ()>::set().window(ms(1)).driver(Driver::thread());
     assert_eq!(thread.start_async(|_| async {}).unwrap_err(), CoalesceError::NotAsync);
+}
+
+#[test]
+fn public_types_are_shareable_and_printable() {
+    fn shared<T: Send + Sync + std::fmt::Debug>() {}
+    shared::<Coalescer<String, u64>>();
+    shared::<Batch<String, u64>>();
+    shared::<tollgate::Add<String, u64>>();
+    shared::<tollgate::AddError<String, u64>>();
+    shared::<tollgate::FlushPanicked>();
+    shared::<tollgate::DebounceThen<String>>();
+    shared::<tollgate::DebounceThenBuilder>();
+    shared::<tollgate::Entrance>();
+    shared::<tollgate::Enter>();
 }

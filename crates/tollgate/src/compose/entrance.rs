@@ -25,21 +25,21 @@ use std::{
 ///
 /// The permits of the rate are taken by reservation. They stay spent when the place in flight is
 /// there too; if that is refused, or the caller gives up while it waits, they are given back
-/// (`tests/compose_admission.rs`). For the moment between the two, others may find the rate used up.
+/// (`tests/compose_entrance.rs`). For the moment between the two, others may find the rate used up.
 ///
-/// Why the rate comes first is told with the [order of layers](debounce_then_throttle#).
+/// Why the rate comes first is told with the [order of layers](crate::compose#admission).
 ///
 /// Clones ask the same two.
 ///
 /// # Examples
 ///
 /// ```
-/// use tollgate::{Admission, Clock, Concurrency, Limiter, Quota};
+/// use tollgate::{Entrance, Clock, Concurrency, Limiter, Quota};
 ///
 /// let (clock, _hand) = Clock::manual();
 /// let rate = Limiter::builder(Quota::per_second(10)).clock(clock).build()?;
 /// let room = Concurrency::new(1)?;
-/// let door = Admission::new(&rate, &room);
+/// let door = Entrance::new(&rate, &room);
 /// let permit = door.try_acquire()?;
 /// assert!(door.try_acquire().is_err_and(|refused| refused.is_room()));
 /// assert_eq!(rate.available(), 9); // the refused call gave back
@@ -49,12 +49,12 @@ use std::{
 /// ```
 #[derive(Clone, Debug)]
 #[doc(alias = "Bulkhead")]
-pub struct Admission {
+pub struct Entrance {
     rate: Limiter,
     room: Concurrency,
 }
 
-impl Admission {
+impl Entrance {
     /// Puts the two together. Others may go on using each of them.
     #[must_use]
     pub fn new(rate: &Limiter, room: &Concurrency) -> Self {
@@ -86,7 +86,7 @@ impl Admission {
     /// Waits for the rate, at most for `max_wait`, and then for a place in flight.
     ///
     /// The time is booked at the first poll: whoever asks later comes later. Only GCRA can book
-    /// ahead; other algorithms admit what passes at once. How long it waits for a place is up to the
+    /// ahead; other algorithms enter what passes at once. How long it waits for a place is up to the
     /// caller, who may drop it, and to the [queue](crate::ConcurrencyBuilder::max_waiting) of the
     /// concurrency limit.
     ///
@@ -97,10 +97,10 @@ impl Admission {
     ///
     /// # Cancel safety
     ///
-    /// See [`Admit`].
+    /// See [`Enter`].
     #[cfg(feature = "tokio")]
-    pub fn acquire(&self, cost: u64, max_wait: Duration) -> Admit {
-        self.admit(cost, max_wait, Sleeper::task())
+    pub fn acquire(&self, cost: u64, max_wait: Duration) -> Enter {
+        self.enter(cost, max_wait, Sleeper::task())
     }
 
     /// `acquire` for plain threads: parks this one while it waits.
@@ -114,18 +114,18 @@ impl Admission {
     pub fn acquire_blocking(&self, cost: u64, max_wait: Duration) -> Result<Permit, NotAdmitted> {
         let waker = waker();
         let mut context = Context::from_waker(&waker);
-        let mut admit = pin!(self.admit(cost, max_wait, Sleeper::thread()));
+        let mut enter = pin!(self.enter(cost, max_wait, Sleeper::thread()));
         loop {
-            if let Poll::Ready(answer) = admit.as_mut().poll(&mut context) {
+            if let Poll::Ready(answer) = enter.as_mut().poll(&mut context) {
                 return answer;
             }
-            park(admit.most());
+            park(enter.most());
         }
     }
 
-    fn admit(&self, cost: u64, max_wait: Duration, sleeper: Sleeper) -> Admit {
+    fn enter(&self, cost: u64, max_wait: Duration, sleeper: Sleeper) -> Enter {
         let door = self.clone();
-        Admit { door, cost, max_wait, booked: Booked(None), sleeper, acquire: None }
+        Enter { door, cost, max_wait, booked: Booked(None), sleeper, acquire: None }
     }
 }
 
@@ -153,15 +153,15 @@ impl Drop for Booked {
 }
 
 pin_project! {
-    /// Waits for the rate, and then for a place in flight; made by `Admission::acquire`.
+    /// Waits for the rate, and then for a place in flight; made by `Entrance::acquire`.
     ///
     /// # Cancel safety
     ///
     /// It may be dropped at any time. The permits of the rate are given back, as far as time has not
     /// refilled them already, and the place in the queue goes to the next.
     #[must_use = "a future does nothing until it is polled or awaited"]
-    pub struct Admit {
-        door: Admission,
+    pub struct Enter {
+        door: Entrance,
         cost: u64,
         max_wait: Duration,
         booked: Booked,
@@ -172,7 +172,7 @@ pin_project! {
     }
 }
 
-impl Admit {
+impl Enter {
     /// Returns how long a thread may park.
     fn most(&self) -> Option<Duration> {
         let clock = self.door.rate.clock();
@@ -186,13 +186,13 @@ impl Admit {
     }
 }
 
-impl Future for Admit {
+impl Future for Enter {
     type Output = Result<Permit, NotAdmitted>;
 
     /// Once it was ready, another poll asks anew.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        let Admission { rate, room } = this.door;
+        let Entrance { rate, room } = this.door;
         if this.acquire.is_none() {
             let act_at = match &this.booked.0 {
                 Some(booked) => booked.act_at(),
@@ -223,9 +223,9 @@ impl Future for Admit {
     }
 }
 
-impl fmt::Debug for Admit {
+impl fmt::Debug for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admit")
+        f.debug_struct("Enter")
             .field("cost", &self.cost)
             .field("act_at", &self.booked.0.as_ref().map(Reservation::act_at))
             .field("waits_for_room", &self.acquire.is_some())

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use tollgate::{
-    Admission, Algorithm, Concurrency, Limiter, ManualClock, NotAdmitted, Quota, Refused, Tick,
+    Algorithm, Concurrency, Entrance, Limiter, ManualClock, NotAdmitted, Quota, Refused, Tick,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -14,7 +14,7 @@ struct Scene {
     hand: ManualClock,
     rate: Limiter,
     room: Concurrency,
-    door: Admission,
+    door: Entrance,
 }
 
 /// Ten in a second, `burst` of them at once; `limit` in flight, and `waiting` in the queue.
@@ -23,7 +23,7 @@ fn scene(burst: u64, limit: u64, waiting: u64) -> Scene {
     let quota = Quota::per_second(10).burst(burst);
     let rate = Limiter::builder(quota).clock(hand.clock()).build().unwrap();
     let room = Concurrency::builder(limit).max_waiting(waiting).build().unwrap();
-    let door = Admission::new(&rate, &room);
+    let door = Entrance::new(&rate, &room);
     Scene { hand, rate, room, door }
 }
 
@@ -59,7 +59,7 @@ fn other_algorithms_admit_what_passes_now() {
         .build()
         .unwrap();
     let room = Concurrency::new(1).unwrap();
-    let door = Admission::new(&rate, &room);
+    let door = Entrance::new(&rate, &room);
     let permit = door.try_acquire().unwrap();
     assert!(door.try_acquire().unwrap_err().is_room());
     assert_eq!(rate.available(), 1);
@@ -99,7 +99,7 @@ fn a_thread_waits_for_the_rate_and_then_for_a_place() {
 fn a_thread_waits_on_a_real_clock() {
     let rate = Limiter::new(Quota::per_second(500).burst(1)).unwrap();
     let room = Concurrency::new(1).unwrap();
-    let door = Admission::new(&rate, &room);
+    let door = Entrance::new(&rate, &room);
     let began = rate.now();
     for _ in 0..5 {
         drop(door.acquire_blocking(1, ms(10_000)).unwrap());
@@ -114,10 +114,10 @@ mod futures {
         pin::{Pin, pin},
         task::{Context, Poll, Waker},
     };
-    use tollgate::Admit;
+    use tollgate::Enter;
 
-    fn poll(admit: Pin<&mut Admit>) -> Poll<Result<tollgate::Permit, NotAdmitted>> {
-        admit.poll(&mut Context::from_waker(Waker::noop()))
+    fn poll(enter: Pin<&mut Enter>) -> Poll<Result<tollgate::Permit, NotAdmitted>> {
+        enter.poll(&mut Context::from_waker(Waker::noop()))
     }
 
     #[test]
@@ -129,16 +129,16 @@ mod futures {
             let holder = door.try_acquire().unwrap();
             let _spent = rate.try_acquire();
             assert_eq!(rate.available(), 0);
-            let mut admit = Box::pin(door.acquire(2, ms(1_000)));
+            let mut enter = Box::pin(door.acquire(2, ms(1_000)));
             if stage >= 1 {
-                assert!(poll(admit.as_mut()).is_pending());
+                assert!(poll(enter.as_mut()).is_pending());
                 assert_eq!(rate.peek_n(1).retry_at(), Some(Tick::from_millis(300)));
             }
             if stage >= 2 {
                 hand.advance(ms(200));
             }
             if stage >= 3 {
-                assert!(poll(admit.as_mut()).is_pending());
+                assert!(poll(enter.as_mut()).is_pending());
                 assert_eq!(room.waiting(), 1);
             }
             let mut holder = Some(holder);
@@ -147,13 +147,13 @@ mod futures {
                 assert_eq!((room.in_flight(), room.waiting()), (1, 0));
             }
             if stage >= 5 {
-                let Poll::Ready(Ok(permit)) = poll(admit.as_mut()) else { panic!("it is in") };
-                drop(admit);
+                let Poll::Ready(Ok(permit)) = poll(enter.as_mut()) else { panic!("it is in") };
+                drop(enter);
                 assert_eq!((rate.available(), room.in_flight()), (0, 1));
                 drop(permit);
                 continue;
             }
-            drop(admit);
+            drop(enter);
             let held = u64::from(holder.is_some());
             assert_eq!((room.in_flight(), room.waiting()), (held, 0), "stage {stage}");
             // As if it had never been there.
@@ -169,10 +169,10 @@ mod futures {
     fn no_place_in_the_queue_gives_the_rate_back() {
         let Scene { hand, rate, door, .. } = scene(2, 1, 0);
         let _holder = door.try_acquire().unwrap();
-        let mut admit = pin!(door.acquire(2, ms(1_000)));
-        assert!(poll(admit.as_mut()).is_pending());
+        let mut enter = pin!(door.acquire(2, ms(1_000)));
+        assert!(poll(enter.as_mut()).is_pending());
         hand.advance(ms(100));
-        let Poll::Ready(Err(refused)) = poll(admit.as_mut()) else { panic!("there is no queue") };
+        let Poll::Ready(Err(refused)) = poll(enter.as_mut()) else { panic!("there is no queue") };
         assert!(refused.is_room(), "{refused}");
         assert_eq!(rate.available(), 2);
     }
@@ -181,11 +181,11 @@ mod futures {
     fn outside_a_runtime_it_says_so_and_gives_back() {
         let rate = Limiter::new(Quota::one_every(Duration::from_secs(3_600)).burst(1)).unwrap();
         let room = Concurrency::new(1).unwrap();
-        let door = Admission::new(&rate, &room);
+        let door = Entrance::new(&rate, &room);
         drop(door.try_acquire().unwrap());
         let retry_at = rate.peek().retry_at();
-        let mut admit = pin!(door.acquire(1, Duration::MAX));
-        let Poll::Ready(Err(refused)) = poll(admit.as_mut()) else { panic!("no runtime") };
+        let mut enter = pin!(door.acquire(1, Duration::MAX));
+        let Poll::Ready(Err(refused)) = poll(enter.as_mut()) else { panic!("no runtime") };
         assert_eq!(refused, NotAdmitted::NoRuntime(tollgate::NoRuntime));
         assert_eq!(rate.peek().retry_at(), retry_at);
     }
@@ -197,7 +197,7 @@ mod futures {
             .build()
             .unwrap();
         let room = Concurrency::builder(2).max_waiting(100).build().unwrap();
-        let door = Admission::new(&rate, &room);
+        let door = Entrance::new(&rate, &room);
         let began = rate.now();
         let tasks: Vec<_> = (0..20)
             .map(|_| {
