@@ -18,7 +18,7 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
-    wait::{Engine, block_on},
+    wait::{Engine, WeakEngine, block_on},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
@@ -55,7 +55,8 @@ use std::{
 /// `Send + Sync`, and every method takes `&self`. An add takes one short lock, under which keys are
 /// compared and values folded, so that folds keep the order of adds: a fold must be quick, and must
 /// not call its own coalescer. A panic in it reaches whoever adds; the coalescer goes on. Actions run
-/// without the lock and may add to their own coalescer.
+/// without the lock and may add to their own coalescer; one that holds a [`Coalescer`] of its own
+/// keeps itself alive until somebody stops it, and a [`WeakCoalescer`] does not.
 ///
 /// # Examples
 ///
@@ -140,6 +141,12 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     pub fn stop_and_wait(&self, within: Duration) -> StopAndWait {
         self.stop();
         self.engine.ended(within)
+    }
+
+    /// Returns a handle that does not keep this coalescer alive, for the action itself.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakCoalescer<K, V> {
+        WeakCoalescer { engine: self.engine.downgrade(), hasher: self.hasher.clone() }
     }
 
     /// Returns how many keys are collected and not with the action yet.
@@ -283,5 +290,32 @@ impl<K: Send + 'static, V: Send + 'static> fmt::Debug for Coalescer<K, V> {
             .field("running", &self.is_running())
             .field("stopped", &self.is_stopped())
             .finish_non_exhaustive()
+    }
+}
+
+/// A handle of a [`Coalescer`] that does not keep it alive.
+pub struct WeakCoalescer<K: Send + 'static, V: Send + 'static> {
+    engine: WeakEngine<Gather<K, V>>,
+    hasher: RandomState,
+}
+
+impl<K: Send + 'static, V: Send + 'static> WeakCoalescer<K, V> {
+    /// Returns a handle, if there is still one.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Coalescer<K, V>> {
+        let engine = self.engine.upgrade()?;
+        Some(Coalescer { engine, hasher: self.hasher.clone() })
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> Clone for WeakCoalescer<K, V> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> fmt::Debug for WeakCoalescer<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakCoalescer")
     }
 }

@@ -50,7 +50,7 @@ mod pace;
 mod then;
 
 pub use builder::{ComposeError, DebounceThenBuilder, PaceError};
-pub use debounced::DebounceThen;
+pub use debounced::{DebounceThen, WeakDebounceThen};
 pub use entrance::{Enter, Entrance, NotAdmitted};
 
 pub(crate) use builder::pace;

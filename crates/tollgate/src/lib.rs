@@ -32,10 +32,11 @@ pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use coalesce::{
     Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
+    WeakCoalescer,
 };
 pub use compose::{
     ComposeError, DebounceThen, DebounceThenBuilder, Enter, Entrance, NotAdmitted, PaceError,
-    debounce_then_limit, debounce_then_throttle,
+    WeakDebounceThen, debounce_then_limit, debounce_then_throttle,
 };
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,

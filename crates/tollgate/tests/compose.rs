@@ -7,8 +7,8 @@ use std::{
 };
 use tollgate::{
     ComposeError, DebounceBuilder, DebounceError, DebounceThen, DebounceThenBuilder, Debouncer,
-    Driver, Edge, Fired, Limiter, ManualClock, OnDrop, PaceError, Quota, Tick, debounce_then_limit,
-    debounce_then_throttle,
+    Driver, Edge, Fired, Limiter, ManualClock, OnDrop, PaceError, Quota, Tick, WeakDebounceThen,
+    debounce_then_limit, debounce_then_throttle,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -249,7 +249,7 @@ fn a_run_that_panics_is_reported_and_the_action_may_trigger_again() {
     let hand = ManualClock::new();
     let reports = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reports);
-    let own: Arc<Mutex<Option<DebounceThen<u32>>>> = Arc::default();
+    let own: Arc<Mutex<Option<WeakDebounceThen<u32>>>> = Arc::default();
     let handle = Arc::clone(&own);
     let runs = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&runs);
@@ -260,7 +260,7 @@ fn a_run_that_panics_is_reported_and_the_action_may_trigger_again() {
     let chain = debounce_then_throttle(debounce, ms(100))
         .start(move |fired: Fired<u32>| {
             log.lock().unwrap().push((millis(clock.now()), fired.edge()));
-            let chain = handle.lock().unwrap().clone().unwrap();
+            let chain = handle.lock().unwrap().as_ref().unwrap().upgrade().unwrap();
             if fired.into_value() == 1 {
                 assert!(chain.is_running());
                 chain.trigger(2);
@@ -268,12 +268,13 @@ fn a_run_that_panics_is_reported_and_the_action_may_trigger_again() {
             }
         })
         .unwrap();
-    *own.lock().unwrap() = Some(chain.clone());
+    *own.lock().unwrap() = Some(chain.downgrade());
     chain.trigger(1);
     hand.advance(ms(1_000));
     assert_eq!(*runs.lock().unwrap(), [(20, Edge::Trailing), (120, Edge::Trailing)]);
     assert_eq!((chain.panics(), reports.lock().unwrap().as_slice()), (1, &["one".to_owned()][..]));
-    *own.lock().unwrap() = None;
+    drop(chain);
+    assert!(own.lock().unwrap().as_ref().unwrap().upgrade().is_none());
 }
 
 #[test]

@@ -15,6 +15,11 @@ pub(super) struct Index {
     hashes: Vec<u64>,
 }
 
+const MIN_SLOTS: usize = 8;
+
+/// So many slots for each entry are far too many: two to four are usual.
+const SPARSE: usize = 16;
+
 impl Index {
     /// Returns the place whose entry has this hash and `is_key` agrees.
     pub(super) fn find(&self, hash: u64, mut is_key: impl FnMut(usize) -> bool) -> Option<usize> {
@@ -31,7 +36,7 @@ impl Index {
     pub(super) fn push(&mut self, hash: u64) {
         self.hashes.push(hash);
         if self.hashes.len() * 2 > self.slots.len() {
-            let slots = (self.hashes.len() * 2).next_power_of_two().max(8);
+            let slots = (self.hashes.len() * 2).next_power_of_two().max(MIN_SLOTS);
             self.slots.clear();
             self.slots.resize(slots, 0);
             (0..self.hashes.len()).for_each(|place| self.set(place));
@@ -41,7 +46,13 @@ impl Index {
     }
 
     /// Forgets all, and keeps the memory for the next list.
+    ///
+    /// A table that has become far too large is given up, so that this never costs more than what
+    /// was pushed since the last time, nor holds the memory of one big list for ever.
     pub(super) fn clear(&mut self) {
+        if self.slots.len() > SPARSE * self.hashes.len().max(MIN_SLOTS) {
+            *self = Self::default();
+        }
         self.slots.fill(0);
         self.hashes.clear();
     }
@@ -68,6 +79,20 @@ impl Index {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_big_list_is_not_paid_for_by_the_small_ones_after_it() {
+        let mut index = Index::default();
+        (0..10_000).for_each(|hash| index.push(hash));
+        assert_eq!(index.slots.len(), 32_768);
+        index.clear();
+        assert_eq!(index.slots.len(), 32_768, "the next one may be as big");
+        (0..5).for_each(|hash| index.push(hash));
+        index.clear();
+        assert_eq!((index.slots.len(), index.hashes.capacity()), (0, 0));
+        index.push(7);
+        assert_eq!(index.find(7, |_| true), Some(0));
+    }
 
     #[test]
     fn finds_what_was_pushed_and_nothing_else() {

@@ -1,7 +1,11 @@
 //! A debouncer, and a pace behind it.
 
 use super::{gate::Gate, then::Then};
-use crate::{StopAndWait, debounce::machine::Debounce, wait::Engine};
+use crate::{
+    StopAndWait,
+    debounce::machine::Debounce,
+    wait::{Engine, WeakEngine},
+};
 use std::{fmt, time::Duration};
 
 pub(super) type Chain<T> = Then<Debounce<T>, Gate<T>>;
@@ -63,6 +67,12 @@ impl<T: Send + 'static> DebounceThen<T> {
         self.engine.look(|chain, now| chain.first.is_pending(now) || chain.second.is_pending())
     }
 
+    /// Returns a handle that does not keep this alive, for the action itself.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakDebounceThen<T> {
+        WeakDebounceThen { engine: self.engine.downgrade() }
+    }
+
     /// Tells whether the action runs at this moment.
     #[must_use]
     pub fn is_running(&self) -> bool {
@@ -102,6 +112,31 @@ impl<T: Send + 'static> DebounceThen<T> {
     pub fn finish_and_wait(&self, within: Duration) -> StopAndWait {
         self.finish();
         self.engine.ended(within)
+    }
+}
+
+/// A handle of a [`DebounceThen`] that does not keep it alive.
+pub struct WeakDebounceThen<T: Send + 'static> {
+    engine: WeakEngine<Chain<T>>,
+}
+
+impl<T: Send + 'static> WeakDebounceThen<T> {
+    /// Returns a handle, if there is still one.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<DebounceThen<T>> {
+        self.engine.upgrade().map(|engine| DebounceThen { engine })
+    }
+}
+
+impl<T: Send + 'static> Clone for WeakDebounceThen<T> {
+    fn clone(&self) -> Self {
+        Self { engine: self.engine.clone() }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for WeakDebounceThen<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakDebounceThen")
     }
 }
 
