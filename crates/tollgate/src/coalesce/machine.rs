@@ -173,7 +173,7 @@ impl<K, V> Gather<K, V> {
     }
 
     /// Returns for how many new keys there is room.
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.rules.max_size.saturating_sub(self.open.entries.len() + self.line.seats())
     }
 
