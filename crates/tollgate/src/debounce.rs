@@ -1,6 +1,6 @@
 //! Collapsing bursts: one run for many triggers.
 
-mod builder;
+pub(crate) mod builder;
 mod error;
 mod fired;
 pub(crate) mod machine;

@@ -2,6 +2,8 @@
 
 pub mod algorithm;
 mod clock;
+mod coalesce;
+pub mod compose;
 mod concurrency;
 #[allow(dead_code, reason = "being built")]
 mod debounce;
@@ -30,6 +32,14 @@ pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
+pub use coalesce::{
+    Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
+    WeakCoalescer,
+};
+pub use compose::{
+    ComposeError, DebounceThen, DebounceThenBuilder, Enter, Entrance, NotAdmitted, PaceError,
+    WeakDebounceThen, debounce_then_limit, debounce_then_throttle,
+};
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,

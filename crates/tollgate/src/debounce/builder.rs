@@ -20,6 +20,14 @@ pub struct DebounceBuilder {
     report: Option<Reporter>,
 }
 
+/// What a composition needs of a debouncer.
+pub(crate) struct Parts {
+    pub(crate) rules: Rules,
+    pub(crate) driver: Option<Driver>,
+    pub(crate) on_drop: OnDrop,
+    pub(crate) report: Option<Reporter>,
+}
+
 impl DebounceBuilder {
     pub(crate) const fn new(delay: Duration) -> Self {
         let rules = Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false };
@@ -109,6 +117,13 @@ impl DebounceBuilder {
             None => Driver::tokio()?,
         };
         Ok(self.host(driver, Action::Async(Box::new(move |fired| Box::pin(action(fired))))))
+    }
+
+    /// Judges it, and takes it apart for a composition.
+    pub(crate) fn into_parts(self) -> Result<Parts, DebounceError> {
+        self.judge()?;
+        let Self { rules, driver, on_drop, report } = self;
+        Ok(Parts { rules, driver, on_drop, report })
     }
 
     const fn judge(&self) -> Result<(), DebounceError> {

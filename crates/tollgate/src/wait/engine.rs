@@ -138,6 +138,11 @@ impl<M: Machine> Engine<M> {
         self.handle.inner.lock().is_running()
     }
 
+    /// Tells whether the action runs on this thread, that is, asks.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.handle.inner.lock().is_inside()
+    }
+
     /// Tells whether [`stop`](Self::stop) or [`finish`](Self::finish) was called.
     pub(crate) fn is_stopped(&self) -> bool {
         self.handle.inner.lock().phase != Phase::Open
