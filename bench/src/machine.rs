@@ -10,6 +10,7 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 /// Reads one of the kernel's clocks, in nanoseconds; zero if it does not exist.
@@ -108,7 +109,32 @@ pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.get()
 }
 
+static COUNTS_ALL: AtomicBool = AtomicBool::new(false);
+static ALL_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts what `work` makes all threads together ask for with [`all_allocations`].
+///
+/// Only there: a counter that all threads share would cost the other tables something.
+pub(crate) fn counting_all<R>(work: impl FnOnce() -> R) -> R {
+    // ORDERING: Relaxed is enough: a thread that sees the switch late misses a few blocks before
+    // the measured time begins.
+    COUNTS_ALL.store(true, Relaxed);
+    let result = work();
+    COUNTS_ALL.store(false, Relaxed);
+    result
+}
+
+/// Returns how many blocks all threads asked for inside [`counting_all`].
+pub(crate) fn all_allocations() -> u64 {
+    // ORDERING: Relaxed is enough: it is a statistic and guards nothing.
+    ALL_ALLOCATIONS.load(Relaxed)
+}
+
 fn count() {
+    // ORDERING: Relaxed is enough: a switch and a statistic, they guard nothing.
+    if COUNTS_ALL.load(Relaxed) {
+        ALL_ALLOCATIONS.fetch_add(1, Relaxed);
+    }
     // A thread that is going away has no counter any more; nobody reads it then.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }

@@ -11,6 +11,7 @@
 
 mod allocations;
 mod clocks;
+mod debounce;
 mod direct;
 mod golang;
 mod grid;
@@ -25,6 +26,7 @@ mod service;
 mod stats;
 mod table;
 mod threads;
+mod waiting;
 
 use std::process::ExitCode;
 
@@ -34,10 +36,10 @@ static ALLOCATOR: machine::CountingAllocator = machine::CountingAllocator;
 const HELP: &str = "\
 Speed and memory of tollgate beside its peers
 
-Usage: cargo run --release -p tollgate-bench -- [--quick] [TABLE]..
+Usage: cargo run --release -p tollgate-bench -- [--quick] [--seconds=N] [TABLE]..
 
 Tables:
-  all          everything below but service and redis (default)
+  all          everything below but service, redis and waiting (default)
   clocks       what reading the time costs: the floor
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
@@ -49,14 +51,17 @@ Tables:
   keyed-memory resident bytes for each key, at 1 and 10 million (--quick: at 1 million)
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
+  debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
   pacer        how even the output of a pacer is
+  waiting      tasks and threads that wait for permits, 12 minutes; only if named
   go           golang.org/x/time/rate beside it, where Go is installed
 
 Options:
-  --quick  3 rounds instead of 9
-  --help   this text
+  --quick      3 rounds instead of 9
+  --seconds=N  how long each row of waiting is watched, 1 to 600 (default 2.5)
+  --help       this text
 
 Tables go to standard output, progress to standard error. On a shared machine run
 it in a session of its own, so that its priority counts:
@@ -64,7 +69,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "clocks",
     "direct",
     "threads",
@@ -76,6 +81,7 @@ const TABLES: [&str; 13] = [
     "keyed-memory",
     "keyed-insert",
     "keyed-expiry",
+    "debounce",
     "pacer",
     "go",
 ];
@@ -83,6 +89,8 @@ const TABLES: [&str; 13] = [
 /// What the command line asks for.
 pub(crate) struct Options {
     quick: bool,
+    /// How long each row of the tables of waiting is watched, if the command line says so.
+    seconds: Option<f64>,
     tables: Vec<&'static str>,
 }
 
@@ -94,7 +102,7 @@ impl Options {
 
     /// Reads the command line; nothing if it asks for help.
     fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut options = Self { quick: false, tables: Vec::new() };
+        let mut options = Self { quick: false, seconds: None, tables: Vec::new() };
         for argument in arguments {
             match argument.as_str() {
                 "--help" | "-h" | "help" => return Ok(None),
@@ -102,11 +110,13 @@ impl Options {
                 "all" => options.tables.extend(TABLES),
                 "service" => options.tables.push("service"),
                 "redis" => options.tables.push("redis"),
+                "waiting" => options.tables.push("waiting"),
+                name if name.starts_with("--seconds=") => options.seconds = Some(seconds(name)?),
                 name => match TABLES.iter().find(|table| **table == name) {
                     Some(table) => options.tables.push(table),
                     None => {
                         return Err(format!(
-                            "\"{name}\" is no table and no option; use one of all, {}, service, redis, --quick, --help",
+                            "\"{name}\" is no table and no option; use one of all, {}, service, redis, waiting, --quick, --seconds=N, --help",
                             TABLES.join(", ")
                         ));
                     }
@@ -134,13 +144,22 @@ impl Options {
                 "keyed-memory" => keyed::memory::run(self),
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
+                "debounce" => debounce::run(self),
                 "pacer" => pacer::run(self),
                 "service" => service::run(self),
                 "redis" => redis::run(self),
+                "waiting" => waiting::run(self),
                 _ => golang::run(self),
             }
         }
     }
+}
+
+/// Reads the number of `--seconds=N`.
+fn seconds(argument: &str) -> Result<f64, String> {
+    let text = argument.trim_start_matches("--seconds=");
+    let number = text.parse().ok().filter(|number| (1.0..=600.0).contains(number));
+    number.ok_or_else(|| format!("\"{text}\" is no number from 1 to 600; use --seconds=10"))
 }
 
 /// Says on what the figures were taken, as far as the system tells.
@@ -193,6 +212,11 @@ mod tests {
         assert_eq!((all.tables.len(), all.rounds()), (TABLES.len(), 9));
         let some = parse("--quick direct go").unwrap().unwrap();
         assert_eq!((some.tables, some.quick), (vec!["direct", "go"], true));
+        let long = parse("--seconds=12.5 waiting").unwrap().unwrap();
+        assert_eq!((long.tables, long.seconds), (vec!["waiting"], Some(12.5)));
+        for wrong in ["--seconds=0", "--seconds=1e9", "--seconds=NaN", "--seconds=", "--seconds"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
         assert!(parse("--help").unwrap().is_none());
         assert!(parse("dirct").is_err_and(|message| message.contains("dirct")));
     }

@@ -28,7 +28,7 @@ pub(crate) mod timeline;
 pub(crate) use entry::{Entry, PerCall};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
-pub(crate) use gcra::Judged;
+pub(crate) use gcra::{Booked, Judged};
 pub use inherit::Inherit;
 pub(crate) use rule::Rule;
 pub use sliding_counter::{SlidingCounter, TwoWindows};

@@ -159,7 +159,8 @@ impl Limiter {
         let mut book = self.book();
         let ((refunded, changes), (refunded_then, changes_then)) =
             (self.shared.claim_base(), claim.base);
-        if changes != changes_then {
+        // While somebody waits, only a take whose place is known exactly may be given back.
+        if changes != changes_then || book.waiting_units() > 0 {
             return;
         }
         let is_gcra = matches!(self.shared.cell, Cell::Gcra(_));
@@ -175,6 +176,7 @@ impl Limiter {
             book.ledger.lower_all(amount);
         }
         self.shared.note_refund(amount);
+        self.release(book);
         if let Some(watch) = self.watch() {
             watch.refunded(whole);
         }

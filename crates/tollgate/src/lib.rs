@@ -2,6 +2,8 @@
 
 pub mod algorithm;
 mod clock;
+mod coalesce;
+pub mod compose;
 mod concurrency;
 #[allow(dead_code, reason = "being built")]
 mod debounce;
@@ -9,6 +11,7 @@ mod decision;
 mod error;
 pub mod hierarchy;
 mod keyed;
+mod keyed_debounce;
 mod lease;
 mod limiter;
 mod limits;
@@ -16,23 +19,33 @@ mod pacer;
 mod quota;
 mod reservation;
 mod snapshot;
+mod sometimes;
 pub mod store;
 mod striped;
 mod sync;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod throttle;
 #[allow(dead_code, unused_imports, reason = "being built")]
 mod wait;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
+pub use coalesce::{
+    Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
+    WeakCoalescer,
+};
+pub use compose::{
+    ComposeError, DebounceThen, DebounceThenBuilder, Enter, Entrance, NotAdmitted, PaceError,
+    WeakDebounceThen, debounce_then_limit, debounce_then_throttle,
+};
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use debounce::{Edge, Fired};
+pub use debounce::{DebounceBuilder, DebounceError, Debouncer, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 pub use hierarchy::Hierarchy;
@@ -40,8 +53,12 @@ pub use keyed::{
     Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
     TableCounts, TopKey, TopKeys, WhenFull,
 };
+pub use keyed_debounce::{
+    KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer,
+    WhenKeysFull,
+};
 pub use lease::Lease;
-pub use limiter::{Bypass, Limiter, LimiterBuilder};
+pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 #[cfg(feature = "tokio")]
 pub use pacer::PacerWait;
@@ -51,7 +68,9 @@ pub use reservation::{Refused, Reservation};
 pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
+pub use sometimes::Sometimes;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
+pub use throttle::{Throttle, ThrottleBuilder, ThrottleError, WeakThrottle};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};
 
 /// The user's pages, compiled: their examples are tests.

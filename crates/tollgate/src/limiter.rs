@@ -3,18 +3,23 @@
 pub(crate) mod backoff;
 mod builder;
 pub(crate) mod cell;
+pub(crate) mod line;
 pub(crate) mod locked;
 mod verbs;
+mod waiting;
 mod word;
 
 pub use builder::LimiterBuilder;
+pub use waiting::{Passed, Wait};
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
     algorithm::Step,
     clock::Early,
+    limiter::line::{Line, LineRules},
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
+    wait::Wakes,
     watch::{Verb, Watch},
 };
 use cell::{Cell, on_cell};
@@ -27,6 +32,7 @@ use std::fmt;
 /// | I want to | use | never waits | may deny |
 /// |---|---|---|---|
 /// | drop what exceeds the rate | [`try_acquire`](Self::try_acquire) | yes | yes |
+/// | wait my turn | [`acquire`](Self::acquire) | no | if it takes too long |
 /// | know when to act, and act then | [`reserve`](Self::reserve) | yes | yes |
 /// | take as much of a batch as fits | [`up_to`](Self::up_to) | yes | yes |
 /// | look without taking | [`peek`](Self::peek) | yes | yes |
@@ -68,6 +74,7 @@ pub(crate) struct Shared {
     mode: AtomicU8,
     name: Box<str>,
     watch: Option<Box<Watch>>,
+    line_rules: LineRules,
     /// Lock order: book, then cell.
     book: Mutex<Book>,
     /// Units given back so far, and how often all claims were forgotten or rescaled: what a lease
@@ -93,12 +100,15 @@ impl Shared {
 pub(crate) struct Book {
     quota: Quota,
     pub(crate) ledger: Ledger,
+    /// Those who wait, once somebody has.
+    pub(crate) line: Option<Box<Line>>,
 }
 
 impl Book {
     /// Makes all open reservations and leases final.
     fn forget_claims(&mut self, shared: &Shared) {
         self.ledger.clear();
+        self.line.iter_mut().for_each(|line| line.forget_claims());
         // ORDERING: Relaxed, see `Shared::note_refund`.
         shared.changes.fetch_add(1, Relaxed);
     }
@@ -112,8 +122,12 @@ const BYPASS: u8 = 2;
 const UNLIMITED: u8 = 4;
 /// Somebody watches.
 const WATCHED: u8 = 8;
+/// Somebody waits for a window, and may not be overtaken.
+const WAITED: u8 = 16;
+/// Somebody waits, with a booking: nobody can overtake.
+const QUEUED: u8 = 32;
 /// The modes in which more is to do than to decide.
-const SPECIAL: u8 = BYPASS | UNLIMITED | WATCHED;
+const SPECIAL: u8 = BYPASS | UNLIMITED | WATCHED | WAITED;
 
 /// Whether a limiter is out of force: an emergency switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -206,14 +220,17 @@ impl Limiter {
     /// As [`set_quota`](Self::set_quota).
     pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), QuotaError> {
         let Shared { cell, clock, mode, .. } = &*self.shared;
-        let mut book = self.book();
+        let (mut book, mut wakes) = (self.book(), Wakes::new());
         if quota.is_unlimited() {
             quota.check()?;
+            self.unbook_all(&mut book, now);
             // ORDERING: Relaxed. The flag is read on its own; a decision under way still counts.
             mode.fetch_or(UNLIMITED, Relaxed);
             book.forget_claims(&self.shared);
         } else {
             let how = if book.quota.is_unlimited() { Inherit::Reset } else { how };
+            cell.check_quota(&quota, clock)?;
+            self.unbook_all(&mut book, now);
             let change = cell.set_quota(&quota, clock, now, how)?;
             match change {
                 Some((old, new)) => book.ledger.rescale(&old, &new, now, how),
@@ -225,6 +242,9 @@ impl Limiter {
             mode.fetch_and(!UNLIMITED, Relaxed);
         }
         book.quota = quota;
+        self.rebook_all(&mut book, now, &mut wakes);
+        self.release(book);
+        wakes.fire();
         Ok(())
     }
 
@@ -238,6 +258,8 @@ impl Limiter {
             Bypass::On => self.shared.mode.fetch_or(BYPASS, Relaxed),
             Bypass::Off => self.shared.mode.fetch_and(!BYPASS, Relaxed),
         };
+        // Those who wait pass at once.
+        self.release(self.book());
     }
 
     /// Tells whether the limiter is out of force.
@@ -295,7 +317,8 @@ impl Limiter {
 
     /// Decides in the modes in which there is more to do, and tells the watcher.
     fn special(&self, verb: Verb, now: Tick, cost: u64) -> Decision {
-        let decision = match self.exempt(now, cost) {
+        let waits = || (verb != Verb::Force).then(|| self.behind(now, cost)).flatten();
+        let decision = match self.exempt(now, cost).or_else(waits) {
             Some(decision) => decision,
             None => on_cell!(&self.shared.cell, cell => cell.update(|step, state| match verb {
                 Verb::UpTo => step.up_to(state, now, cost),

@@ -33,7 +33,7 @@ use crate::{
 use error::Why;
 use job::Work;
 use machine::Pace;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, time::Duration};
 
 /// Spreads work evenly: one slot each interval, a bounded queue, a known longest delay.
 ///
@@ -127,7 +127,7 @@ use std::{fmt, sync::Arc, time::Duration};
 /// ```
 #[derive(Clone)]
 pub struct Pacer {
-    engine: Arc<Engine<Pace<Work>>>,
+    engine: Engine<Pace<Work>>,
 }
 
 /// What becomes of jobs that could not start at their slots.
@@ -247,6 +247,11 @@ impl Pacer {
     ///
     /// After `stop(Queued::Drop)` has returned no job starts. One that runs goes on. To drop what
     /// still drains, stop it again.
+    ///
+    /// A drain needs the driver. A tokio runtime that has shut down serves nothing, so there the
+    /// queue is dropped whatever is asked for. While a runtime is there but nobody drives it, a
+    /// drain does not end; `stop(Queued::Drop)` ends it, except for futures that have started. By a
+    /// manual driver a drain ends when the hand gets there.
     pub fn stop(&self, queued: Queued) {
         match queued {
             Queued::Drain => self.engine.finish(),
@@ -257,7 +262,7 @@ impl Pacer {
     /// Stops it, and waits at most for `within` until no job runs, and none is left to run.
     ///
     /// A drain also waits until the last slot that somebody waits for has come. It waits for
-    /// futures that were run, too.
+    /// futures that were run, too. A job that waits for its own end is told so at once.
     pub fn stop_and_wait(&self, queued: Queued, within: Duration) -> StopAndWait {
         self.stop(queued);
         self.engine.ended(within)

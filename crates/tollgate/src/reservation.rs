@@ -73,6 +73,18 @@ pub enum Refused {
     BookedUp(Decision),
     /// This algorithm can only reserve what passes now. Only GCRA can book the future.
     OnlyNow(Decision),
+    /// As many wait as may.
+    QueueFull {
+        /// The refusal.
+        decision: Decision,
+        /// The most that may wait.
+        max_waiting: u64,
+    },
+    /// The deadline has come: whoever waited was told a shorter wait when it began, but meanwhile
+    /// the quota was lowered, or others were let ahead.
+    Late(Decision),
+    /// A task can wait only in a tokio runtime with timers, which wakes it.
+    NoRuntime(Decision),
 }
 
 impl Refused {
@@ -82,7 +94,10 @@ impl Refused {
             Self::Never(decision)
             | Self::TooLong { decision, .. }
             | Self::BookedUp(decision)
-            | Self::OnlyNow(decision) => *decision,
+            | Self::OnlyNow(decision)
+            | Self::QueueFull { decision, .. }
+            | Self::Late(decision)
+            | Self::NoRuntime(decision) => *decision,
         }
     }
 }
@@ -108,6 +123,21 @@ impl fmt::Display for Refused {
                 f,
                 "cost {cost} does not pass now, and a window cannot be reserved ahead; retry after \
                  {wait:?}, or use gcra"
+            ),
+            Self::QueueFull { max_waiting, .. } => write!(
+                f,
+                "cost {cost} has to wait, and {max_waiting} wait already, the most that may; come \
+                 back later, or raise `max_waiting`"
+            ),
+            Self::Late(_) => write!(
+                f,
+                "cost {cost} has waited until its deadline: meanwhile the quota was lowered, or \
+                 others were let ahead; allow a longer wait"
+            ),
+            Self::NoRuntime(_) => write!(
+                f,
+                "cost {cost} has to wait, and there is no tokio runtime with timers here to wake \
+                 it; wait inside one, or `block` a thread"
             ),
         }
     }
@@ -176,6 +206,10 @@ impl Limiter {
             self.report(Verb::Reserve, &decision);
             return Ok(self.reservation(None, cost, now, decision));
         }
+        if let Some(decision) = self.behind(now, cost) {
+            self.report(Verb::Reserve, &decision);
+            return Err(refusal(decision, max_wait, false));
+        }
         let mut book = self.book();
         // The answer is worked out in the same step as the take, so that it describes that take.
         let (taken, decision) = match &self.shared.cell {
@@ -233,8 +267,10 @@ impl Limiter {
         // A window's marks are window numbers and stay as they are.
         if matches!(self.shared.cell, Cell::Gcra(_)) {
             book.ledger.lower_younger(id, amount);
+            book.lower_line(mark, amount);
         }
         self.shared.note_refund(amount);
+        self.release(book);
         if let Some(watch) = self.watch() {
             watch.refunded(whole);
         }

@@ -11,11 +11,15 @@
 //! No background task lives while there is nothing to wait for.
 
 mod action;
+pub(crate) mod bookings;
 mod driver;
 mod end;
 mod engine;
-mod parked;
+pub(crate) mod parked;
+pub(crate) mod queue;
+mod random;
 mod sleeper;
+mod wakes;
 
 pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
@@ -24,6 +28,8 @@ pub use end::{StillRunning, StopAndWait};
 #[cfg(feature = "tokio")]
 pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter};
-pub(crate) use engine::{Engine, Machine};
+pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::{block_on, park, waker};
+pub(crate) use random::random_up_to;
 pub(crate) use sleeper::Sleeper;
+pub(crate) use wakes::Wakes;

@@ -279,7 +279,7 @@ fn a_future_needs_a_runtime_and_says_so() {
 #[test]
 fn a_runtime_that_shuts_down_releases_everything() {
     let owned = Arc::new(());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime = current_thread();
     let pacer = runtime.block_on(async {
         let pacer = ten(10);
         let held = Arc::clone(&owned);
@@ -301,8 +301,181 @@ fn a_runtime_that_shuts_down_releases_everything() {
         pacer
     });
     drop(runtime);
-    // The task and the wait are gone; the job that was queued is still the pacer's.
-    assert_eq!((Arc::strong_count(&owned), pacer.queued()), (2, 1));
+    // The task, the wait and the job that was queued are gone.
+    assert_eq!((Arc::strong_count(&owned), pacer.queued()), (1, 0));
+    assert!(pacer.is_stopped());
+    assert!(pacer.run(|| ()).unwrap_err().overflow().is_stopped());
+    for queued in [Queued::Drain, Queued::Drop] {
+        assert_eq!(pacer.stop_and_wait(queued, Duration::ZERO).block(), Ok(()));
+    }
+    assert_eq!(pacer.panics(), 0);
+}
+
+fn current_thread() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+/// A pacer of 10/s on a runtime, from outside.
+fn ten_on(runtime: &tokio::runtime::Runtime) -> Pacer {
+    let driver = Driver::on(runtime.handle().clone());
+    Pacer::builder(Quota::per_second(10)).driver(driver).start().unwrap()
+}
+
+/// Queues a closure and a future that own something.
+fn queue_both(pacer: &Pacer, owned: &Arc<()>) {
+    let [in_call, in_task] = [0, 1].map(|_| Arc::clone(owned));
+    assert!(pacer.run(move || drop(in_call)).is_ok());
+    // If the runtime is gone, the first has found that out.
+    drop(pacer.run_async(async move { drop(in_task) }));
+}
+
+#[test]
+fn jobs_queued_on_a_runtime_that_is_gone_are_dropped_and_a_stop_ends_at_once() {
+    for is_queued_before in [true, false] {
+        for queued in [Queued::Drop, Queued::Drain] {
+            let (owned, runtime) = (Arc::new(()), current_thread());
+            let pacer = ten_on(&runtime);
+            if is_queued_before {
+                queue_both(&pacer, &owned);
+                drop(runtime);
+            } else {
+                drop(runtime);
+                queue_both(&pacer, &owned);
+            }
+            let row = format!("{is_queued_before}, {queued:?}");
+            assert_eq!(pacer.stop_and_wait(queued, Duration::ZERO).block(), Ok(()), "{row}");
+            assert_eq!((Arc::strong_count(&owned), pacer.queued()), (1, 0), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_drain_on_a_runtime_that_nobody_drives_waits_and_a_drop_ends_it() {
+    let (owned, runtime) = (Arc::new(()), current_thread());
+    let pacer = ten_on(&runtime);
+    queue_both(&pacer, &owned);
+    pacer.stop_and_wait(Queued::Drain, Duration::ZERO).block().unwrap_err();
+    assert_eq!(Arc::strong_count(&owned), 3);
     assert_eq!(pacer.stop_and_wait(Queued::Drop, Duration::ZERO).block(), Ok(()));
     assert_eq!(Arc::strong_count(&owned), 1);
+}
+
+#[test]
+fn a_drain_of_those_who_wait_elsewhere_ends_when_the_runtime_is_gone() {
+    let runtime = current_thread();
+    let pacer = ten_on(&runtime);
+    let _now = pacer.slot().unwrap();
+    drop(runtime);
+    let elsewhere = current_thread();
+    elsewhere.block_on(async {
+        let mut wait = Box::pin(pacer.wait());
+        assert!(poll_once(wait.as_mut()).await.is_none());
+        assert_eq!(pacer.stop_and_wait(Queued::Drain, Duration::ZERO).await, Ok(()));
+        assert!(wait.await.unwrap_err().is_stopped());
+    });
+}
+
+/// Sees, when it is dropped, whether the end was told already.
+struct Witness {
+    told: Arc<Mutex<bool>>,
+    was_told: Arc<Mutex<Option<bool>>>,
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        *self.was_told.lock().unwrap() = Some(*self.told.lock().unwrap());
+    }
+}
+
+/// Lets the tasks of a runtime run: the worker, and what it has started.
+async fn pass() {
+    for _ in 0..4 {
+        tokio::task::yield_now().await;
+    }
+}
+
+struct Tell(Arc<Mutex<bool>>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        *self.0.lock().unwrap() = true;
+    }
+}
+
+#[test]
+fn the_end_is_told_once_the_last_future_is_dropped_and_the_reporter_released() {
+    for shuts_down in [false, true] {
+        let runtime = current_thread();
+        let told = Arc::new(Mutex::new(false));
+        let [of_future, of_reporter] = [0, 1].map(|_| Arc::new(Mutex::new(None)));
+        let [in_future, in_reporter] = [&of_future, &of_reporter]
+            .map(|was| Witness { told: Arc::clone(&told), was_told: Arc::clone(was) });
+        let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        let pacer = Pacer::builder(Quota::per_second(10))
+            .driver(Driver::on(runtime.handle().clone()))
+            .on_panic(move |_| assert!(!*in_reporter.told.lock().unwrap()))
+            .start()
+            .unwrap();
+        let job = async move {
+            let _in_future = in_future;
+            receiver.await.unwrap();
+            panic!("at its end");
+        };
+        pacer.run_async(job).unwrap();
+        runtime.block_on(pass());
+        let waker = Waker::from(Arc::new(Tell(Arc::clone(&told))));
+        let mut end = pin!(pacer.stop_and_wait(Queued::Drop, Duration::from_secs(3_600)));
+        let inside = runtime.enter();
+        assert!(end.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(inside);
+        assert_eq!(*of_future.lock().unwrap(), None);
+        if shuts_down {
+            drop(runtime);
+        } else {
+            sender.send(()).unwrap();
+            runtime.block_on(pass());
+        }
+        let row = format!("shuts down: {shuts_down}");
+        assert!(*told.lock().unwrap(), "{row}");
+        assert_eq!(*of_future.lock().unwrap(), Some(false), "{row}");
+        assert_eq!(*of_reporter.lock().unwrap(), Some(false), "{row}");
+        assert_eq!(pacer.panics(), u64::from(!shuts_down), "{row}");
+    }
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("in a drop");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_panics_when_it_is_dropped_is_counted_and_holds_nobody_up() {
+    let pacer = ten(10);
+    let owned = PanicsWhenDropped;
+    // It is part of the future, and goes with it.
+    let job = std::future::poll_fn(move |_| {
+        let _owned = &owned;
+        Poll::Ready(())
+    });
+    pacer.run_async(job).unwrap();
+    pacer.stop_and_wait(Queued::Drain, wait_ms(1_000)).await.unwrap();
+    assert_eq!(pacer.panics(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_future_that_waits_for_its_own_end_is_told_at_once() {
+    let pacer = ten(10);
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let inside = pacer.clone();
+    let job = async move {
+        // Not only at its first poll.
+        tokio::task::yield_now().await;
+        sender.send(inside.stop_and_wait(Queued::Drain, Duration::MAX).await).unwrap();
+    };
+    pacer.run_async(job).unwrap();
+    assert!(receiver.await.unwrap().unwrap_err().is_inside());
+    pacer.stop_and_wait(Queued::Drain, wait_ms(1_000)).await.unwrap();
 }

@@ -10,7 +10,12 @@
 //! ends the old burst first and begins a new one. Lodash would prolong the old burst. Here the
 //! silence was long enough, so what happens does not depend on who was quicker.
 //!
+//! While the action is busy a fire waits for its turn, and a later one takes its place: one value,
+//! the last. Without a trailing edge no value is held and nothing has to happen at the end of a
+//! burst, so there is no deadline: the next trigger finds out that the burst is over.
+//!
 //! State: three ticks, the last value, and at most one fire that waits for its turn. O(1) each.
+//! Time that stands still prolongs a burst; time far ahead ends it.
 
 use super::{Edge, Fired};
 use crate::{Tick, wait::Machine};
@@ -24,6 +29,10 @@ pub(crate) struct Rules {
     pub(crate) max_wait: Option<Duration>,
     pub(crate) leading: bool,
     pub(crate) trailing: bool,
+    /// Keeps a leading edge away from the run before it by the longest wait, as lodash does not: a
+    /// burst may begin soon after the end of the last one, since silence counts from the last
+    /// trigger and not from the last run.
+    pub(crate) spaced: bool,
 }
 
 #[derive(Debug)]
@@ -38,6 +47,8 @@ pub(crate) struct Debounce<T> {
     held: Option<Held<T>>,
     /// What has fired and waits for the action to be free.
     ready: Option<Fired<T>>,
+    /// A value that was not used, until it is taken out to be dropped.
+    waste: Option<T>,
 }
 
 /// The last value, and the triggers since the last fire.
@@ -58,40 +69,44 @@ impl<T> Debounce<T> {
             last_fire: Tick::ZERO,
             held: None,
             ready: None,
+            waste: None,
         }
     }
 
-    /// An event. Returns the values that it replaces, to be dropped without a lock.
-    pub(crate) fn trigger(&mut self, now: Tick, value: T) -> [Option<T>; 3] {
+    /// An event. Returns the values that are of no use any more, to be dropped without a lock.
+    pub(crate) fn trigger(&mut self, now: Tick, value: T) -> [Option<T>; 4] {
         let overdue = self.expire(now);
-        let begins = self.fires_at(now);
+        let (begins, too_early) = (self.fires_at(now), self.too_early(now));
         let (first_at, count) =
             self.held.as_ref().map_or((now, 1), |held| (held.first_at, held.count + 1));
         let old = self.held.replace(Held { value, first_at, at: now, count });
         self.last_trigger = Some(now);
-        let mut unused = None;
-        if begins && self.timer.is_none() {
+        let mut merged = None;
+        if let (Some(until), None) = (too_early, self.timer) {
+            self.timer = Some(until);
+        } else if begins && self.timer.is_none() {
             self.last_fire = now;
             self.set_timer(now);
             if self.rules.leading {
-                unused = self.fire(now, Edge::Leading);
+                merged = self.fire(now, Edge::Leading);
             }
         } else if begins && self.rules.max_wait.is_some() {
             self.set_timer(now);
-            unused = self.fire(now, Edge::MaxWait);
+            merged = self.fire(now, Edge::MaxWait);
         } else if self.timer.is_none() {
             self.set_timer(now);
         }
-        [overdue, old.map(|held| held.value), unused]
+        let unused = if self.rules.trailing { None } else { self.held.take() };
+        [overdue, old.map(|held| held.value), merged, unused.map(|held| held.value)]
     }
 
-    /// Fires what is pending now, as if its time had come.
+    /// Ends the burst now, as if its time had come. Returns a value that is of no use any more.
     pub(crate) fn flush(&mut self, now: Tick) -> Option<T> {
         self.timer?;
         self.trailing_edge(now, Edge::Flush)
     }
 
-    /// Forgets what is pending. Returns what that was.
+    /// Forgets everything. Returns what would have been fired with.
     pub(crate) fn cancel(&mut self) -> [Option<T>; 2] {
         let rules = self.rules;
         let Self { held, ready, .. } = std::mem::replace(self, Self::new(rules));
@@ -99,8 +114,15 @@ impl<T> Debounce<T> {
     }
 
     /// Tells whether a burst is under way, or a fire waits for its turn.
-    pub(crate) const fn is_pending(&self) -> bool {
-        self.timer.is_some() || self.ready.is_some()
+    pub(crate) fn is_pending(&self, now: Tick) -> bool {
+        // With a trailing edge the worker ends the burst, even if it is late.
+        let lasts = |due| self.rules.trailing || due > now || !self.fires_at(now);
+        self.is_ready() || self.timer.is_some_and(lasts)
+    }
+
+    /// Tells whether a fire waits for its turn.
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.ready.is_some()
     }
 
     fn set_timer(&mut self, now: Tick) {
@@ -112,6 +134,13 @@ impl<T> Debounce<T> {
         let Some(last) = self.last_trigger else { return true };
         let waited = |most| now.since(self.last_fire) >= most;
         now.since(last) >= self.rules.delay || self.rules.max_wait.is_some_and(waited)
+    }
+
+    /// Returns until when a leading edge has to wait for the sake of the run before it.
+    fn too_early(&self, now: Tick) -> Option<Tick> {
+        let is_silent = now.since(self.last_trigger?) >= self.rules.delay;
+        let until = self.last_fire.saturating_add(self.rules.max_wait?);
+        (self.rules.spaced && self.rules.leading && is_silent && now < until).then_some(until)
     }
 
     /// Does what is due by `now`. Returns a value that was not used.
@@ -169,24 +198,126 @@ impl<T: Send + 'static> Machine for Debounce<T> {
     type Job = Fired<T>;
 
     fn due(&self) -> Option<Tick> {
-        if self.ready.is_some() { Some(Tick::ZERO) } else { self.timer }
+        match self.timer {
+            _ if self.is_ready() => Some(Tick::ZERO),
+            timer if self.rules.trailing => timer,
+            _ => None,
+        }
     }
 
     fn next(&mut self, now: Tick) -> Option<Fired<T>> {
-        // With nothing ready a fire replaces nothing, so no value is dropped here.
-        if self.ready.is_none() {
-            let unused = self.expire(now);
-            debug_assert!(unused.is_none() || !self.rules.trailing);
-        }
+        // What fell due while the action was busy takes the place of what waits for its turn.
+        self.waste = self.expire(now);
         self.ready.take()
     }
 
     fn finish(&mut self, now: Tick) {
-        drop(self.flush(now));
-        self.timer = None;
+        self.waste = self.flush(now);
+    }
+
+    fn waste(&mut self) -> impl Sized + use<T> {
+        self.waste.take()
     }
 
     fn clear(&mut self) -> impl Sized + use<T> {
         self.cancel()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Tick {
+        Tick::from_millis(ms)
+    }
+
+    fn machine(leading: bool, trailing: bool, max_wait_ms: Option<u64>) -> Debounce<u64> {
+        Debounce::new(Rules {
+            delay: Duration::from_millis(100),
+            max_wait: max_wait_ms.map(Duration::from_millis),
+            leading,
+            trailing,
+            spaced: false,
+        })
+    }
+
+    fn next(machine: &mut Debounce<u64>, now_ms: u64) -> Option<(u64, Edge, u64)> {
+        machine.next(ms(now_ms)).map(|fired| (fired.value, fired.edge, fired.count))
+    }
+
+    #[test]
+    fn a_trigger_after_the_end_of_a_burst_begins_a_new_one_however_late_the_worker_is() {
+        // The first trigger, at 0 ms, was to fire at 100 ms; nobody looked until 130 ms.
+        for (leading, first_run, second_run) in [
+            // The old burst, and later the new one.
+            (false, (1, Edge::Trailing, 1), Some((2, Edge::Trailing, 1))),
+            // The leading edge has run; that of the new burst is due at once.
+            (true, (2, Edge::Leading, 1), None),
+        ] {
+            let mut machine = machine(leading, true, None);
+            machine.trigger(ms(0), 1);
+            if leading {
+                assert_eq!(next(&mut machine, 0), Some((1, Edge::Leading, 1)));
+            }
+            assert!(machine.is_pending(ms(120)), "late, but to come");
+            machine.trigger(ms(130), 2);
+            assert_eq!(machine.due(), Some(Tick::ZERO));
+            assert_eq!(next(&mut machine, 130), Some(first_run));
+            assert_eq!(machine.due(), Some(ms(230)));
+            assert_eq!(next(&mut machine, 230), second_run);
+            assert_eq!(machine.due(), None);
+        }
+    }
+
+    #[test]
+    fn what_falls_due_while_the_action_is_busy_is_one_run() {
+        let mut machine = machine(false, true, None);
+        machine.trigger(ms(0), 1);
+        machine.trigger(ms(150), 2); // the first is ready, and waits
+        assert!(machine.is_ready());
+        assert_eq!(next(&mut machine, 400), Some((2, Edge::Trailing, 2)));
+        assert_eq!(machine.waste, Some(1), "left over, to be dropped without a lock");
+        drop(machine.waste());
+        assert_eq!((machine.due(), next(&mut machine, 500)), (None, None));
+    }
+
+    #[test]
+    fn a_deadline_moves_only_when_it_is_looked_at() {
+        let mut machine = machine(false, true, Some(250));
+        for at_ms in [0, 60, 120, 180] {
+            machine.trigger(ms(at_ms), at_ms);
+            if at_ms < 100 {
+                assert_eq!(machine.due(), Some(ms(100)), "no worker has to be woken");
+            }
+            assert_eq!(next(&mut machine, at_ms), None);
+        }
+        assert_eq!(next(&mut machine, 220), None);
+        assert_eq!(machine.due(), Some(ms(250)));
+        assert_eq!(next(&mut machine, 250), Some((180, Edge::MaxWait, 4)));
+    }
+
+    #[test]
+    fn a_leading_edge_alone_has_no_deadline_and_holds_no_value() {
+        let mut machine = machine(true, false, None);
+        machine.trigger(ms(0), 1);
+        assert_eq!(next(&mut machine, 0), Some((1, Edge::Leading, 1)));
+        assert_eq!(machine.trigger(ms(50), 2)[3], Some(2));
+        assert!(machine.held.is_none() && machine.due().is_none());
+        for (at_ms, is_pending) in [(50, true), (149, true), (150, false), (1_000, false)] {
+            assert_eq!(machine.is_pending(ms(at_ms)), is_pending, "at {at_ms} ms");
+        }
+    }
+
+    #[test]
+    fn the_end_of_time_comes_for_nobody() {
+        let mut machine = machine(true, true, Some(100));
+        let late = Tick::from_nanos(u64::MAX - 1);
+        machine.trigger(late, 1);
+        assert!(machine.next(late).is_some());
+        machine.trigger(late, 2);
+        assert!(machine.next(late).is_none());
+        assert_eq!(machine.due(), Some(Tick::MAX));
+        assert!(machine.next(Tick::MAX).is_none());
     }
 }

@@ -3,8 +3,10 @@
 use super::{Book, Cell, EXACT, Limiter, Shared, UNLIMITED, WATCHED};
 use crate::{
     Algorithm, Clock, Quota, QuotaError,
+    limiter::line::{LineRules, MAX_WAITING},
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex},
+    wait::queue::Order,
     watch::{Observer, Watch},
 };
 
@@ -31,6 +33,7 @@ pub struct LimiterBuilder {
     name: Box<str>,
     watched: bool,
     observer: Option<std::sync::Arc<dyn Observer>>,
+    line_rules: LineRules,
 }
 
 impl LimiterBuilder {
@@ -42,6 +45,7 @@ impl LimiterBuilder {
             name: Box::default(),
             watched: false,
             observer: None,
+            line_rules: LineRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
         }
     }
 
@@ -76,13 +80,30 @@ impl LimiterBuilder {
         self.counted()
     }
 
+    /// Sets how many may wait at once, by default 10 000. Whoever comes then is refused at once.
+    ///
+    /// Each place takes about 100 bytes, and only once it is needed.
+    pub fn max_waiting(mut self, most: usize) -> Self {
+        self.line_rules.max_waiting = most;
+        self
+    }
+
+    /// Serves whoever came last first, instead of in the order of arrival.
+    ///
+    /// Under overload most of those at the end of a fair queue have given up before it is their
+    /// turn; this way some are served at once, and the oldest starve until their deadlines.
+    pub fn newest_first(mut self) -> Self {
+        self.line_rules.order = Order::NewestFirst;
+        self
+    }
+
     /// Builds the limiter.
     ///
     /// # Errors
     ///
     /// When the quota makes no sense, or not for this algorithm.
     pub fn build(self) -> Result<Limiter, QuotaError> {
-        let Self { quota, algorithm, clock, name, watched, observer } = self;
+        let Self { quota, algorithm, clock, name, watched, observer, line_rules } = self;
         quota.check()?;
         let clock = clock.unwrap_or_default();
         let cell = Cell::new(algorithm, &quota, &clock, clock.now())?;
@@ -94,11 +115,12 @@ impl LimiterBuilder {
             mode |= WATCHED;
         }
         let watch = watched.then(|| Box::new(Watch::new(observer)));
-        let book = Mutex::new(Book { quota, ledger: Ledger::default() });
+        let book = Mutex::new(Book { quota, ledger: Ledger::default(), line: None });
         let mode = AtomicU8::new(mode);
         let (refunded, changes) = (AtomicU64::new(0), AtomicU64::new(0));
         let early = clock.early();
-        let shared = Shared { cell, clock, early, mode, name, watch, book, refunded, changes };
+        let shared =
+            Shared { cell, clock, early, mode, name, watch, line_rules, book, refunded, changes };
         Ok(Limiter { shared: Arc::new(shared) })
     }
 }

@@ -97,6 +97,20 @@ impl Cell {
         })
     }
 
+    /// Tells whether [`set_quota`](Self::set_quota) would take the quota.
+    pub(crate) fn check_quota(&self, quota: &Quota, clock: &Clock) -> Result<(), QuotaError> {
+        let epoch = clock.wall_offset();
+        match self {
+            Self::Gcra(_) => gcra(quota, clock).map(drop),
+            Self::FixedWindow(_) => FixedWindow::aligned(quota, epoch).map(drop),
+            Self::AnchoredWindow(_) => FixedWindow::anchored(quota).map(drop),
+            Self::SlidingCounter(_) | Self::WideCounter(_) => {
+                SlidingCounter::new(quota, epoch).map(drop)
+            }
+            Self::SlidingLog(_) => SlidingLog::new(quota).map(drop),
+        }
+    }
+
     /// Changes the quota. Returns the old and the new parameters if reservations need them.
     pub(crate) fn set_quota(
         &self,

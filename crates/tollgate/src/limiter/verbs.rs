@@ -9,6 +9,7 @@ use crate::{
     Decision, Tick,
     algorithm::{Gcra, Step},
     sync::Ordering::Relaxed,
+    wait::Wakes,
     watch::Verb,
 };
 
@@ -147,7 +148,7 @@ impl Limiter {
 
     /// [`peek_n`](Self::peek_n) as of `now`.
     pub fn peek_at(&self, now: Tick, cost: u64) -> Decision {
-        self.exempt(now, cost).unwrap_or_else(
+        self.exempt(now, cost).or_else(|| self.behind(now, cost)).unwrap_or_else(
             || on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.peek(state, now, cost))),
         )
     }
@@ -164,6 +165,7 @@ impl Limiter {
     pub fn available_at(&self, now: Tick) -> u64 {
         match self.exempt(now, 0) {
             Some(_) => u64::MAX,
+            None if self.behind(now, 1).is_some() => 0,
             None => {
                 on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.available(state, now)))
             }
@@ -191,15 +193,27 @@ impl Limiter {
             return 0;
         }
         let mut book = self.book();
-        let (units, permits) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
-            let units = step.refund(state, now, cost);
-            (units, step.whole_permits(units))
-        }));
-        match self.shared.cell {
-            Cell::Gcra(_) => book.ledger.lower_all(units),
-            _ => book.ledger.take_from_all(units),
+        // What is booked for those who wait is not spent, so it cannot be given back.
+        let waiting = book.waiting_units();
+        let (units, permits) = match &self.shared.cell {
+            Cell::Gcra(cell) => cell.update(|gcra, tat| {
+                let units = gcra.refund_beside(tat, now, cost, waiting);
+                (units, gcra.whole_permits(units))
+            }),
+            cell => on_cell!(cell, cell => cell.update(|step, state| {
+                let units = step.refund(state, now, cost);
+                (units, step.whole_permits(units))
+            })),
+        };
+        if matches!(self.shared.cell, Cell::Gcra(_)) {
+            book.ledger.lower_all(units);
+            book.lower_line(0, units);
+        } else {
+            book.ledger.take_from_all(units);
+            book.line.iter_mut().for_each(|line| line.take_from_answers(units));
         }
         self.shared.note_refund(units);
+        self.release(book);
         if let Some(watch) = self.watch() {
             watch.refunded(permits);
         }
@@ -213,8 +227,12 @@ impl Limiter {
 
     /// [`reset`](Self::reset) as of `now`.
     pub fn reset_at(&self, now: Tick) {
-        let mut book = self.book();
+        let (mut book, mut wakes) = (self.book(), Wakes::new());
+        self.unbook_all(&mut book, now);
         on_cell!(&self.shared.cell, cell => cell.update(|step, state| *state = step.initial(now)));
         book.forget_claims(&self.shared);
+        self.rebook_all(&mut book, now, &mut wakes);
+        self.release(book);
+        wakes.fire();
     }
 }

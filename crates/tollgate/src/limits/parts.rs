@@ -237,7 +237,10 @@ impl<'a> Part<'a> {
             taken: None,
         };
         match charge.target {
-            Target::Limiter(limiter) => Self { exempt: limiter.exempt(now, charge.cost), ..plain },
+            Target::Limiter(limiter) => {
+                let waits = || limiter.behind(now, charge.cost);
+                Self { exempt: limiter.exempt(now, charge.cost).or_else(waits), ..plain }
+            }
             Target::Key(core, key) => {
                 let (who, access) = core.who(key, now);
                 let exempt = core.exempt(key, (now, access), charge.cost);

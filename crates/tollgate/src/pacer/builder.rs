@@ -88,7 +88,7 @@ impl PacerBuilder {
         let pace = Pace::<Work>::new(quota, capacity, late);
         let action = job::action(&driver);
         let engine = Engine::start(pace, driver, (action, report), on_drop);
-        Ok(Pacer { engine: Arc::new(engine) })
+        Ok(Pacer { engine })
     }
 }
 

@@ -5,13 +5,9 @@ use super::{Pacer, Rejected, error::Why, machine::Pace};
 use crate::wait::Running;
 use crate::{
     Driver, Tick,
-    wait::{Action, Engine},
+    wait::{Action, WeakEngine},
 };
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 /// A job in the queue.
 pub(super) enum Work {
@@ -114,7 +110,7 @@ impl Pacer {
         let Some(job) = kept else {
             // INVARIANT: the job is taken only once it has a slot.
             let at = queued.and_then(Result::ok).unwrap_or_default();
-            return Ok(Paced { engine: Arc::downgrade(&self.engine), at, cost });
+            return Ok(Paced { engine: self.engine.downgrade(), at, cost });
         };
         let refused = queued.and_then(Result::err);
         let overflow = refused.unwrap_or_else(|| self.refusal(cost, Why::Stopped));
@@ -124,7 +120,7 @@ impl Pacer {
 
 /// A job in the queue of a [`Pacer`]. Dropping this changes nothing: the job runs.
 pub struct Paced {
-    engine: Weak<Engine<Pace<Work>>>,
+    engine: WeakEngine<Pace<Work>>,
     at: Tick,
     cost: u64,
 }

@@ -1,12 +1,8 @@
 //! A slot that its owner keeps to by himself.
 
 use super::{Pacer, job::Work, machine::Pace};
-use crate::{Tick, wait::Engine};
-use std::{
-    fmt,
-    sync::{Arc, Weak},
-    time::Duration,
-};
+use crate::{Tick, wait::WeakEngine};
+use std::{fmt, time::Duration};
 
 /// When it is somebody's turn; made by [`Pacer::slot`].
 ///
@@ -14,14 +10,14 @@ use std::{
 /// [`cancel`](Self::cancel) it.
 #[must_use = "act at `at()`, or `cancel` to give the slot back"]
 pub struct Slot {
-    engine: Weak<Engine<Pace<Work>>>,
+    engine: WeakEngine<Pace<Work>>,
     at: Tick,
     cost: u64,
 }
 
 impl Slot {
     pub(super) fn new(pacer: &Pacer, at: Tick, cost: u64) -> Self {
-        Self { engine: Arc::downgrade(&pacer.engine), at, cost }
+        Self { engine: pacer.engine.downgrade(), at, cost }
     }
 
     /// Returns when the slot is, by the clock of the pacer.

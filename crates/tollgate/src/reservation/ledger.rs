@@ -70,6 +70,15 @@ impl Ledger {
         }
     }
 
+    /// Lowers the claims of all takes behind `mark`, because somebody who had booked up to there
+    /// gave back `units`: for GCRA, whose marks rise with the order of takes.
+    pub(crate) fn lower_behind(&mut self, mark: u64, units: u64) {
+        let first = self.open.partition_point(|open| open.mark <= mark);
+        for open in self.open.iter_mut().skip(first) {
+            open.mark = open.mark.saturating_sub(units);
+        }
+    }
+
     /// Lowers the claims of all takes, because somebody unknown gave back `units`.
     pub(crate) fn lower_all(&mut self, units: u64) {
         for open in &mut self.open {

@@ -57,7 +57,29 @@ impl std::error::Error for Panicked {}
 /// Runs code of strangers.
 pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     // UNWIND: what a panic may leave half done is the stranger's own.
-    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| Panicked::new(&*payload))
+    catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+        let panicked = Panicked::new(&*payload);
+        // What it panicked with is of a stranger, too: if its drop panics, that is left as it is.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            std::mem::forget(again);
+        }
+        panicked
+    })
+}
+
+/// An action, and who is told of its panics. Both are dropped when all is over.
+pub(super) struct Duty<J> {
+    pub(super) action: Action<J>,
+    pub(super) report: Option<Reporter>,
+}
+
+impl<J> Duty<J> {
+    /// Reports a panic. A reporter that panics is not reported.
+    pub(super) fn report(&self, panicked: &Panicked) {
+        if let Some(report) = &self.report {
+            drop(guarded(|| report(panicked)));
+        }
+    }
 }
 
 impl<J> Action<J> {
@@ -87,20 +109,21 @@ impl<J> Action<J> {
     pub(super) async fn run_async(&mut self, job: J) -> Result<Option<Running>, Panicked> {
         match self {
             Self::Call(call) => guarded(|| call(job)).map(|()| None),
-            Self::Async(begin) => to_end(guarded(|| begin(job))?).await.map(|()| None),
             Self::Detach(begin) => guarded(|| begin(job)),
+            Self::Async(begin) => {
+                let mut running = guarded(|| begin(job))?;
+                let result = std::future::poll_fn(|context| {
+                    match guarded(|| running.as_mut().poll(context)) {
+                        Ok(poll) => poll.map(Ok),
+                        Err(panicked) => std::task::Poll::Ready(Err(panicked)),
+                    }
+                })
+                .await;
+                // A future may panic when it is dropped, too.
+                result.and(guarded(|| drop(running))).map(|()| None)
+            }
         }
     }
-}
-
-/// Polls what strangers wrote to its end.
-#[cfg(feature = "tokio")]
-pub(super) async fn to_end(mut running: Running) -> Result<(), Panicked> {
-    std::future::poll_fn(|context| match guarded(|| running.as_mut().poll(context)) {
-        Ok(poll) => poll.map(Ok),
-        Err(panicked) => std::task::Poll::Ready(Err(panicked)),
-    })
-    .await
 }
 
 impl<J> fmt::Debug for Action<J> {

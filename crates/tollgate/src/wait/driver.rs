@@ -16,7 +16,7 @@ use std::fmt;
 ///
 /// # Examples
 ///
-/// ```ignore
+/// ```
 /// use std::time::Duration;
 /// use tollgate::{Debouncer, Driver, ManualClock};
 ///
@@ -47,6 +47,8 @@ pub(super) enum Kind {
 
 impl Driver {
     /// Returns the driver that starts a thread while there is something to wait for.
+    ///
+    /// If the system has no thread left, what is pending stays so until the next event tries again.
     #[must_use]
     pub fn thread() -> Self {
         Self { clock: Clock::monotonic(), kind: Kind::Thread }
@@ -66,6 +68,9 @@ impl Driver {
     }
 
     /// Returns the driver of a tokio runtime, from anywhere.
+    ///
+    /// A runtime that shuts down stops what it drives, and drops an action under way where it waits.
+    /// If nothing was pending then, the first event after it finds that out.
     #[cfg(feature = "tokio")]
     #[must_use]
     pub fn on(runtime: tokio::runtime::Handle) -> Self {

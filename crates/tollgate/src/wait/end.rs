@@ -13,13 +13,15 @@ use std::{
 
 /// Something that ends.
 pub(super) trait Ending: Send + Sync {
-    /// Is ready when it is stopped and nothing runs; before that, leaves the waker under a ticket.
-    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<()>;
+    /// Is ready when it is stopped and nothing runs, or when its own action asks; before that,
+    /// leaves the waker under a ticket.
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>>;
     /// Takes the waker of a ticket out.
     fn leave(&self, ticket: u64);
-    /// Tells whether its action runs on this thread, that is, asks for its own end.
-    fn is_inside(&self) -> bool;
 }
+
+/// An action asks for its own end.
+pub(super) struct Inside;
 
 struct Ticket {
     inner: Arc<dyn Ending>,
@@ -35,10 +37,10 @@ impl Drop for Ticket {
 }
 
 pin_project! {
-    /// Waits until an action that runs has ended, at most for a given time.
+    /// Waits until all is over, at most for a given time: no action runs, and it is dropped.
     ///
-    /// It is stopped already when this is made; dropping this only stops the waiting. Await it in a
-    /// task (feature `tokio`), or [`block`](Self::block) a thread.
+    /// The stop has happened already when this is made; dropping this only ends the waiting. Await
+    /// it in a task (feature `tokio`), or [`block`](Self::block) a thread.
     #[must_use = "await it, or `block`; to stop without waiting there is `stop`"]
     pub struct StopAndWait {
         ticket: Ticket,
@@ -56,12 +58,8 @@ impl StopAndWait {
         clock: Clock,
         (until, within): (Tick, Duration),
     ) -> Self {
-        #[cfg(feature = "tokio")]
-        let sleeper = Sleeper::task();
-        #[cfg(not(feature = "tokio"))]
-        let sleeper = Sleeper::thread();
         let ticket = Ticket { inner, number: None };
-        Self { ticket, clock, until, within, sleeper }
+        Self { ticket, clock, until, within, sleeper: Sleeper::ANY }
     }
 
     /// Waits on this thread.
@@ -87,12 +85,9 @@ impl StopAndWait {
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), StillRunning>> {
         let this = self.project();
         let Ticket { inner, number } = this.ticket;
-        if inner.poll_ended(number, context.waker()).is_ready() {
-            return Poll::Ready(Ok(()));
-        }
         let within = *this.within;
-        if inner.is_inside() {
-            return Poll::Ready(Err(StillRunning { within, why: Why::Inside }));
+        if let Poll::Ready(ended) = inner.poll_ended(number, context.waker()) {
+            return Poll::Ready(ended.map_err(|Inside| StillRunning { within, why: Why::Inside }));
         }
         let why = match this.sleeper.poll_until(this.clock, *this.until, context) {
             Poll::Pending => return Poll::Pending,
@@ -145,8 +140,8 @@ impl fmt::Display for StillRunning {
         match self.why {
             Why::Late => write!(
                 f,
-                "the action still runs after {:?}; it is stopped and will not start again, wait \
-                 longer for its end",
+                "the action still runs after {:?}; nothing new is taken, so wait longer for its \
+                 end, or go on without it",
                 self.within
             ),
             Why::Inside => f.write_str(

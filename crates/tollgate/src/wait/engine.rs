@@ -8,24 +8,29 @@
 //!   again and again pushes its deadline away and wakes nobody;
 //! - a job is taken out of the machine and marked as running under the same lock under which
 //!   [`Engine::stop`] marks the end. So after `stop` has returned no action starts, and whoever
-//!   waits for the end sees the one that runs (`tests/loom_engine.rs`).
+//!   waits for the end sees the one that runs (`tests/loom_engine.rs`);
+//! - nothing of a stranger runs or is dropped under the lock: actions, values, wakers. The end is
+//!   told only after the action is dropped, with all that it captured.
 
-mod over;
+#[cfg(feature = "tokio")]
+mod detached;
+mod manual;
+mod state;
 mod worker;
 
 use super::{
-    action::{Action, Panicked, Reporter},
+    action::{Action, Duty, Panicked, Reporter, guarded},
     driver::{Driver, Kind, OnDrop},
-    end::StopAndWait,
+    end::{Ending, Inside, StopAndWait},
 };
 use crate::{
     Tick, TimerId,
     sync::{Mutex, MutexGuard, lock, thread},
 };
-use over::Over;
+use state::{Over, Phase, Rouse, State, Step, Worker};
 use std::{
     fmt,
-    sync::Arc,
+    sync::{Arc, Weak},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -50,6 +55,10 @@ pub(crate) trait Machine: Send + 'static {
     /// No event comes any more: makes everything due that must not be lost.
     fn finish(&mut self, now: Tick);
 
+    /// Takes out what [`next`](Self::next) and [`finish`](Self::finish) have left over, to be
+    /// dropped where no lock is held. Called after each of them.
+    fn waste(&mut self) -> impl Sized + use<Self> {}
+
     /// Takes everything out, to be dropped where no lock is held.
     fn clear(&mut self) -> impl Sized + use<Self>;
 }
@@ -64,71 +73,14 @@ struct Handle<M: Machine> {
     on_drop: OnDrop,
 }
 
-pub(super) struct Inner<M: Machine> {
+/// A handle that does not keep its engine going.
+pub(crate) struct WeakEngine<M: Machine> {
+    handle: Weak<Handle<M>>,
+}
+
+struct Inner<M: Machine> {
     driver: Driver,
-    report: Option<Reporter>,
     state: Mutex<State<M>>,
-}
-
-struct State<M: Machine> {
-    machine: M,
-    phase: Phase,
-    /// Taken out while it runs; none once all is over.
-    action: Option<Action<M::Job>>,
-    running: Option<Running>,
-    /// How many jobs run as tasks of their own.
-    detached: u64,
-    worker: Worker,
-    /// Who waits for the end.
-    ending: Vec<(u64, Waker)>,
-    /// The next number, of somebody who waits or of a timer.
-    next_number: u64,
-    panics: u64,
-}
-
-/// An action under way: on the stack of a thread, or as a future that no thread owns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Running {
-    inside: Option<thread::ThreadId>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Open,
-    /// No event any more, but what is left still runs.
-    Draining,
-    Stopped,
-}
-
-/// Who looks after the deadline.
-enum Worker {
-    None,
-    Awake,
-    Asleep {
-        until: Tick,
-        waker: Waker,
-    },
-    /// A timer of the hand of a manual clock.
-    Timer {
-        until: Tick,
-        id: TimerId,
-        number: u64,
-    },
-}
-
-/// What a worker does next.
-enum Step<J> {
-    Run(Action<J>, J),
-    Sleep(Tick),
-    /// It ends; the action is dropped with it if all is over.
-    Exit(Option<Action<J>>),
-}
-
-/// What is to be done once the lock is released.
-enum Rouse {
-    Nothing,
-    Wake(Waker),
-    Start,
 }
 
 impl<M: Machine> Clone for Engine<M> {
@@ -144,19 +96,14 @@ impl<M: Machine> Engine<M> {
         (action, report): (Action<M::Job>, Option<Reporter>),
         on_drop: OnDrop,
     ) -> Self {
-        let state = State {
-            machine,
-            phase: Phase::Open,
-            action: Some(action),
-            running: None,
-            detached: 0,
-            worker: Worker::None,
-            ending: Vec::new(),
-            next_number: 0,
-            panics: 0,
-        };
-        let inner = Arc::new(Inner { driver, report, state: Mutex::new(state) });
+        let state = Mutex::new(State::new(machine, Duty { action, report }));
+        let inner = Arc::new(Inner { driver, state });
         Self { handle: Arc::new(Handle { inner, on_drop }) }
+    }
+
+    /// Returns a handle that does not keep this going.
+    pub(crate) fn downgrade(&self) -> WeakEngine<M> {
+        WeakEngine { handle: Arc::downgrade(&self.handle) }
     }
 
     pub(crate) fn driver(&self) -> &Driver {
@@ -188,12 +135,13 @@ impl<M: Machine> Engine<M> {
         // The clock is read under the lock, so that time does not go backwards for the machine.
         let now = inner.driver.clock().now();
         let said = event(&mut state.machine, now);
-        let rouse = inner.rouse(&mut state);
         let is_over = state.is_drained();
+        let rouse = inner.rouse(&mut state);
         drop(state);
-        Inner::go(inner, rouse);
         if is_over {
             Inner::stop(inner);
+        } else {
+            Inner::go(inner, rouse);
         }
         Some(said)
     }
@@ -207,7 +155,13 @@ impl<M: Machine> Engine<M> {
 
     /// Tells whether the action runs at this moment.
     pub(crate) fn is_running(&self) -> bool {
-        self.handle.inner.lock().running.is_some()
+        self.handle.inner.lock().is_running()
+    }
+
+    /// Tells whether the action runs on this thread, that is, asks.
+    pub(crate) fn is_inside(&self) -> bool {
+        let inner = &self.handle.inner;
+        inner.is_inside(&inner.lock())
     }
 
     /// Tells whether [`stop`](Self::stop) or [`finish`](Self::finish) was called.
@@ -239,6 +193,19 @@ impl<M: Machine> Engine<M> {
     }
 }
 
+impl<M: Machine> WeakEngine<M> {
+    /// Returns a handle, if there is still one.
+    pub(crate) fn upgrade(&self) -> Option<Engine<M>> {
+        self.handle.upgrade().map(|handle| Engine { handle })
+    }
+}
+
+impl<M: Machine> Clone for WeakEngine<M> {
+    fn clone(&self) -> Self {
+        Self { handle: Weak::clone(&self.handle) }
+    }
+}
+
 impl<M: Machine> Drop for Handle<M> {
     fn drop(&mut self) {
         match self.on_drop {
@@ -251,6 +218,14 @@ impl<M: Machine> Drop for Handle<M> {
 impl<M: Machine> Inner<M> {
     fn lock(&self) -> MutexGuard<'_, State<M>> {
         lock(&self.state)
+    }
+
+    fn is_inside(&self, state: &State<M>) -> bool {
+        #[cfg(feature = "tokio")]
+        if self.is_detached_here() {
+            return true;
+        }
+        state.is_inside()
     }
 
     fn stop(this: &Arc<Self>) {
@@ -275,7 +250,7 @@ impl<M: Machine> Inner<M> {
         };
         drop(state);
         Self::go(this, rouse);
-        over.tell();
+        this.conclude(over);
         drop(held);
     }
 
@@ -287,18 +262,35 @@ impl<M: Machine> Inner<M> {
         state.phase = Phase::Draining;
         let now = this.driver.clock().now();
         state.machine.finish(now);
-        if state.is_drained() {
-            drop(state);
-            return Self::stop(this);
-        }
+        let waste = state.machine.waste();
+        let is_over = state.is_drained();
         let rouse = this.rouse(&mut state);
         drop(state);
-        Self::go(this, rouse);
+        if is_over {
+            Self::stop(this);
+        } else {
+            Self::go(this, rouse);
+        }
+        drop(waste);
+    }
+
+    /// Releases the action when all is over, and then tells those who wait for it.
+    fn conclude(&self, over: Over<M::Job>) {
+        let wakers = match over {
+            Over::No => return,
+            Over::Tell(wakers) => wakers,
+            Over::Release(duty) => {
+                // What was captured may panic when it is dropped: the end is told all the same.
+                let released = guarded(|| drop(duty));
+                self.lock().released(&released)
+            }
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Sees that somebody looks after the deadline of the machine.
     fn rouse(&self, state: &mut State<M>) -> Rouse {
-        let Some(due) = state.machine.due() else { return Rouse::Nothing };
+        let Some(due) = state.due() else { return Rouse::Nothing };
         match &state.worker {
             Worker::None => {
                 state.worker = Worker::Awake;
@@ -352,65 +344,68 @@ impl<M: Machine> Inner<M> {
 
     /// One step of the worker.
     fn step(&self) -> Step<M::Job> {
-        let mut state = self.lock();
-        if state.phase != Phase::Stopped {
-            let now = self.driver.clock().now();
-            if let Some(job) = state.machine.next(now)
-                && let Some(action) = state.action.take()
-            {
-                let inside = action.is_call().then(|| thread::current().id());
-                state.running = Some(Running { inside });
-                return Step::Run(action, job);
-            }
-            match state.machine.due() {
-                Some(due) => return Step::Sleep(due),
-                None if state.phase == Phase::Open => {
-                    state.worker = Worker::None;
-                    return Step::Exit(None);
-                }
-                None => state.phase = Phase::Stopped,
-            }
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        if state.phase == Phase::Stopped {
+            return self.exit(guard);
         }
+        let job = state.machine.next(self.driver.clock().now());
+        let waste = state.machine.waste();
+        let step = match (job, state.due()) {
+            (Some(job), _) => state.begin(job),
+            (None, Some(due)) => Step::Sleep(due),
+            (None, None) => {
+                if state.phase == Phase::Draining {
+                    state.phase = Phase::Stopped;
+                }
+                Step::Exit
+            }
+        };
+        let step = if matches!(step, Step::Exit) {
+            self.exit(guard)
+        } else {
+            drop(guard);
+            step
+        };
+        // A value that panics when it is dropped does not take the worker along.
+        drop(guarded(|| drop(waste)));
+        step
+    }
+
+    /// The worker gives up its place.
+    fn exit(&self, mut state: MutexGuard<'_, State<M>>) -> Step<M::Job> {
         state.worker = Worker::None;
-        let Over { action, wakers } = state.over();
+        let over = state.over();
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
-        Step::Exit(action)
+        self.conclude(over);
+        Step::Exit
     }
 
     /// Notes that a job has ended.
-    fn done(&self, action: Action<M::Job>, result: &Result<(), Panicked>) {
-        self.report(result);
+    fn done(&self, duty: Duty<M::Job>, result: &Result<(), Panicked>) {
+        if let Err(panicked) = result {
+            duty.report(panicked);
+        }
         let mut state = self.lock();
-        state.panics += u64::from(result.is_err());
-        state.running = None;
-        state.action = Some(action);
-        if state.phase == Phase::Stopped {
-            let over = state.over();
-            drop(state);
-            over.tell();
-        }
-    }
-
-    fn report(&self, result: &Result<(), Panicked>) {
-        if let (Err(panicked), Some(report)) = (result, &self.report) {
-            // A reporter that panics is not reported.
-            drop(super::action::guarded(|| report(panicked)));
-        }
+        state.end(duty, result);
+        let over = state.over();
+        drop(state);
+        self.conclude(over);
     }
 
     /// Puts the worker to sleep until `due`; ready if it was roused meanwhile.
     fn poll_rest(&self, due: Tick, waker: &Waker) -> Poll<()> {
+        let waker = waker.clone();
         let mut state = self.lock();
-        let closer = state.machine.due().is_none_or(|next| next < due);
+        let closer = state.due().is_none_or(|next| next < due);
         if state.phase == Phase::Stopped || closer {
-            state.worker = Worker::Awake;
+            // What is replaced is a waker of this worker.
+            let old = std::mem::replace(&mut state.worker, Worker::Awake);
+            drop(state);
+            drop(old);
             return Poll::Ready(());
         }
-        let old = std::mem::replace(
-            &mut state.worker,
-            Worker::Asleep { until: due, waker: waker.clone() },
-        );
+        let old = std::mem::replace(&mut state.worker, Worker::Asleep { until: due, waker });
         drop(state);
         drop(old);
         Poll::Pending
@@ -421,74 +416,27 @@ impl<M: Machine> Inner<M> {
         let old = std::mem::replace(&mut self.lock().worker, Worker::Awake);
         drop(old);
     }
-
-    /// What a manual clock does: runs what is due, and sets a timer of the hand for the rest.
-    fn work_inline(this: &Arc<Self>) {
-        let Kind::Manual(hand) = &this.driver.kind else { return };
-        loop {
-            match this.step() {
-                Step::Run(mut action, job) => {
-                    let result = action.run(job);
-                    this.done(action, &result);
-                }
-                Step::Sleep(_) => {
-                    let mut state = this.lock();
-                    // An event of another thread may have come between.
-                    let Some(until) = state.machine.due() else { continue };
-                    if until <= this.driver.clock().now() || state.phase == Phase::Stopped {
-                        continue;
-                    }
-                    let (later, number) = (Arc::clone(this), state.number());
-                    let id = hand.call_at(until, move |_| {
-                        if later.rises(number) {
-                            Self::work_inline(&later);
-                        }
-                    });
-                    state.worker = Worker::Timer { until, id, number };
-                    break;
-                }
-                Step::Exit(action) => {
-                    drop(action);
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Tells whether timer `number` is still the one to work.
-    fn rises(&self, number: u64) -> bool {
-        let mut state = self.lock();
-        let is_due = matches!(&state.worker, Worker::Timer { number: set, .. } if *set == number);
-        if is_due {
-            state.worker = Worker::Awake;
-        }
-        is_due
-    }
 }
 
-impl<M: Machine> State<M> {
-    fn number(&mut self) -> u64 {
-        self.next_number += 1; // OVERFLOW: 2^64 take centuries.
-        self.next_number
-    }
-
-    /// Takes out what is of no use once it is stopped and nothing runs.
-    fn over(&mut self) -> Over<M::Job> {
-        if !self.has_ended() {
-            return Over { action: None, wakers: Vec::new() };
+impl<M: Machine> Ending for Inner<M> {
+    fn poll_ended(&self, ticket: &mut Option<u64>, waker: &Waker) -> Poll<Result<(), Inside>> {
+        let waker = waker.clone();
+        let mut state = self.lock();
+        if state.has_ended() {
+            return Poll::Ready(Ok(()));
         }
-        let wakers = self.ending.drain(..).map(|(_, waker)| waker).collect();
-        Over { action: self.action.take(), wakers }
+        if self.is_inside(&state) {
+            return Poll::Ready(Err(Inside));
+        }
+        let old = state.wait_for_end(ticket, waker);
+        drop(state);
+        drop(old);
+        Poll::Pending
     }
 
-    /// Tells whether it is stopped and nothing runs.
-    fn has_ended(&self) -> bool {
-        self.phase == Phase::Stopped && self.running.is_none() && self.detached == 0
-    }
-
-    /// Tells whether it was to end after what was left, and nothing is.
-    fn is_drained(&self) -> bool {
-        self.phase == Phase::Draining && self.running.is_none() && self.machine.due().is_none()
+    fn leave(&self, ticket: u64) {
+        let old = self.lock().leave(ticket);
+        drop(old);
     }
 }
 

@@ -51,6 +51,12 @@ impl Sleeper {
         Self { is_task: true, hand: None, sleep: None, set_to: None }
     }
 
+    /// A timer for a task, if there are tasks.
+    #[cfg(feature = "tokio")]
+    pub(crate) const ANY: Self = Self::task();
+    #[cfg(not(feature = "tokio"))]
+    pub(crate) const ANY: Self = Self::thread();
+
     /// Returns a timer for a thread that parks at most until the due tick by itself.
     pub(crate) const fn thread() -> Self {
         Self { is_task: false, hand: None, sleep: None, set_to: None }

@@ -9,6 +9,8 @@ use std::fmt;
 pub enum Verb {
     /// `try_acquire` and its forms.
     TryAcquire,
+    /// `acquire` and its forms: told when the wait is over.
+    Acquire,
     /// `up_to`.
     UpTo,
     /// `reserve` and its forms.
@@ -23,6 +25,7 @@ impl Verb {
     pub const fn name(self) -> &'static str {
         match self {
             Self::TryAcquire => "try_acquire",
+            Self::Acquire => "acquire",
             Self::UpTo => "up_to",
             Self::Reserve => "reserve",
             Self::Force => "force",

@@ -1,9 +1,6 @@
 //! The worker of an engine, as a thread and as a task.
 
-use super::{
-    super::{action::Action, parked},
-    Inner, Machine, Phase, Step, Worker,
-};
+use super::{super::parked, Inner, Kind, Machine, Step, Worker};
 #[cfg(feature = "tokio")]
 use crate::wait::Sleeper;
 use std::sync::Arc;
@@ -13,7 +10,7 @@ use std::{
     task::{Context, Poll},
 };
 
-/// A worker. If it is dropped before its end (its runtime shuts down), its place is free again.
+/// A worker. If it is dropped before its end its place is free again.
 pub(super) struct Working<M: Machine> {
     inner: Arc<Inner<M>>,
     has_ended: bool,
@@ -24,9 +21,8 @@ impl<M: Machine> Working<M> {
         Self { inner: Arc::clone(inner), has_ended: false }
     }
 
-    fn end(mut self, action: Option<Action<M::Job>>) {
+    fn end(mut self) {
         self.has_ended = true;
-        drop(action);
     }
 
     pub(super) fn work_on_this_thread(self) {
@@ -34,9 +30,9 @@ impl<M: Machine> Working<M> {
         let clock = self.inner.driver.clock();
         loop {
             match self.inner.step() {
-                Step::Run(mut action, job) => {
-                    let result = action.run(job);
-                    self.inner.done(action, &result);
+                Step::Run(mut duty, job) => {
+                    let result = duty.action.run(job);
+                    self.inner.done(duty, &result);
                 }
                 Step::Sleep(due) => {
                     while self.inner.poll_rest(due, &waker).is_pending() {
@@ -48,7 +44,7 @@ impl<M: Machine> Working<M> {
                     }
                     self.inner.rise();
                 }
-                Step::Exit(action) => return self.end(action),
+                Step::Exit => return self.end(),
             }
         }
     }
@@ -61,13 +57,13 @@ impl<M: Machine> Working<M> {
         let mut sleeper = pin!(Sleeper::task());
         loop {
             match inner.step() {
-                Step::Run(mut action, job) => {
-                    let result = action.run_async(job).await.map(|running| {
+                Step::Run(mut duty, job) => {
+                    let result = duty.action.run_async(job).await.map(|running| {
                         if let Some(running) = running {
-                            Inner::detach(&inner, running);
+                            Inner::detach(&inner, running, duty.report.clone());
                         }
                     });
-                    inner.done(action, &result);
+                    inner.done(duty, &result);
                 }
                 Step::Sleep(due) => {
                     let rest = |context: &mut Context<'_>| {
@@ -81,7 +77,7 @@ impl<M: Machine> Working<M> {
                     std::future::poll_fn(rest).await;
                     inner.rise();
                 }
-                Step::Exit(action) => return self.end(action),
+                Step::Exit => return self.end(),
             }
         }
     }
@@ -92,16 +88,15 @@ impl<M: Machine> Drop for Working<M> {
         if self.has_ended {
             return;
         }
+        // A task is dropped before its end only by a runtime that shuts down, and a thread only if
+        // the system has none left. The one never runs anything again, the other may.
+        let is_lost = !matches!(self.inner.driver.kind, Kind::Thread);
         let mut state = self.inner.lock();
         let old = std::mem::replace(&mut state.worker, Worker::None);
-        // The action was dropped with the task that ran it, so there is nothing left to run.
-        let held = state.running.take().map(|_| {
-            state.phase = Phase::Stopped;
-            state.machine.clear()
-        });
+        let held = (is_lost || state.is_running()).then(|| state.lost());
         let over = state.over();
         drop(state);
-        over.tell();
+        self.inner.conclude(over);
         drop((old, held));
     }
 }

@@ -1,0 +1,20 @@
+//! Draws the timing pictures of `docs/waiting.md` and `docs/debounce.md` from what the shipped
+//! machines do.
+//!
+//! `cargo run -p tollgate --features tokio --example timing_pictures` writes
+//! `docs/pictures/timing-*.svg`. Time is virtual.
+
+mod drawing;
+mod scenes;
+
+use std::{error::Error, fs, path::Path};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    fs::create_dir_all(&folder)?;
+    for picture in scenes::all()? {
+        fs::write(folder.join(picture.name), drawing::svg(&picture))?;
+        println!("{}", picture.name);
+    }
+    Ok(())
+}

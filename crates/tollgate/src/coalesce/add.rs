@@ -1,0 +1,166 @@
+//! Waiting for room, and the pairs that come back.
+
+use super::{Coalescer, machine::Answer};
+use std::{
+    fmt,
+    hash::Hash,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// Waits for room in a batch; made by [`Coalescer::add`].
+///
+/// It needs no runtime: anything that polls it and honours its waker will do. Its place in line is
+/// that of the first poll, and first come is first served.
+///
+/// # Cancel safety
+///
+/// It may be dropped at any time. If it was not ready yet, its pair was not added; room that was
+/// set aside for it goes to the next in line (`tests/coalesce_waiting.rs`:
+/// `dropping_an_add_at_any_poll_leaves_nothing`). [`into_pair`](Self::into_pair) keeps the pair.
+#[must_use = "a future does nothing until it is polled or awaited"]
+pub struct Add<K: Send + 'static, V: Send + 'static> {
+    coalescer: Coalescer<K, V>,
+    hash: u64,
+    /// Taken out when it is added, or given back.
+    pair: Option<(K, V)>,
+    /// The place in line, while it waits.
+    number: Option<u64>,
+}
+
+// Nothing of it is ever pinned.
+impl<K: Send + 'static, V: Send + 'static> Unpin for Add<K, V> {}
+
+impl<K: Send + 'static, V: Send + 'static> Add<K, V> {
+    pub(super) fn new(coalescer: Coalescer<K, V>, hash: u64, pair: (K, V)) -> Self {
+        Self { coalescer, hash, pair: Some(pair), number: None }
+    }
+
+    /// Leaves the line and returns the pair; none if it was ready already.
+    #[must_use]
+    pub fn into_pair(mut self) -> Option<(K, V)> {
+        self.pair.take()
+    }
+
+    fn leave(&mut self) {
+        if let Some(number) = self.number.take() {
+            // After a stop there is no line any more.
+            drop(self.coalescer.engine.event(|machine, _| machine.leave(number)));
+        }
+    }
+}
+
+impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Future for Add<K, V> {
+    type Output = Result<(), AddError<K, V>>;
+
+    /// Once it was ready it stays pending.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { coalescer, hash, pair, number } = &mut *self;
+        if pair.is_none() {
+            return Poll::Pending;
+        }
+        let engine = &coalescer.engine;
+        let mut answer = Answer::Full;
+        if number.is_none() {
+            answer = coalescer.try_put(*hash, pair);
+        }
+        if answer == Answer::Full {
+            // Cloning and dropping a waker is code of strangers too.
+            let waker = context.waker().clone();
+            let after =
+                engine.event(|machine, now| machine.wait(now, (*hash, pair), number, waker));
+            answer = after.map_or(Answer::Closed, super::machine::After::settle);
+        }
+        match (answer, pair.take()) {
+            (Answer::Added, _) => Poll::Ready(Ok(())),
+            (Answer::Full, held) => {
+                *pair = held;
+                Poll::Pending
+            }
+            (Answer::Closed, held) => {
+                *number = None;
+                held.map_or(Poll::Pending, |pair| {
+                    Poll::Ready(Err(AddError { pair, why: Why::Stopped }))
+                })
+            }
+        }
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> Drop for Add<K, V> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> fmt::Debug for Add<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Add").field("waits", &self.number.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// A pair was not added. It is in here.
+pub struct AddError<K, V> {
+    pub(super) pair: (K, V),
+    pub(super) why: Why,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Full {
+        max_size: usize,
+    },
+    Stopped,
+    /// The action waits for room that only its own end can make.
+    Inside {
+        max_size: usize,
+    },
+}
+
+impl<K, V> AddError<K, V> {
+    /// Returns the key and the value that were not added.
+    #[must_use]
+    pub fn into_pair(self) -> (K, V) {
+        self.pair
+    }
+
+    /// Tells whether there was no room; there will be when the flush under way has ended.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        matches!(self.why, Why::Full { .. } | Why::Inside { .. })
+    }
+
+    /// Tells whether the coalescer is stopped.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.why, Why::Stopped)
+    }
+}
+
+impl<K, V> fmt::Display for AddError<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.why {
+            Why::Full { max_size } => write!(
+                f,
+                "the next batch has its {max_size} keys while the last one is still under way; wait \
+                 for room with `add`, or raise `max_size`"
+            ),
+            Why::Stopped => {
+                f.write_str("the coalescer is stopped; take the pair out and add it elsewhere")
+            }
+            Why::Inside { max_size } => write!(
+                f,
+                "the next batch has its {max_size} keys, and the action cannot wait for its own end; \
+                 use `try_add` inside the action, or raise `max_size`"
+            ),
+        }
+    }
+}
+
+impl<K, V> fmt::Debug for AddError<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddError").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<K, V> std::error::Error for AddError<K, V> {}

@@ -1,0 +1,367 @@
+//! How coalescers are put together, and what can be wrong with that.
+
+use super::{
+    Batch, Coalescer,
+    machine::{Fold, Gather, Rules},
+};
+use crate::{
+    Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
+    sync::{AtomicU64, Ordering::Relaxed},
+    wait::{Action, Engine, Reporter},
+};
+use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
+
+/// How many keys a batch has at most unless told otherwise: some hundred kilobytes of short keys.
+const DEFAULT_MAX_SIZE: usize = 10_000;
+
+#[cfg(feature = "tokio")]
+type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Told of every flush that panicked.
+type OnPanic = Box<dyn Fn(&FlushPanicked) + Send + Sync>;
+
+/// Builds a [`Coalescer`]. Nothing is judged before [`start`](Self::start).
+///
+/// | I want a batch to leave | set |
+/// |---|---|
+/// | at a fixed time after its first key | [`window`](Self::window) |
+/// | when the burst is over | [`quiet`](Self::quiet), with [`max_wait`](Self::max_wait) |
+/// | when it is big enough | [`max_size`](Self::max_size) |
+/// | not too often | and [`at_most_every`](Self::at_most_every), or [`limit`](Self::limit) |
+#[must_use = "a builder does nothing until `start`"]
+pub struct CoalescerBuilder<K, V> {
+    window: Option<Duration>,
+    quiet: Option<Duration>,
+    max_wait: Option<Duration>,
+    max_size: Option<usize>,
+    interval: Option<Duration>,
+    limiter: Option<Limiter>,
+    fold: Fold<V>,
+    driver: Option<Driver>,
+    on_drop: OnDrop,
+    on_panic: Option<OnPanic>,
+    keys: std::marker::PhantomData<fn(K)>,
+}
+
+impl<K, V> CoalescerBuilder<K, V> {
+    pub(super) fn new(fold: Fold<V>) -> Self {
+        Self {
+            window: None,
+            quiet: None,
+            max_wait: None,
+            max_size: None,
+            interval: None,
+            limiter: None,
+            fold,
+            driver: None,
+            on_drop: OnDrop::Flush,
+            on_panic: None,
+            keys: std::marker::PhantomData,
+        }
+    }
+
+    /// Flushes a batch this long after its first key. Later keys do not prolong it.
+    ///
+    /// Zero flushes as soon as the action is free: what comes while it runs is the next batch.
+    pub fn window(mut self, window: Duration) -> Self {
+        self.window = Some(window);
+        self
+    }
+
+    /// Flushes a batch when nothing was added for this long. A key that is there already counts as
+    /// an add.
+    pub fn quiet(mut self, quiet: Duration) -> Self {
+        self.quiet = Some(quiet);
+        self
+    }
+
+    /// Caps [`quiet`](Self::quiet): a batch leaves at the latest this long after its first key.
+    ///
+    /// By default there is no cap, so adds that never stop hold a batch until it is full.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Sets how many keys a batch has at most, by default 10,000; a full one leaves at once.
+    ///
+    /// At most two batches are in memory: the one under way, and the next one.
+    pub fn max_size(mut self, max_size: usize) -> Self {
+        self.max_size = Some(max_size);
+        self
+    }
+
+    /// Lets at most one batch leave for each interval, from start to start. By default there is no
+    /// such limit.
+    ///
+    /// A batch that waits for its turn still takes adds, as far as there is room.
+    pub fn at_most_every(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self
+    }
+
+    /// Lets each batch wait for a permit of `limiter`. By default there is no such limit.
+    ///
+    /// A batch that waits still takes adds, as far as there is room. The limiter is asked while the
+    /// coalescer is locked, so its observer must not call this coalescer. A budget that is used up
+    /// holds the end back, too.
+    pub fn limit(mut self, limiter: &Limiter) -> Self {
+        self.limiter = Some(limiter.clone());
+        self
+    }
+
+    /// Sets who runs the action, by default [`Driver::thread`].
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// Sets what becomes of what is collected when the last handle is dropped, by default
+    /// [`OnDrop::Flush`], so that nothing is lost.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
+    }
+
+    /// Is told of every flush that panicked; by default nobody is. The coalescer goes on; what the
+    /// batch held is the action's loss.
+    pub fn on_panic(mut self, report: impl Fn(&FlushPanicked) + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Box::new(report));
+        self
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
+    /// Starts a coalescer that gives its batches to `flush`, one at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`CoalesceError`] says what does not fit together.
+    pub fn start(
+        self,
+        mut flush: impl FnMut(Batch<K, V>) + Send + 'static,
+    ) -> Result<Coalescer<K, V>, CoalesceError> {
+        let driver = self.driver.clone().unwrap_or_default();
+        let entries = Arc::new(AtomicU64::new(0));
+        let size = Arc::clone(&entries);
+        let call = move |batch: Batch<K, V>| {
+            note(&size, &batch);
+            flush(batch);
+        };
+        self.start_with(driver, Action::Call(Box::new(call)), entries)
+    }
+
+    /// Starts a coalescer that awaits what `flush` returns, one batch at a time.
+    ///
+    /// Without [`driver`](Self::driver) it runs on the tokio runtime this is called in. If that
+    /// runtime ends before the coalescer, what is collected is lost with it.
+    ///
+    /// # Errors
+    ///
+    /// [`CoalesceError`] says what does not fit together, or that there is no runtime.
+    #[cfg(feature = "tokio")]
+    pub fn start_async<F>(
+        self,
+        mut flush: impl FnMut(Batch<K, V>) -> F + Send + 'static,
+    ) -> Result<Coalescer<K, V>, CoalesceError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let driver = match self.driver.clone() {
+            Some(driver) if driver.is_async() => driver,
+            Some(_) => return Err(CoalesceError::NotAsync),
+            None => Driver::tokio().map_err(CoalesceError::NoRuntime)?,
+        };
+        let entries = Arc::new(AtomicU64::new(0));
+        let size = Arc::clone(&entries);
+        let begin = move |batch: Batch<K, V>| -> Running {
+            note(&size, &batch);
+            Box::pin(flush(batch))
+        };
+        self.start_with(driver, Action::Async(Box::new(begin)), entries)
+    }
+
+    fn start_with(
+        self,
+        driver: Driver,
+        action: Action<Batch<K, V>>,
+        entries: Arc<AtomicU64>,
+    ) -> Result<Coalescer<K, V>, CoalesceError> {
+        let rules = self.rules()?;
+        let pace = crate::compose::pace(self.interval, self.limiter)?;
+        let report = self.on_panic.map(|on_panic| -> Reporter {
+            Arc::new(move |panicked: &Panicked| {
+                // ORDERING: as in `note`.
+                let entries = entries.load(Relaxed);
+                on_panic(&FlushPanicked { entries, panicked: panicked.clone() });
+            })
+        });
+        let machine = Gather::new(rules, self.fold, pace);
+        let engine = Engine::start(machine, driver, (action, report), self.on_drop);
+        Ok(Coalescer { engine, hasher: RandomState::new() })
+    }
+
+    fn rules(&self) -> Result<Rules, CoalesceError> {
+        let Self { window, quiet, max_wait, max_size, .. } = *self;
+        if window.is_none() && quiet.is_none() && max_size.is_none() && max_wait.is_none() {
+            return Err(CoalesceError::NoCause);
+        }
+        match (window, quiet, max_wait) {
+            (Some(window), Some(quiet), _) => {
+                return Err(CoalesceError::WindowAndQuiet { window, quiet });
+            }
+            (_, None, Some(max_wait)) => return Err(CoalesceError::MaxWaitAlone { max_wait }),
+            (_, Some(Duration::ZERO), _) => return Err(CoalesceError::QuietZero),
+            (_, Some(quiet), Some(max_wait)) if max_wait < quiet => {
+                return Err(CoalesceError::MaxWaitBelowQuiet { max_wait, quiet });
+            }
+            _ => {}
+        }
+        let max_size = max_size.unwrap_or(DEFAULT_MAX_SIZE);
+        if max_size == 0 || max_size > Coalescer::<K, V>::SIZE_MAX {
+            return Err(CoalesceError::Size { max_size });
+        }
+        Ok(Rules { window, quiet, max_wait, max_size })
+    }
+}
+
+/// Notes how many entries the action has in hand.
+fn note<K, V>(size: &AtomicU64, batch: &Batch<K, V>) {
+    // ORDERING: Relaxed. Only the worker writes it and only its reporter reads it, one after the
+    // other; a task that moves to another thread is handed over by the runtime.
+    size.store(batch.len() as u64, Relaxed);
+}
+
+impl<K, V> fmt::Debug for CoalescerBuilder<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoalescerBuilder")
+            .field("window", &self.window)
+            .field("quiet", &self.quiet)
+            .field("max_wait", &self.max_wait)
+            .field("max_size", &self.max_size)
+            .field("driver", &self.driver)
+            .field("on_drop", &self.on_drop)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A flush has panicked. The coalescer goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlushPanicked {
+    entries: u64,
+    panicked: Panicked,
+}
+
+impl FlushPanicked {
+    /// Returns how many entries the batch had.
+    #[must_use]
+    pub const fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Returns the message of the panic; empty if it had none.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        self.panicked.message()
+    }
+}
+
+impl fmt::Display for FlushPanicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (entries, message) = (self.entries, self.message());
+        write!(
+            f,
+            "the flush of a batch of {entries} entries panicked: {message}; the next one runs all \
+             the same"
+        )
+    }
+}
+
+impl std::error::Error for FlushPanicked {}
+
+/// Why no coalescer was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CoalesceError {
+    /// Nothing says when to flush.
+    NoCause,
+    /// Both times are set, and one would only cap the other.
+    WindowAndQuiet {
+        /// The window.
+        window: Duration,
+        /// The quiet time.
+        quiet: Duration,
+    },
+    /// There is no quiet time that it could cap.
+    MaxWaitAlone {
+        /// The longest wait.
+        max_wait: Duration,
+    },
+    /// The cap is below what it caps.
+    MaxWaitBelowQuiet {
+        /// The longest wait.
+        max_wait: Duration,
+        /// The quiet time.
+        quiet: Duration,
+    },
+    /// The quiet time is zero.
+    QuietZero,
+    /// The size is zero, or too large.
+    Size {
+        /// The size.
+        max_size: usize,
+    },
+    /// The pace is no pace.
+    Pace(PaceError),
+    /// An action that is a future needs a tokio driver.
+    NotAsync,
+    /// There is no runtime for an action that is a future.
+    NoRuntime(NoRuntime),
+}
+
+impl From<PaceError> for CoalesceError {
+    fn from(error: PaceError) -> Self {
+        Self::Pace(error)
+    }
+}
+
+impl fmt::Display for CoalesceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCause => {
+                f.write_str("nothing says when a batch leaves; set `window`, `quiet` or `max_size`")
+            }
+            Self::WindowAndQuiet { window, quiet } => write!(
+                f,
+                "window {window:?} and quiet {quiet:?} are both set; take one of them, and to cap \
+                 quiet set `max_wait`"
+            ),
+            Self::MaxWaitAlone { max_wait } => write!(
+                f,
+                "max_wait {max_wait:?} caps a quiet time, and none is set; set `quiet`, or say \
+                 `window` instead"
+            ),
+            Self::MaxWaitBelowQuiet { max_wait, quiet } => write!(
+                f,
+                "max_wait {max_wait:?} is below quiet {quiet:?}, which would never come true; raise \
+                 max_wait, or say `window` instead"
+            ),
+            Self::QuietZero => f.write_str(
+                "a quiet time of zero is no silence; set one above zero, or a `window` of zero to \
+                 flush as soon as the action is free",
+            ),
+            Self::Size { max_size } => write!(
+                f,
+                "max_size {max_size} is not between 1 and {}; choose one that is",
+                Coalescer::<(), ()>::SIZE_MAX
+            ),
+            Self::Pace(error) => error.fmt(f),
+            Self::NotAsync => f.write_str(
+                "the driver cannot run futures; use `Driver::tokio` or `Driver::on`, or `start`",
+            ),
+            Self::NoRuntime(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CoalesceError {}

@@ -1,0 +1,174 @@
+//! How compositions are put together, and what can be wrong with that.
+
+use super::{DebounceThen, gate::Gate, pace::Pace, then::Then};
+use crate::{
+    DebounceBuilder, DebounceError, Driver, Fired, Limiter, NoRuntime,
+    debounce::{builder::Parts, machine::Debounce},
+    wait::{Action, Engine},
+};
+use std::{fmt, time::Duration};
+
+/// Builds a [`DebounceThen`]. Nothing is judged before [`start`](Self::start).
+///
+/// The driver, the edges, the end and who is told of panics are those of the debouncer that it is
+/// made of.
+#[derive(Clone, Debug)]
+#[must_use = "it does nothing until it is started"]
+pub struct DebounceThenBuilder {
+    debounce: DebounceBuilder,
+    interval: Option<Duration>,
+    limiter: Option<Limiter>,
+}
+
+impl DebounceThenBuilder {
+    pub(super) const fn new(
+        debounce: DebounceBuilder,
+        interval: Option<Duration>,
+        limiter: Option<Limiter>,
+    ) -> Self {
+        Self { debounce, interval, limiter }
+    }
+
+    /// Starts it with an action that runs to its end on the worker.
+    ///
+    /// # Errors
+    ///
+    /// [`ComposeError`] says which stage is set up wrongly.
+    pub fn start<T: Send + 'static>(
+        self,
+        action: impl FnMut(Fired<T>) + Send + 'static,
+    ) -> Result<DebounceThen<T>, ComposeError> {
+        let (mut parts, pace) = self.judge()?;
+        let driver = parts.driver.take().unwrap_or_default();
+        Ok(host(parts, pace, driver, Action::Call(Box::new(action))))
+    }
+
+    /// Starts it with an action that is a future. The next run begins when that is ready.
+    ///
+    /// # Errors
+    ///
+    /// [`ComposeError`] also if the driver has no runtime, or there is none here by default.
+    #[cfg(feature = "tokio")]
+    pub fn start_async<T, A, F>(self, mut action: A) -> Result<DebounceThen<T>, ComposeError>
+    where
+        T: Send + 'static,
+        A: FnMut(Fired<T>) -> F + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (mut parts, pace) = self.judge()?;
+        let driver = match parts.driver.take() {
+            Some(driver) if driver.is_async() => driver,
+            Some(_) => return Err(DebounceError::NotAsync.into()),
+            None => Driver::tokio()?,
+        };
+        let action = Action::Async(Box::new(move |fired| Box::pin(action(fired))));
+        Ok(host(parts, pace, driver, action))
+    }
+
+    fn judge(self) -> Result<(Parts, Pace), ComposeError> {
+        Ok((self.debounce.into_parts()?, pace(self.interval, self.limiter)?))
+    }
+}
+
+fn host<T: Send + 'static>(
+    parts: Parts,
+    pace: Pace,
+    driver: Driver,
+    action: Action<Fired<T>>,
+) -> DebounceThen<T> {
+    let chain = Then::new(Debounce::new(parts.rules), Gate::new(pace));
+    DebounceThen { engine: Engine::start(chain, driver, (action, parts.report), parts.on_drop) }
+}
+
+/// Checks what a pace is made of.
+pub(crate) fn pace(
+    interval: Option<Duration>,
+    limiter: Option<Limiter>,
+) -> Result<Pace, PaceError> {
+    match (interval, limiter) {
+        (None, None) => Ok(Pace::FREE),
+        (Some(Duration::ZERO), None) => Err(PaceError::IntervalZero),
+        (Some(interval), None) => Ok(Pace::every(interval)),
+        (None, Some(limiter)) => {
+            if limiter.peek().is_never() {
+                return Err(PaceError::Never);
+            }
+            Ok(Pace::limited(limiter))
+        }
+        (Some(interval), Some(_)) => Err(PaceError::Both { interval }),
+    }
+}
+
+/// Why a pace is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PaceError {
+    /// The interval is zero.
+    IntervalZero,
+    /// There is an interval and a limiter.
+    Both {
+        /// The interval.
+        interval: Duration,
+    },
+    /// The limiter never lets one pass.
+    Never,
+}
+
+impl fmt::Display for PaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IntervalZero => {
+                f.write_str("an interval of zero is no pace; set one above zero, or leave it out")
+            }
+            Self::Both { interval } => write!(
+                f,
+                "an interval of {interval:?} and a limiter are both set; take one of them, a limiter \
+                 with burst 1 is an interval"
+            ),
+            Self::Never => f.write_str(
+                "the limiter never lets cost 1 pass; raise its burst, or refill what it had",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PaceError {}
+
+/// Why a [`DebounceThen`] does not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ComposeError {
+    /// The debouncer is set up wrongly, or cannot be driven.
+    Debounce(DebounceError),
+    /// The pace behind it is none.
+    Pace(PaceError),
+}
+
+impl From<DebounceError> for ComposeError {
+    fn from(error: DebounceError) -> Self {
+        Self::Debounce(error)
+    }
+}
+
+impl From<PaceError> for ComposeError {
+    fn from(error: PaceError) -> Self {
+        Self::Pace(error)
+    }
+}
+
+impl From<NoRuntime> for ComposeError {
+    fn from(error: NoRuntime) -> Self {
+        Self::Debounce(error.into())
+    }
+}
+
+impl fmt::Display for ComposeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Debounce(error) => error.fmt(f),
+            Self::Pace(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ComposeError {}

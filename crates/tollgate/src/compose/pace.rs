@@ -1,0 +1,71 @@
+//! How often something may leave: a pure part of machines.
+
+use crate::{Limiter, Tick};
+use std::time::Duration;
+
+/// How often a job may leave its machine.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    kind: Kind,
+    /// Asking earlier is of no use.
+    not_before: Tick,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Free,
+    Every(Duration),
+    Limited(Limiter),
+}
+
+/// After that time a limiter that said "never" is asked again: its quota may have changed.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Pace {
+    pub(crate) const FREE: Self = Self { kind: Kind::Free, not_before: Tick::ZERO };
+
+    /// At most one for each `interval`, from start to start.
+    pub(crate) const fn every(interval: Duration) -> Self {
+        Self { kind: Kind::Every(interval), not_before: Tick::ZERO }
+    }
+
+    /// One permit of `limiter` for each.
+    pub(crate) const fn limited(limiter: Limiter) -> Self {
+        Self { kind: Kind::Limited(limiter), not_before: Tick::ZERO }
+    }
+
+    /// Tells whether everything may leave at once.
+    pub(crate) const fn is_free(&self) -> bool {
+        matches!(self.kind, Kind::Free)
+    }
+
+    /// Returns when to ask for the next one.
+    pub(crate) const fn due(&self) -> Tick {
+        self.not_before
+    }
+
+    /// Takes the right to leave at `now`, if there is one.
+    pub(crate) fn admits(&mut self, now: Tick) -> bool {
+        if now < self.not_before {
+            return false;
+        }
+        match &self.kind {
+            Kind::Free => true,
+            Kind::Every(interval) => {
+                self.not_before = now.saturating_add(*interval);
+                true
+            }
+            Kind::Limited(limiter) => {
+                let decision = limiter.try_acquire();
+                if decision.is_allowed() {
+                    return true;
+                }
+                // The limiter may follow another clock, so only the distance carries over. A
+                // nanosecond at least, so that `due` is never in the past after a refusal.
+                let wait = decision.retry_after(limiter.now()).unwrap_or(ASK_AGAIN);
+                self.not_before = now.saturating_add(wait.max(Duration::from_nanos(1)));
+                false
+            }
+        }
+    }
+}

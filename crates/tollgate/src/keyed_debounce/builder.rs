@@ -1,0 +1,209 @@
+//! How keyed debouncers are put together.
+
+use super::{
+    KEYS_MAX, KeyedDebouncer,
+    error::KeyedDebounceError,
+    machine::{Bounds, KeyedDebounce},
+};
+use crate::{
+    DebounceError, Driver, Fired, OnDrop, Panicked,
+    debounce::machine::Rules,
+    wait::{Action, Engine, Reporter},
+};
+use std::{
+    fmt,
+    hash::{Hash, RandomState},
+    marker::PhantomData,
+    sync::Arc,
+    time::Duration,
+};
+
+/// What happens to the trigger of a new key when as many keys are held as may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum WhenKeysFull {
+    /// It is refused; the key and the value come back. The default: nothing happens early, nothing
+    /// is lost unseen.
+    #[default]
+    Refuse,
+    /// The key that is due first fires now, as if flushed, and is forgotten: its next trigger begins
+    /// a new burst.
+    ///
+    /// If the action is so slow that `max_keys` such fires wait for their turn, the trigger is
+    /// refused nevertheless.
+    FireFirst,
+}
+
+/// Builds a [`KeyedDebouncer`]. Nothing is judged before the last call.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{KeyedDebouncer, WhenKeysFull};
+///
+/// let index = KeyedDebouncer::<String, u64>::builder(Duration::from_millis(300))
+///     .max_wait(Duration::from_secs(2))
+///     .max_keys(10_000)
+///     .when_full(WhenKeysFull::FireFirst)
+///     .start(|file, fired| println!("{file} changed {} times", fired.triggers()))?;
+/// assert!(index.is_empty());
+/// # Ok::<(), tollgate::KeyedDebounceError>(())
+/// ```
+#[must_use = "a builder does nothing until `start`"]
+pub struct KeyedDebouncerBuilder<K, T> {
+    rules: Rules,
+    bounds: Bounds,
+    driver: Option<Driver>,
+    on_drop: OnDrop,
+    on_panic: Option<Reporter>,
+    types: PhantomData<fn(K, T)>,
+}
+
+impl<K, T> KeyedDebouncerBuilder<K, T> {
+    pub(super) fn new(delay: Duration) -> Self {
+        Self {
+            rules: Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false },
+            bounds: Bounds { max_keys: 65_536, when_full: WhenKeysFull::Refuse },
+            driver: None,
+            on_drop: OnDrop::default(),
+            on_panic: None,
+            types: PhantomData,
+        }
+    }
+
+    /// Fires on the first trigger of a burst, and not at its end.
+    pub fn leading(mut self) -> Self {
+        (self.rules.leading, self.rules.trailing) = (true, false);
+        self
+    }
+
+    /// Fires at the end of a burst, which is the default.
+    pub fn trailing(mut self) -> Self {
+        (self.rules.leading, self.rules.trailing) = (false, true);
+        self
+    }
+
+    /// Fires on the first trigger of a burst, and at its end if there were more.
+    pub fn both_edges(mut self) -> Self {
+        (self.rules.leading, self.rules.trailing) = (true, true);
+        self
+    }
+
+    /// Sets how long a burst may hold a fire back, by default for ever. At least the delay.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.rules.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Sets how many keys may be held at once, by default 65,536: some 17 MB for small keys and
+    /// values. From 1 to 2^28.
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.bounds.max_keys = max_keys;
+        self
+    }
+
+    /// Sets what happens to a new key beyond that, by default [`WhenKeysFull::Refuse`].
+    pub fn when_full(mut self, when_full: WhenKeysFull) -> Self {
+        self.bounds.when_full = when_full;
+        self
+    }
+
+    /// Sets who runs the action: by default a thread, and for an async action the runtime that this
+    /// is started in.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = Some(driver);
+        self
+    }
+
+    /// Sets what becomes of what is pending when the last handle is dropped, by default
+    /// [`OnDrop::Cancel`].
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
+    }
+
+    /// Sets who is told when an action has panicked; it is counted in any case.
+    pub fn on_panic(mut self, on_panic: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Arc::new(on_panic));
+        self
+    }
+
+    fn check(&self) -> Result<(), KeyedDebounceError> {
+        let Rules { delay, max_wait, .. } = self.rules;
+        let max_keys = self.bounds.max_keys;
+        if delay.is_zero() {
+            return Err(DebounceError::ZeroDelay.into());
+        }
+        if !(1..=KEYS_MAX).contains(&max_keys) {
+            return Err(KeyedDebounceError::MaxKeys { max_keys });
+        }
+        match max_wait {
+            Some(max_wait) if max_wait < delay => {
+                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<K, T> KeyedDebouncerBuilder<K, T>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    T: Send + 'static,
+{
+    /// Starts them, with what runs when a key fires.
+    ///
+    /// # Errors
+    ///
+    /// When the delay is zero, `max_wait` is below it, or `max_keys` is zero or above 2^28.
+    pub fn start(
+        self,
+        mut action: impl FnMut(K, Fired<T>) + Send + 'static,
+    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError> {
+        self.check()?;
+        let driver = self.driver.clone().unwrap_or_default();
+        Ok(self.build(driver, Action::Call(Box::new(move |(key, fired)| action(key, fired)))))
+    }
+
+    /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Self::start); and when the driver is not one of tokio, or none is given and
+    /// this is called outside a runtime.
+    #[cfg(feature = "tokio")]
+    pub fn start_async<F>(
+        self,
+        mut action: impl FnMut(K, Fired<T>) -> F + Send + 'static,
+    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.check()?;
+        let driver = match self.driver.clone() {
+            Some(driver) if driver.is_async() => driver,
+            Some(_) => return Err(DebounceError::NotAsync.into()),
+            None => Driver::tokio().map_err(DebounceError::NoRuntime)?,
+        };
+        let action = Action::Async(Box::new(move |(key, fired)| Box::pin(action(key, fired))));
+        Ok(self.build(driver, action))
+    }
+
+    fn build(self, driver: Driver, action: Action<(K, Fired<T>)>) -> KeyedDebouncer<K, T> {
+        let machine = KeyedDebounce::new(self.rules, self.bounds);
+        let engine = Engine::start(machine, driver, (action, self.on_panic), self.on_drop);
+        KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: self.bounds.max_keys }
+    }
+}
+
+impl<K, T> fmt::Debug for KeyedDebouncerBuilder<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedDebouncerBuilder")
+            .field("rules", &self.rules)
+            .field("bounds", &self.bounds)
+            .field("driver", &self.driver)
+            .field("on_drop", &self.on_drop)
+            .finish_non_exhaustive()
+    }
+}

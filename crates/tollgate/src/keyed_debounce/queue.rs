@@ -1,0 +1,233 @@
+//! The deadlines of all keys, in one heap.
+//!
+//! Slots are numbered without gaps, and each has one deadline. The heap knows where each slot lies
+//! in it, so a deadline can be moved or taken out wherever it is: O(log n), nothing is asked of the
+//! allocator. Four children for each node, because neighbours share a cache line.
+//!
+//! Deadlines of the same tick come in the order in which they were set.
+
+use crate::Tick;
+
+const CHILDREN: usize = 4;
+
+/// Capacity below which nothing is given back.
+const CAPACITY_MIN: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    at: Tick,
+    /// The order in which deadlines were set.
+    turn: u64,
+    slot: u32,
+}
+
+impl Item {
+    const fn key(&self) -> (Tick, u64) {
+        (self.at, self.turn)
+    }
+}
+
+/// Slots in the order of their deadlines.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    heap: Vec<Item>,
+    /// Where each slot lies in the heap.
+    places: Vec<u32>,
+    next_turn: u64,
+}
+
+impl Queue {
+    /// Returns the slot that is due first, and when.
+    pub(super) fn first(&self) -> Option<(Tick, u32)> {
+        self.heap.first().map(|item| (item.at, item.slot))
+    }
+
+    /// Returns the deadline of a slot.
+    pub(super) fn at(&self, slot: u32) -> Tick {
+        self.heap[self.place(slot)].at
+    }
+
+    /// Adds the next slot.
+    pub(super) fn push(&mut self, at: Tick) {
+        let slot = narrow(self.places.len());
+        let turn = self.turn();
+        self.places.push(slot);
+        self.heap.push(Item { at, turn, slot });
+        self.rise(self.heap.len() - 1);
+    }
+
+    /// Moves the deadline of a slot.
+    pub(super) fn set(&mut self, slot: u32, at: Tick) {
+        let place = self.place(slot);
+        if self.heap[place].at != at {
+            let turn = self.turn();
+            self.heap[place] = Item { at, turn, slot };
+            let place = self.rise(place);
+            self.sink(place);
+        }
+    }
+
+    /// Takes a slot out; the last slot gets its number.
+    pub(super) fn swap_remove(&mut self, slot: u32) {
+        let place = self.place(slot);
+        self.heap.swap_remove(place);
+        if place < self.heap.len() {
+            self.settle(place);
+            let place = self.rise(place);
+            self.sink(place);
+        }
+        self.places.swap_remove(slot as usize);
+        if let Some(&moved) = self.places.get(slot as usize) {
+            self.heap[moved as usize].slot = slot;
+        }
+        shrink(&mut self.heap);
+        shrink(&mut self.places);
+    }
+
+    /// Visits every slot in the order of the deadlines, and gives it the deadline that `visit`
+    /// returns. Those of the same tick keep their order. O(n log n).
+    pub(super) fn rearrange(&mut self, mut visit: impl FnMut(u32, Tick) -> Tick) {
+        self.heap.sort_unstable_by_key(Item::key);
+        for item in &mut self.heap {
+            item.at = visit(item.slot, item.at);
+            self.next_turn += 1; // OVERFLOW: 2^64 take centuries.
+            item.turn = self.next_turn;
+        }
+        // What is sorted is a heap.
+        self.heap.sort_unstable_by_key(Item::key);
+        (0..self.heap.len()).for_each(|place| self.settle(place));
+    }
+
+    fn turn(&mut self) -> u64 {
+        self.next_turn += 1; // OVERFLOW: 2^64 take centuries.
+        self.next_turn
+    }
+
+    fn place(&self, slot: u32) -> usize {
+        self.places[slot as usize] as usize
+    }
+
+    /// Notes where the slot at `place` lies.
+    fn settle(&mut self, place: usize) {
+        let slot = self.heap[place].slot;
+        self.places[slot as usize] = narrow(place);
+    }
+
+    fn rise(&mut self, mut place: usize) -> usize {
+        while place > 0 {
+            let parent = (place - 1) / CHILDREN;
+            if self.heap[parent].key() <= self.heap[place].key() {
+                break;
+            }
+            self.heap.swap(parent, place);
+            self.settle(place);
+            place = parent;
+        }
+        self.settle(place);
+        place
+    }
+
+    fn sink(&mut self, mut place: usize) {
+        loop {
+            let first = place * CHILDREN + 1;
+            let children = first..(first + CHILDREN).min(self.heap.len());
+            let Some(least) = children.min_by_key(|child| self.heap[*child].key()) else { break };
+            if self.heap[place].key() <= self.heap[least].key() {
+                break;
+            }
+            self.heap.swap(place, least);
+            self.settle(place);
+            place = least;
+        }
+        self.settle(place);
+    }
+}
+
+/// INVARIANT: there are fewer slots than 2^32, see `KEYS_MAX`.
+fn narrow(number: usize) -> u32 {
+    debug_assert!(u32::try_from(number).is_ok());
+    number as u32
+}
+
+/// Gives memory back once three quarters of it are not used.
+pub(super) fn shrink<V>(list: &mut Vec<V>) {
+    if list.capacity() > CAPACITY_MIN && list.len() < list.capacity() / 4 {
+        list.shrink_to((list.len() * 2).max(CAPACITY_MIN));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Push(u64),
+        Set(usize, u64),
+        Remove(usize),
+        Cap(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0_u64..50).prop_map(Step::Push),
+            3 => (0_usize..40, 0_u64..50).prop_map(|(slot, at)| Step::Set(slot, at)),
+            2 => (0_usize..40).prop_map(Step::Remove),
+            1 => (0_u64..50).prop_map(Step::Cap),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_is_the_least(steps in prop::collection::vec(step(), 1..300)) {
+            let (mut queue, mut model) = (Queue::default(), Vec::new());
+            for step in steps {
+                match step {
+                    Step::Push(at) => {
+                        queue.push(Tick::from_nanos(at));
+                        model.push(at);
+                    }
+                    Step::Set(slot, at) if slot < model.len() => {
+                        queue.set(slot as u32, Tick::from_nanos(at));
+                        model[slot] = at;
+                    }
+                    Step::Remove(slot) if slot < model.len() => {
+                        queue.swap_remove(slot as u32);
+                        model.swap_remove(slot);
+                    }
+                    Step::Cap(most) => {
+                        let mut last = Tick::ZERO;
+                        queue.rearrange(|_, at| {
+                            assert!(at >= last);
+                            last = at;
+                            at.min(Tick::from_nanos(most))
+                        });
+                        model.iter_mut().for_each(|at| *at = (*at).min(most));
+                    }
+                    _ => {}
+                }
+                for (slot, at) in model.iter().enumerate() {
+                    prop_assert_eq!(queue.at(slot as u32).as_nanos(), *at);
+                }
+                let least = model.iter().min().copied();
+                prop_assert_eq!(queue.first().map(|(at, _)| at.as_nanos()), least);
+            }
+        }
+    }
+
+    #[test]
+    fn deadlines_of_one_tick_come_in_the_order_they_were_set() {
+        let mut queue = Queue::default();
+        (0..5).for_each(|_| queue.push(Tick::from_secs(9)));
+        [3, 1, 4, 0, 2].into_iter().for_each(|slot| queue.set(slot, Tick::from_secs(1)));
+        queue.rearrange(|_, at| at);
+        let mut order = Vec::new();
+        for _ in 0..5 {
+            let (_, slot) = queue.first().unwrap();
+            order.push(slot);
+            queue.set(slot, Tick::from_secs(20));
+        }
+        assert_eq!(order, [3, 1, 4, 0, 2]);
+    }
+}

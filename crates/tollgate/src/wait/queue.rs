@@ -1,0 +1,449 @@
+//! Who waits, in which order, and until when: a pure queue.
+//!
+//! The idea: a slab of slots. A slot is on one of two lists: those who wait, in the order in which
+//! they are served, and those who have their answer and have not fetched it. A slot that has a
+//! deadline is also in a heap of deadlines. All of it lives in two vectors that only grow to the
+//! largest crowd so far, so a queue that is warm allocates nothing.
+//!
+//! Cost: O(1), and O(log w) among w deadlines. No clock, no lock, and wakers are only handed over:
+//! whoever hosts a queue fires and drops them where no lock is held.
+
+use crate::Tick;
+use std::task::{Poll, Waker};
+
+/// Who is served first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) enum Order {
+    #[default]
+    OldestFirst,
+    NewestFirst,
+}
+
+/// A place in the queue, until its owner fetches the answer or leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    index: u32,
+    /// Tells the owners of one slot apart.
+    generation: u32,
+}
+
+/// The queue; `A` is an answer.
+#[derive(Debug)]
+pub(crate) struct Queue<A> {
+    order: Order,
+    slots: Vec<Slot<A>>,
+    free: List,
+    waiting: List,
+    answered: List,
+    /// A heap of slots by their deadlines, the first one on top.
+    deadlines: Vec<u32>,
+    len: usize,
+    /// Sum of the costs of those who wait.
+    total: u128,
+}
+
+#[derive(Debug)]
+struct Slot<A> {
+    state: State<A>,
+    cost: u64,
+    /// [`Tick::MAX`] if there is none.
+    deadline: Tick,
+    generation: u32,
+    previous: u32,
+    next: u32,
+    /// Its place in the heap.
+    heap: u32,
+}
+
+#[derive(Debug)]
+enum State<A> {
+    Free,
+    Waits(Waker),
+    Answered(A),
+}
+
+/// What an owner leaves behind.
+#[derive(Debug)]
+pub(crate) enum Left<A> {
+    Place {
+        cost: u64,
+        waker: Waker,
+    },
+    Answer(A),
+    /// The ticket is none.
+    Nothing,
+}
+
+/// The ends of a list of slots.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    first: u32,
+    last: u32,
+}
+
+const NONE: u32 = u32::MAX;
+const EMPTY: List = List { first: NONE, last: NONE };
+
+impl<A> Queue<A> {
+    pub(crate) const fn new(order: Order) -> Self {
+        Self {
+            order,
+            slots: Vec::new(),
+            free: EMPTY,
+            waiting: EMPTY,
+            answered: EMPTY,
+            deadlines: Vec::new(),
+            len: 0,
+            total: 0,
+        }
+    }
+
+    /// Returns how many wait.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Tells whether nobody waits and every answer was fetched.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.len == 0 && self.answered.first == NONE
+    }
+
+    pub(crate) const fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Returns the sum of the costs of those who wait.
+    pub(crate) const fn total(&self) -> u128 {
+        self.total
+    }
+
+    /// Takes a place. Returns `None`, and leaves the waker, if there are 2^32 - 1 already.
+    pub(crate) fn push(&mut self, cost: u64, deadline: Tick, waker: Waker) -> Option<Ticket> {
+        let index = match self.free.first {
+            NONE => {
+                let index = u32::try_from(self.slots.len()).ok().filter(|index| *index != NONE)?;
+                self.slots.push(Slot::new());
+                index
+            }
+            index => {
+                unlink(&mut self.slots, &mut self.free, index);
+                index
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        (slot.state, slot.cost, slot.deadline) = (State::Waits(waker), cost, deadline);
+        slot.generation = slot.generation.wrapping_add(1);
+        let ticket = Ticket { index, generation: slot.generation };
+        match self.order {
+            Order::OldestFirst => link_last(&mut self.slots, &mut self.waiting, index),
+            Order::NewestFirst => link_first(&mut self.slots, &mut self.waiting, index),
+        }
+        if deadline < Tick::MAX {
+            self.heap_insert(index);
+        }
+        self.len += 1;
+        self.total += u128::from(cost);
+        Some(ticket)
+    }
+
+    /// Returns who is served next.
+    pub(crate) fn first(&self) -> Option<Ticket> {
+        self.ticket(self.waiting.first)
+    }
+
+    /// Returns who is served after `ticket`.
+    pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
+        self.ticket(self.slot(ticket)?.next)
+    }
+
+    /// Returns the cost and the deadline of somebody who waits.
+    pub(crate) fn wish(&self, ticket: Ticket) -> Option<(u64, Tick)> {
+        let slot = self.slot(ticket)?;
+        matches!(slot.state, State::Waits(_)).then_some((slot.cost, slot.deadline))
+    }
+
+    /// Returns the waker of somebody who waits.
+    pub(crate) fn waker(&self, ticket: Ticket) -> Option<&Waker> {
+        match &self.slot(ticket)?.state {
+            State::Waits(waker) => Some(waker),
+            _ => None,
+        }
+    }
+
+    /// Returns the first deadline, and whose it is.
+    pub(crate) fn first_deadline(&self) -> Option<(Tick, Ticket)> {
+        let index = *self.deadlines.first()?;
+        Some((self.slots[index as usize].deadline, self.ticket(index)?))
+    }
+
+    /// Answers somebody who waits, and returns the waker to fire.
+    pub(crate) fn answer(&mut self, ticket: Ticket, answer: A) -> Option<Waker> {
+        self.wish(ticket)?;
+        self.take_out(ticket.index);
+        link_last(&mut self.slots, &mut self.answered, ticket.index);
+        let state = &mut self.slots[ticket.index as usize].state;
+        match std::mem::replace(state, State::Answered(answer)) {
+            State::Waits(waker) => Some(waker),
+            _ => None,
+        }
+    }
+
+    /// Fetches the answer of a ticket, which is then no more; or leaves `waker` to be woken.
+    ///
+    /// A waker that is no longer needed is left in `waker`, so that it is dropped without a lock.
+    pub(crate) fn fetch(&mut self, ticket: Ticket, waker: &mut Waker) -> Poll<Option<A>> {
+        if self.slot(ticket).is_none() {
+            return Poll::Ready(None);
+        }
+        if let State::Waits(old) = &mut self.slots[ticket.index as usize].state {
+            std::mem::swap(old, waker);
+            return Poll::Pending;
+        }
+        match self.leave(ticket) {
+            Left::Answer(answer) => Poll::Ready(Some(answer)),
+            _ => Poll::Ready(None),
+        }
+    }
+
+    /// Takes a ticket out, with whatever it has got.
+    pub(crate) fn leave(&mut self, ticket: Ticket) -> Left<A> {
+        let Some(slot) = self.slot(ticket) else { return Left::Nothing };
+        let (index, cost) = (ticket.index, slot.cost);
+        match slot.state {
+            State::Waits(_) => self.take_out(index),
+            _ => unlink(&mut self.slots, &mut self.answered, index),
+        }
+        link_first(&mut self.slots, &mut self.free, index);
+        match std::mem::replace(&mut self.slots[index as usize].state, State::Free) {
+            State::Waits(waker) => Left::Place { cost, waker },
+            State::Answered(answer) => Left::Answer(answer),
+            State::Free => Left::Nothing,
+        }
+    }
+
+    /// Goes through the answers that nobody has fetched.
+    pub(crate) fn each_answer(&mut self, mut each: impl FnMut(&mut A)) {
+        let mut index = self.answered.first;
+        while let Some(slot) = self.slots.get_mut(index as usize) {
+            if let State::Answered(answer) = &mut slot.state {
+                each(answer);
+            }
+            index = slot.next;
+        }
+    }
+
+    fn ticket(&self, index: u32) -> Option<Ticket> {
+        let slot = self.slots.get(index as usize)?;
+        Some(Ticket { index, generation: slot.generation })
+    }
+
+    fn slot(&self, ticket: Ticket) -> Option<&Slot<A>> {
+        let slot = self.slots.get(ticket.index as usize)?;
+        let is_live = slot.generation == ticket.generation && !matches!(slot.state, State::Free);
+        is_live.then_some(slot)
+    }
+
+    /// Takes somebody out of those who wait.
+    fn take_out(&mut self, index: u32) {
+        unlink(&mut self.slots, &mut self.waiting, index);
+        if self.slots[index as usize].heap != NONE {
+            self.heap_remove(index);
+        }
+        self.len -= 1;
+        self.total -= u128::from(self.slots[index as usize].cost);
+    }
+
+    fn heap_insert(&mut self, index: u32) {
+        let place = self.deadlines.len();
+        self.deadlines.push(index);
+        self.slots[index as usize].heap = place as u32;
+        self.heap_up(place);
+    }
+
+    fn heap_remove(&mut self, index: u32) {
+        let place = self.slots[index as usize].heap as usize;
+        let last = self.deadlines.len() - 1;
+        self.heap_swap(place, last);
+        self.deadlines.pop();
+        self.slots[index as usize].heap = NONE;
+        if place < last {
+            self.heap_up(place);
+            self.heap_down(place);
+        }
+    }
+
+    fn heap_swap(&mut self, a: usize, b: usize) {
+        self.deadlines.swap(a, b);
+        for place in [a, b] {
+            let index = self.deadlines[place];
+            self.slots[index as usize].heap = place as u32;
+        }
+    }
+
+    fn heap_deadline(&self, place: usize) -> Option<Tick> {
+        self.deadlines.get(place).map(|index| self.slots[*index as usize].deadline)
+    }
+
+    fn heap_up(&mut self, mut place: usize) {
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if self.heap_deadline(parent) <= self.heap_deadline(place) {
+                break;
+            }
+            self.heap_swap(parent, place);
+            place = parent;
+        }
+    }
+
+    fn heap_down(&mut self, mut place: usize) {
+        loop {
+            let children = [2 * place + 1, 2 * place + 2];
+            let least = children
+                .into_iter()
+                .filter_map(|child| self.heap_deadline(child).map(|deadline| (deadline, child)))
+                .min();
+            match least {
+                Some((deadline, child)) if Some(deadline) < self.heap_deadline(place) => {
+                    self.heap_swap(place, child);
+                    place = child;
+                }
+                _ => break,
+            }
+        }
+    }
+}
+
+impl<A> Slot<A> {
+    const fn new() -> Self {
+        Self {
+            state: State::Free,
+            cost: 0,
+            deadline: Tick::MAX,
+            generation: 0,
+            previous: NONE,
+            next: NONE,
+            heap: NONE,
+        }
+    }
+}
+
+fn link_last<A>(slots: &mut [Slot<A>], list: &mut List, index: u32) {
+    let last = std::mem::replace(&mut list.last, index);
+    (slots[index as usize].previous, slots[index as usize].next) = (last, NONE);
+    match slots.get_mut(last as usize) {
+        Some(slot) => slot.next = index,
+        None => list.first = index,
+    }
+}
+
+fn link_first<A>(slots: &mut [Slot<A>], list: &mut List, index: u32) {
+    let first = std::mem::replace(&mut list.first, index);
+    (slots[index as usize].previous, slots[index as usize].next) = (NONE, first);
+    match slots.get_mut(first as usize) {
+        Some(slot) => slot.previous = index,
+        None => list.last = index,
+    }
+}
+
+fn unlink<A>(slots: &mut [Slot<A>], list: &mut List, index: u32) {
+    let Slot { previous, next, .. } = slots[index as usize];
+    match slots.get_mut(previous as usize) {
+        Some(slot) => slot.next = next,
+        None => list.first = next,
+    }
+    match slots.get_mut(next as usize) {
+        Some(slot) => slot.previous = previous,
+        None => list.last = previous,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn push(queue: &mut Queue<u8>, cost: u64, deadline: u64) -> Ticket {
+        queue.push(cost, Tick::from_nanos(deadline), Waker::noop().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_ticket_of_a_slot_used_again_is_none() {
+        let mut queue = Queue::new(Order::OldestFirst);
+        let old = push(&mut queue, 1, 9);
+        assert!(matches!(queue.leave(old), Left::Place { cost: 1, .. }));
+        let new = push(&mut queue, 2, 9);
+        assert_ne!(old, new);
+        assert!(matches!(queue.leave(old), Left::Nothing));
+        assert_eq!(queue.wish(old), None);
+        assert_eq!(queue.wish(new), Some((2, Tick::from_nanos(9))));
+        assert!(queue.fetch(old, &mut Waker::noop().clone()).is_ready());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Push(u64, u64),
+        AnswerFirst,
+        Leave(usize),
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            3 => (1u64..9, 0u64..20).prop_map(|(cost, deadline)| Event::Push(cost, deadline)),
+            1 => Just(Event::AnswerFirst),
+            1 => (0usize..8).prop_map(Event::Leave),
+        ]
+    }
+
+    proptest! {
+        /// The model is a plain list.
+        #[test]
+        fn serves_in_order_and_knows_the_first_deadline(
+            newest in any::<bool>(),
+            events in prop::collection::vec(event(), 0..60),
+        ) {
+            let order = if newest { Order::NewestFirst } else { Order::OldestFirst };
+            let mut queue: Queue<u8> = Queue::new(order);
+            let mut model: Vec<(Ticket, u64, u64)> = Vec::new();
+            for event in events {
+                match event {
+                    Event::Push(cost, deadline) => {
+                        let ticket = push(&mut queue, cost, deadline);
+                        let at = if newest { 0 } else { model.len() };
+                        model.insert(at, (ticket, cost, deadline));
+                    }
+                    Event::AnswerFirst => {
+                        prop_assert_eq!(queue.first(), model.first().map(|known| known.0));
+                        if !model.is_empty() {
+                            let (ticket, ..) = model.remove(0);
+                            prop_assert!(queue.answer(ticket, 7).is_some());
+                            let fetched = queue.fetch(ticket, &mut Waker::noop().clone());
+                            prop_assert_eq!(fetched, Poll::Ready(Some(7)));
+                        }
+                    }
+                    Event::Leave(index) if index < model.len() => {
+                        let (ticket, cost, _) = model.remove(index);
+                        let left = queue.leave(ticket);
+                        let is_place = matches!(left, Left::Place { cost: left, .. } if left == cost);
+                        prop_assert!(is_place);
+                    }
+                    Event::Leave(_) => {}
+                }
+                let total: u64 = model.iter().map(|known| known.1).sum();
+                prop_assert_eq!((queue.len(), queue.total()), (model.len(), u128::from(total)));
+                let first = model.iter().map(|known| known.2).min().map(Tick::from_nanos);
+                prop_assert_eq!(queue.first_deadline().map(|(deadline, _)| deadline), first);
+                let mut walk = Vec::new();
+                let mut at = queue.first();
+                while let Some(ticket) = at {
+                    walk.push(ticket);
+                    at = queue.after(ticket);
+                }
+                prop_assert_eq!(walk, model.iter().map(|known| known.0).collect::<Vec<_>>());
+            }
+        }
+    }
+}

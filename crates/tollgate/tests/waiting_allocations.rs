@@ -1,0 +1,91 @@
+//! Waiting asks for no memory once the queue is warm.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "an allocator that counts has no safe form in std")]
+#![cfg(feature = "tokio")]
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+    time::Duration,
+};
+use tollgate::{Clock, Limiter, Quota};
+
+thread_local! {
+    static BLOCKS: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: every call is handed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is going away has no counter any more.
+        let _ = BLOCKS.try_with(|blocks| blocks.set(blocks.get() + 1));
+        // SAFETY: the caller's promises are those of the system's allocator.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn blocks() -> u64 {
+    BLOCKS.with(Cell::get)
+}
+
+/// Everything runs on this thread: the tasks, the driver of the queue and tokio's timers.
+#[tokio::test(start_paused = true, flavor = "current_thread")]
+async fn tasks_that_wait_ask_for_no_memory() {
+    let build = || Limiter::builder(Quota::per_second(1000).burst(3)).clock(Clock::tokio());
+    let newest_first = build().newest_first().build().unwrap();
+    for limiter in [build().build().unwrap(), newest_first] {
+        let tasks: Vec<_> = (0..50u64)
+            .map(|number| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    let (mut before, patience) = (0, Duration::from_secs(60));
+                    for turn in 0..100 {
+                        if turn == 30 {
+                            before = blocks();
+                        }
+                        let wait = limiter.acquire_n(number % 3 + 1).within(patience).jitter(1);
+                        wait.await.unwrap();
+                    }
+                    blocks() - before
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), 0);
+        }
+    }
+}
+
+#[test]
+fn threads_that_wait_ask_for_no_memory() {
+    let limiter = Limiter::new(Quota::per_second(20_000).burst(1)).unwrap();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        limiter.acquire().block().unwrap();
+                    }
+                    let before = blocks();
+                    for _ in 0..200 {
+                        limiter.acquire().block().unwrap();
+                    }
+                    blocks() - before
+                })
+            })
+            .collect();
+        for thread in threads {
+            assert_eq!(thread.join().unwrap(), 0);
+        }
+    });
+}
