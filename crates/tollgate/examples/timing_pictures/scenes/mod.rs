@@ -1,5 +1,6 @@
 //! What is drawn: short scenes, played by the shipped machines on a manual clock.
 
+mod batches;
 mod bursts;
 mod queues;
 
@@ -14,6 +15,7 @@ use tollgate::ManualClock;
 pub(crate) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     let mut pictures = queues::all()?;
     pictures.extend(bursts::all()?);
+    pictures.extend(batches::all()?);
     Ok(pictures)
 }
 
