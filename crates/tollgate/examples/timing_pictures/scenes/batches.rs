@@ -15,9 +15,10 @@ pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
 }
 
 type Set = CoalescerBuilder<String, ()>;
+type Way = (&'static str, fn(Set) -> Set);
 
 /// Names of settings, and how they are set.
-const WAYS: [(&str, fn(Set) -> Set); 4] = [
+const WAYS: [Way; 4] = [
     ("window 100", |set| set.window(ms(100))),
     ("quiet 50", |set| set.quiet(ms(50))),
     ("quiet 50, max_wait 120", |set| set.quiet(ms(50)).max_wait(ms(120))),

@@ -24,8 +24,8 @@ pub(crate) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
 struct Log(Arc<Mutex<Vec<(u64, String)>>>);
 
 impl Log {
-    fn note(&self, hand: &ManualClock, what: impl ToString) {
-        let entry = (millis(hand), what.to_string());
+    fn note(&self, hand: &ManualClock, what: String) {
+        let entry = (millis(hand), what);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
