@@ -5,7 +5,6 @@ mod clock;
 mod coalesce;
 pub mod compose;
 mod concurrency;
-#[allow(dead_code, reason = "being built")]
 mod debounce;
 mod decision;
 mod error;
@@ -27,7 +26,6 @@ mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
-#[allow(dead_code, unused_imports, reason = "being built")]
 mod wait;
 pub mod watch;
 
@@ -95,4 +93,8 @@ mod pages {
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]
     struct Hierarchies;
+    #[doc = include_str!("../../../docs/waiting.md")]
+    struct Waiting;
+    #[doc = include_str!("../../../docs/debounce.md")]
+    struct Debounce;
 }

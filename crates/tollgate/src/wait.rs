@@ -16,6 +16,7 @@ mod driver;
 mod end;
 mod engine;
 pub(crate) mod parked;
+#[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
 mod random;
 mod sleeper;

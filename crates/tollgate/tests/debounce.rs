@@ -352,6 +352,27 @@ fn nonsense_does_not_start() {
     assert!(Debouncer::builder(ms(100)).max_wait(ms(100)).start(none).is_ok());
 }
 
+#[test]
+fn public_types_are_shareable_and_printable() {
+    fn shared<T: Send + Sync + std::fmt::Debug>() {}
+    fn error<T: std::error::Error + Send + Sync + 'static>() {}
+    // A value that is not `Sync` may be handed over all the same.
+    type Value = std::cell::Cell<u64>;
+    shared::<Debouncer<Value>>();
+    shared::<WeakDebouncer<Value>>();
+    shared::<DebounceBuilder>();
+    shared::<Throttle<Value>>();
+    shared::<tollgate::WeakThrottle<Value>>();
+    shared::<tollgate::ThrottleBuilder>();
+    shared::<Driver>();
+    shared::<tollgate::StopAndWait>();
+    error::<DebounceError>();
+    error::<ThrottleError>();
+    error::<tollgate::StillRunning>();
+    error::<tollgate::Panicked>();
+    error::<tollgate::NoRuntime>();
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn an_action_that_is_a_future_needs_a_runtime() {

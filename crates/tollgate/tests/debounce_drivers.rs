@@ -2,15 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-        mpsc,
-    },
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
-use tollgate::{Clock, DebounceBuilder, Debouncer, Driver, Fired, ManualClock, OnDrop, Throttle};
+use tollgate::{Clock, DebounceBuilder, Debouncer, Driver, Fired, ManualClock, OnDrop};
 
 /// Far longer than anything here takes: a test that gets there has failed.
 const LONG: Duration = Duration::from_secs(30);
@@ -280,7 +276,9 @@ fn values_are_dropped_without_the_lock() {
 #[cfg(feature = "tokio")]
 mod on_tokio {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
     use tokio::runtime::{Builder, Runtime};
+    use tollgate::Throttle;
 
     fn runtime() -> Runtime {
         Builder::new_current_thread().enable_time().build().unwrap()

@@ -9,26 +9,32 @@ pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     Ok(vec![debounce()?, throttle()?])
 }
 
-fn ms(millis: u64) -> Duration {
+pub(super) const fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
 
 /// Two bursts: the first goes on for longer than anybody wants to wait.
-const TRIGGERS: [u64; 15] = [10, 30, 50, 80, 110, 130, 160, 190, 210, 230, 260, 400, 420, 520, 600];
+pub(super) const TRIGGERS: [u64; 15] =
+    [10, 30, 50, 80, 110, 130, 160, 190, 210, 230, 260, 400, 420, 520, 600];
 
 /// Names the n-th trigger.
 fn name(number: usize) -> String {
     char::from(b'a' + number as u8).to_string()
 }
 
-fn inputs(triggers: &[u64]) -> Row {
+pub(super) fn inputs(label: &str, triggers: &[u64]) -> Row {
     let marks: Vec<_> =
         triggers.iter().enumerate().map(|(number, at)| (*at, name(number))).collect();
-    Row::new("triggers").marked(Kind::In, &marks)
+    Row::new(label).marked(Kind::In, &marks)
 }
 
 /// Triggers at the given times, and lets time pass to the end.
-fn play(hand: &ManualClock, triggers: &[u64], length: u64, mut trigger: impl FnMut(String)) {
+pub(super) fn play(
+    hand: &ManualClock,
+    triggers: &[u64],
+    length: u64,
+    mut trigger: impl FnMut(String),
+) {
     for (number, at) in triggers.iter().enumerate() {
         hand.set(tollgate::Tick::from_millis(*at));
         trigger(name(number));
@@ -37,7 +43,7 @@ fn play(hand: &ManualClock, triggers: &[u64], length: u64, mut trigger: impl FnM
 }
 
 fn debounce() -> Result<Picture, Box<dyn Error>> {
-    let mut rows = vec![inputs(&TRIGGERS)];
+    let mut rows = vec![inputs("triggers", &TRIGGERS)];
     let edges = ["trailing", "leading", "both edges"];
     for max_wait in [None, Some(120)] {
         for (number, edge) in edges.into_iter().enumerate() {
@@ -76,7 +82,7 @@ fn debounce() -> Result<Picture, Box<dyn Error>> {
 }
 
 fn throttle() -> Result<Picture, Box<dyn Error>> {
-    let mut rows = vec![inputs(&TRIGGERS)];
+    let mut rows = vec![inputs("triggers", &TRIGGERS)];
     for (number, edge) in ["both edges", "leading", "trailing"].into_iter().enumerate() {
         let (hand, log) = (ManualClock::new(), Log::default());
         let builder = Throttle::builder(ms(100)).driver(Driver::manual(&hand));

@@ -1,5 +1,6 @@
 //! What is drawn: short scenes, played by the shipped machines on a manual clock.
 
+mod batches;
 mod bursts;
 mod queues;
 
@@ -14,6 +15,7 @@ use tollgate::ManualClock;
 pub(crate) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     let mut pictures = queues::all()?;
     pictures.extend(bursts::all()?);
+    pictures.extend(batches::all()?);
     Ok(pictures)
 }
 
@@ -22,8 +24,8 @@ pub(crate) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
 struct Log(Arc<Mutex<Vec<(u64, String)>>>);
 
 impl Log {
-    fn note(&self, hand: &ManualClock, what: impl ToString) {
-        let entry = (millis(hand), what.to_string());
+    fn note(&self, hand: &ManualClock, what: String) {
+        let entry = (millis(hand), what);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
     }
 
