@@ -84,14 +84,9 @@ impl<J> Duty<J> {
 
 impl<J> Action<J> {
     /// Tells whether it runs on the stack of one thread.
+    #[cfg(feature = "tokio")]
     pub(super) const fn is_call(&self) -> bool {
-        match self {
-            Self::Call(_) => true,
-            #[cfg(feature = "tokio")]
-            Self::Async(_) => false,
-            #[cfg(feature = "tokio")]
-            Self::Detach(_) => true,
-        }
+        !matches!(self, Self::Async(_))
     }
 
     /// Runs a job to its end on this thread.
