@@ -1,0 +1,100 @@
+//! What is known of a request before it runs.
+
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
+use std::net::SocketAddr;
+
+/// What is known of a request before it runs: all but its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Info<'a> {
+    method: &'a Method,
+    uri: &'a Uri,
+    version: Version,
+    headers: &'a HeaderMap,
+    extensions: &'a Extensions,
+}
+
+/// The address of whoever is at the other end of the connection.
+///
+/// Put it into the extensions of a request where neither axum's `ConnectInfo` nor tonic's
+/// `TcpConnectInfo` is there (features `axum` and `tonic`). It goes before both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Peer(pub SocketAddr);
+
+impl<'a> Info<'a> {
+    /// Returns what is known of a request.
+    pub fn of<B>(request: &'a Request<B>) -> Self {
+        Self {
+            method: request.method(),
+            uri: request.uri(),
+            version: request.version(),
+            headers: request.headers(),
+            extensions: request.extensions(),
+        }
+    }
+
+    /// Returns the method.
+    #[must_use]
+    pub const fn method(&self) -> &'a Method {
+        self.method
+    }
+
+    /// Returns the URI.
+    #[must_use]
+    pub const fn uri(&self) -> &'a Uri {
+        self.uri
+    }
+
+    /// Returns the version of HTTP.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Returns the headers.
+    #[must_use]
+    pub const fn headers(&self) -> &'a HeaderMap {
+        self.headers
+    }
+
+    /// Returns what others have attached to the request.
+    #[must_use]
+    pub const fn extensions(&self) -> &'a Extensions {
+        self.extensions
+    }
+
+    /// Returns the address of the other end of the connection, if somebody has noted it.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        if let Some(Peer(address)) = self.extensions.get() {
+            return Some(*address);
+        }
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::ConnectInfo(address)) = self.extensions.get() {
+            return Some(*address);
+        }
+        #[cfg(feature = "tonic")]
+        if let Some(info) = self.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+            return info.remote_addr();
+        }
+        None
+    }
+
+    /// Returns the route that a router has matched, as it was written (`/users/{id}`): axum's
+    /// matched path (feature `axum`), or the path of a gRPC call.
+    #[must_use]
+    pub fn route(&self) -> Option<&'a str> {
+        #[cfg(feature = "axum")]
+        if let Some(path) = self.extensions.get::<axum::extract::MatchedPath>() {
+            return Some(path.as_str());
+        }
+        self.is_grpc().then(|| self.uri.path())
+    }
+
+    /// Tells whether this is a call of gRPC.
+    #[must_use]
+    pub fn is_grpc(&self) -> bool {
+        let kind = self.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        kind.and_then(|kind| kind.strip_prefix(b"application/grpc"))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+") || rest.starts_with(b";"))
+    }
+}

@@ -1,0 +1,8 @@
+//! Rate limiting for axum, tonic, hyper and any tower stack.
+//!
+//! Being built: see the modules.
+
+mod info;
+pub mod key;
+
+pub use info::{Info, Peer};
