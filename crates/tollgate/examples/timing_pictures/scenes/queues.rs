@@ -1,6 +1,6 @@
 //! Queues: waiting at a limiter, and the pacer.
 
-use super::millis;
+use super::{Log, millis};
 use crate::drawing::{Kind, Picture, Row};
 use std::{
     error::Error,
@@ -8,10 +8,10 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
-use tollgate::{Clock, Limiter, LimiterBuilder, Quota, Wait};
+use tollgate::{Clock, Driver, Limiter, LimiterBuilder, ManualClock, Pacer, Quota, Tick, Wait};
 
 pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
-    Ok(vec![order()?, large()?])
+    Ok(vec![order()?, large()?, pacer()?])
 }
 
 /// Somebody who comes to a limiter.
@@ -123,5 +123,37 @@ fn large() -> Result<Picture, Box<dyn Error>> {
         length: 160,
         grid: 10,
         rows: play(Limiter::builder(quota), &guests, (10, 160))?,
+    })
+}
+
+/// Bursts come in, an even pace goes out.
+fn pacer() -> Result<Picture, Box<dyn Error>> {
+    let first = [5, 13, 21, 29, 37];
+    let second = (110..220).step_by(8);
+    let arrivals = first.into_iter().chain(second).chain([390, 400]);
+    let (hand, log) = (ManualClock::new(), Log::default());
+    let quota = Quota::per_second(50);
+    let pacer = Pacer::builder(quota).capacity(6).driver(Driver::manual(&hand)).start()?;
+    let (mut inputs, mut refused) = (Vec::new(), Vec::new());
+    for (number, at) in arrivals.enumerate() {
+        hand.set(Tick::from_millis(at));
+        let name = char::from(b'a' + number as u8).to_string();
+        inputs.push((at, name.clone()));
+        let (notes, clock, job) = (log.clone(), hand.clone(), name.clone());
+        if pacer.run(move || notes.note(&clock, job)).is_err() {
+            refused.push((at, name));
+        }
+    }
+    hand.set(Tick::from_millis(480));
+    Ok(Picture {
+        name: "timing-pacer.svg",
+        title: "A pacer: 50 per second, at most 6 queued",
+        length: 480,
+        grid: 20,
+        rows: vec![
+            Row::new("arrive").marked(Kind::In, &inputs),
+            Row::new("refused: queue full").marked(Kind::Bad, &refused),
+            Row::new("run").marked(Kind::Run, &log.take()),
+        ],
     })
 }
