@@ -40,7 +40,7 @@ pub use keyed::{
     TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use lease::Lease;
-pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
+pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
@@ -48,7 +48,7 @@ pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
-pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};
+pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAndWait, Wait};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

@@ -11,10 +11,13 @@
 //! No background task lives while there is nothing to wait for.
 
 mod action;
+pub(crate) mod alarm;
 pub(crate) mod bookings;
 mod driver;
 mod end;
 mod engine;
+mod future;
+pub(crate) mod line;
 pub(crate) mod parked;
 pub(crate) mod queue;
 mod random;
@@ -24,6 +27,7 @@ mod wakes;
 pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
+pub use future::{Passed, Wait};
 
 pub(crate) use action::{Action, Reporter};
 pub(crate) use engine::{Engine, Machine};

@@ -92,7 +92,14 @@ impl Core {
         let moment = Moment { clock, now, wall_ns: reader.head().wall_ns };
         let classes: Vec<_> =
             reader.head().classes.iter().map(|class| self.restored_class(class)).collect();
+        // States are replaced: what is booked for those who wait is taken out of them before, and
+        // booked anew.
+        let mut claims = (self.waiting() > 0).then(|| self.claims.lock_all());
+        claims.iter_mut().for_each(|claims| claims.unbook(self, None));
         let restored = self.restore_records(&mut reader, &classes, &moment);
+        if let Some(claims) = claims {
+            claims.release(self);
+        }
         let known = &self.tables.base.classes;
         classes.iter().flatten().for_each(|class| known.unpin(*class));
         restored
