@@ -39,11 +39,8 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     // Not `AsIs`: keys at rest start full, and a limiter at rest does not.
-    let how = prop_oneof![
-        Just(Inherit::Reset),
-        Just(Inherit::Proportional),
-        Just(Inherit::Additive)
-    ];
+    let how =
+        prop_oneof![Just(Inherit::Reset), Just(Inherit::Proportional), Just(Inherit::Additive)];
     prop_oneof![
         12 => (0..KEYS, 1u64..7, prop::option::of(0u64..30))
             .prop_map(|(key, cost, wait)| Event::Come(key, cost, wait)),
@@ -153,9 +150,7 @@ impl Hosts {
             Event::Overtake(key, n) => {
                 [keyed.try_overtake_n(&key, n), single[key].try_overtake_n(n)].map(cost)
             }
-            Event::Refund(key, n) => {
-                [keyed.refund(&key, n), single[key].refund(n)].map(Some)
-            }
+            Event::Refund(key, n) => [keyed.refund(&key, n), single[key].refund(n)].map(Some),
             Event::Reserve(key, n) => match [keyed.reserve(&key, n), single[key].reserve(n)] {
                 [Ok(a), Ok(b)] => {
                     let acts = [&a, &b].map(|made| Some(made.act_at().as_nanos()));
