@@ -385,7 +385,7 @@ fn refusals_of_the_key_count_and_those_of_a_full_queue_do_not() {
 #[test]
 fn counts_and_waits_are_told_when_the_wait_is_over() {
     let (limiter, hand) = built(1, KeyedBuilder::counted);
-    let mut waits = vec![Box::pin(limiter.acquire("a")), Box::pin(limiter.acquire("a"))];
+    let mut waits = [Box::pin(limiter.acquire("a")), Box::pin(limiter.acquire("a"))];
     let _ = (poll(&mut waits[0]), poll(&mut waits[1]));
     let _ = poll(&mut Box::pin(limiter.acquire("a").within(MS)));
     times(&hand, &mut waits[1..]);

@@ -334,7 +334,7 @@ fn jitter_spreads_in_proportion_to_the_wait_and_keeps_the_deadline() {
     let (limiter, hand) = limiter(1);
     let _first = limiter.try_acquire();
     let mut waits: Vec<_> = (0..100).map(|_| queued(limiter.acquire().jitter(50))).collect();
-    let mut strict = vec![queued(limiter.acquire().jitter(50).within(101 * MS))];
+    let mut strict = [queued(limiter.acquire().jitter(50).within(101 * MS))];
     let passed = times(&hand, &mut waits);
     for (due, at) in (1u64..).zip(passed) {
         assert!(at >= due && at <= due + due / 2 + 1, "due at {due}, passed at {at}");
@@ -347,7 +347,7 @@ fn jitter_spreads_in_proportion_to_the_wait_and_keeps_the_deadline() {
 #[test]
 fn counts_and_waits_are_told_when_the_wait_is_over() {
     let (limiter, hand) = built(1, LimiterBuilder::counted);
-    let mut waits = vec![Box::pin(limiter.acquire()), Box::pin(limiter.acquire())];
+    let mut waits = [Box::pin(limiter.acquire()), Box::pin(limiter.acquire())];
     let _ = (poll(&mut waits[0]), poll(&mut waits[1]));
     let _ = poll(&mut Box::pin(limiter.acquire().within(MS)));
     times(&hand, &mut waits[1..]);

@@ -42,6 +42,7 @@ pub(super) struct Shard {
     pub(super) ledgers: Ledgers,
     pub(super) lines: HashMap<u64, KeyLine, BuildHasherDefault<Ready>>,
     /// Lines for keys to come.
+    #[allow(clippy::vec_box, reason = "a line is given out in the box it came back in")]
     pub(super) spares: Vec<Box<Line>>,
     /// The next take's number: no two of a shard have the same, whatever was forgotten between.
     next_id: u64,
