@@ -33,6 +33,8 @@ enum Event {
     Reset(usize),
     /// All keys get a rate and a burst.
     Change(u64, u64, Inherit),
+    /// One key gets a rate of its own.
+    Own(usize, u64),
     Bypass,
     Pass(u64),
 }
@@ -55,6 +57,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..KEYS).prop_map(Event::Reset),
         1 => (1u64..5, 5u64..12, how)
             .prop_map(|(rate, burst, how)| Event::Change(500 * rate, burst, how)),
+        1 => (0..KEYS, 1u64..5).prop_map(|(key, rate)| Event::Own(key, 500 * rate)),
         1 => Just(Event::Bypass),
         8 => (1u64..9).prop_map(Event::Pass),
     ]
@@ -104,7 +107,9 @@ struct Hosts {
     keyed: KeyedLimiter<usize>,
     single: Vec<Limiter>,
     waits: [Waits; 2],
-    open: Vec<[Reservation; 2]>,
+    open: Vec<(usize, [Reservation; 2])>,
+    /// Which keys have a quota of their own.
+    own: [bool; KEYS],
     algorithm: Algorithm,
 }
 
@@ -122,6 +127,7 @@ impl Hosts {
             single: (0..KEYS).map(|_| single()).collect(),
             waits: Default::default(),
             open: Vec::new(),
+            own: [false; KEYS],
             algorithm,
         }
     }
@@ -154,13 +160,13 @@ impl Hosts {
             Event::Reserve(key, n) => match [keyed.reserve(&key, n), single[key].reserve(n)] {
                 [Ok(a), Ok(b)] => {
                     let acts = [&a, &b].map(|made| Some(made.act_at().as_nanos()));
-                    self.open.push([a, b]);
+                    self.open.push((key, [a, b]));
                     acts
                 }
                 both => both.map(|made| made.ok().map(|_| 0)),
             },
             Event::Cancel(index) if index < self.open.len() => {
-                self.open.remove(index).map(|made| Some(made.cancel()))
+                self.open.remove(index).1.map(|made| Some(made.cancel()))
             }
             Event::Reset(key) => {
                 keyed.reset(&key);
@@ -168,11 +174,25 @@ impl Hosts {
                 [None, None]
             }
             // A window of its own begins with the change; that of a key at rest with its next use.
-            Event::Change(..) if self.algorithm == Algorithm::AnchoredWindow => [None, None],
+            Event::Change(..) | Event::Own(..) if self.algorithm == Algorithm::AnchoredWindow => {
+                [None, None]
+            }
             Event::Change(rate, burst, how) => {
                 let quota = quota(self.algorithm, rate, burst);
                 keyed.set_quota(quota, how).unwrap();
-                single.iter().for_each(|single| single.set_quota(quota, how).unwrap());
+                for (single, _) in single.iter().zip(self.own).filter(|(_, own)| !own) {
+                    single.set_quota(quota, how).unwrap();
+                }
+                [None, None]
+            }
+            Event::Own(key, rate) => {
+                // Not above any other burst: a key at rest starts full, whatever it had left.
+                let quota = quota(self.algorithm, rate, 5);
+                keyed.override_quota(&key, quota, None).unwrap();
+                single[key].set_quota(quota, Inherit::AsIs).unwrap();
+                self.own[key] = true;
+                // The key's open reservations are final.
+                self.open.retain(|(known, _)| *known != key);
                 [None, None]
             }
             Event::Bypass => {
