@@ -12,7 +12,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Algorithm, Clock, KeyedLimiter, ManualClock, Quota, Refused, Wait};
+use tollgate::{Algorithm, Clock, Inherit, KeyedLimiter, ManualClock, Quota, Refused, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -330,6 +330,58 @@ fn threads_and_tasks_wait_for_the_same_keys() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(limiter.waiting_total(), 0);
         assert!(limiter.try_overtake(&9).is_allowed());
+    }
+}
+
+/// Whatever is changed meanwhile and by whomever: nobody is lost, and nothing stays.
+#[test]
+fn changes_from_all_sides_lose_nobody() {
+    for algorithm in [Algorithm::Gcra, Algorithm::SlidingLog] {
+        let quota = |rate: u64| match algorithm {
+            Algorithm::Gcra => Quota::per_second(1000 * rate).burst(2),
+            _ => Quota::per(2 * rate, 2 * MS),
+        };
+        let builder = KeyedLimiter::builder(quota(2)).algorithm(algorithm).max_waiting(5);
+        let limiter = builder.tier("tier", quota(1)).build().unwrap();
+        let threads: Vec<_> = (0..6usize)
+            .map(|number| {
+                let limiter = limiter.clone();
+                thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread()
+                        .enable_time()
+                        .build()
+                        .unwrap();
+                    for round in 0..40 {
+                        let wait = limiter.acquire_n(&((number + round) % 4), 1).within(50 * MS);
+                        // Refused or not, it ends.
+                        let _ = match number % 2 {
+                            0 => wait.block(),
+                            _ => runtime.block_on(wait),
+                        };
+                    }
+                })
+            })
+            .collect();
+        let mut round = 0;
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            let key = round % 4;
+            match round % 9 {
+                0 => limiter.set_quota(quota(1 + round as u64 % 3), Inherit::Proportional).unwrap(),
+                1 => limiter.override_quota(&key, quota(3), Some(MS)).unwrap(),
+                2 => limiter.assign(&key, "tier", None).unwrap(),
+                3 => drop(limiter.clear_override(&key)),
+                4 => limiter.block(&key, MS).unwrap(),
+                5 => drop(limiter.unblock(&key)),
+                6 => limiter.reset(&key),
+                7 => drop(limiter.refund(&key, 1)),
+                _ => limiter.clear(),
+            }
+            round += 1;
+            thread::yield_now();
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(limiter.waiting_total(), 0);
+        (0..4).for_each(|key| assert_eq!(limiter.waiting(&key), 0));
     }
 }
 

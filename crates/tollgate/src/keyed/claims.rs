@@ -224,6 +224,8 @@ impl Core {
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
     /// many whole permits that were.
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+        // A quota of its own may have ended: then those who wait are booked anew before they move up.
+        self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
         let class = self.marked_by(who.class, &key);

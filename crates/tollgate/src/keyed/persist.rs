@@ -187,7 +187,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// Deciding goes on meanwhile: no lock is held for longer than it takes to copy a few dozen
     /// slots. What is decided meanwhile may be in the file or not. Blocks are written too; lists
-    /// and overrides are not, and open reservations become final.
+    /// and overrides are not, and open reservations become final. What is booked for those who wait
+    /// counts as spent.
     ///
     /// The file replaces an older one only when it is whole and on the disk: after a crash either
     /// is read, and never a part. It holds fingerprints and no keys, and only the owner may read it.
@@ -228,7 +229,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// The time since then counts as elapsed, by the wall clock; if that went back, none. Keys that
     /// have refilled meanwhile are left out. States under another quota are carried over when their
-    /// key is next asked for, with what is left left; those of another algorithm are left out.
+    /// key is next asked for, with what is left left; those of another algorithm are left out. Whoever
+    /// waits is booked anew by the states that are taken over.
     ///
     /// # Errors
     ///
