@@ -16,6 +16,7 @@ mod sip;
 mod stored;
 mod top;
 mod verbs;
+mod waiting;
 
 pub use bans::Bans;
 pub use builder::{KeyedBuilder, WhenFull};
@@ -25,6 +26,7 @@ pub use lease::KeyLease;
 pub use notes::Escalation;
 pub use plan::Assigned;
 pub use top::{TopKey, TopKeys};
+pub(crate) use waiting::WaitedKey;
 
 use self::core::Core;
 use crate::{
@@ -50,6 +52,7 @@ use std::{fmt, hash::Hash};
 /// | a fixed amount of memory | [`KeyedBuilder::bounded`] |
 /// | a growing table with an upper end | [`KeyedBuilder::max_keys`] |
 /// | another quota for some keys | [`KeyedBuilder::tier`], [`override_quota`](Self::override_quota) |
+/// | to wait my turn | [`acquire`](Self::acquire) |
 /// | to punish or exempt a key | [`block`](Self::block), [`penalize`](Self::penalize), [`allow`](Self::allow) |
 ///
 /// The type parameter is what the verbs take by reference: `KeyedLimiter<str>` takes `&str`,
@@ -156,6 +159,9 @@ impl<K: ?Sized> KeyedLimiter<K> {
         let mut claims = self.core.claims.lock_all();
         self.core.tables.clear();
         claims.clear();
+        claims.lose_bookings();
+        // Whoever waits is booked anew.
+        claims.release(&self.core);
     }
 
     /// Removes the keys that have refilled and, of a growing table, gives memory back. Locks a few
@@ -174,7 +180,8 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the
     /// limiter was built with [`top_keys`](KeyedBuilder::top_keys).
     ///
-    /// Decisions over several [`Limits`](crate::Limits) are not among them.
+    /// Decisions over several [`Limits`](crate::Limits), of leases and of those who wait are not
+    /// among them.
     #[must_use]
     pub fn top_keys(&self) -> Option<&TopKeys> {
         self.typed.top.as_ref().map(|top| &top.keys)

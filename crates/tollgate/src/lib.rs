@@ -56,7 +56,7 @@ pub use keyed_debounce::{
     WhenKeysFull,
 };
 pub use lease::Lease;
-pub use limiter::{Bypass, Limiter, LimiterBuilder, Passed, Wait};
+pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 #[cfg(feature = "tokio")]
 pub use pacer::PacerWait;
@@ -69,7 +69,7 @@ pub use snapshot::count_snapshot_records;
 pub use sometimes::Sometimes;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
 pub use throttle::{Throttle, ThrottleBuilder, ThrottleError, WeakThrottle};
-pub use wait::{Driver, NoRuntime, OnDrop, Panicked, StillRunning, StopAndWait};
+pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAndWait, Wait};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

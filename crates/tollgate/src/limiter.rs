@@ -3,23 +3,23 @@
 pub(crate) mod backoff;
 mod builder;
 pub(crate) mod cell;
-pub(crate) mod line;
 pub(crate) mod locked;
 mod verbs;
 mod waiting;
 mod word;
 
 pub use builder::LimiterBuilder;
-pub use waiting::{Passed, Wait};
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
     algorithm::Step,
     clock::Early,
-    limiter::line::{Line, LineRules},
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
-    wait::Wakes,
+    wait::{
+        alarm::Alarm,
+        line::{Line, LineRules},
+    },
     watch::{Verb, Watch},
 };
 use cell::{Cell, on_cell};
@@ -102,6 +102,8 @@ pub(crate) struct Book {
     pub(crate) ledger: Ledger,
     /// Those who wait, once somebody has.
     pub(crate) line: Option<Box<Line>>,
+    /// Who looks after the next due time of those who wait.
+    alarm: Alarm,
 }
 
 impl Book {
@@ -220,7 +222,7 @@ impl Limiter {
     /// As [`set_quota`](Self::set_quota).
     pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), QuotaError> {
         let Shared { cell, clock, mode, .. } = &*self.shared;
-        let (mut book, mut wakes) = (self.book(), Wakes::new());
+        let mut book = self.book();
         if quota.is_unlimited() {
             quota.check()?;
             self.unbook_all(&mut book, now);
@@ -242,9 +244,8 @@ impl Limiter {
             mode.fetch_and(!UNLIMITED, Relaxed);
         }
         book.quota = quota;
-        self.rebook_all(&mut book, now, &mut wakes);
+        // Whoever waits is booked anew.
         self.release(book);
-        wakes.fire();
         Ok(())
     }
 

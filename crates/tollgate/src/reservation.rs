@@ -102,6 +102,21 @@ impl Refused {
     }
 }
 
+impl Refused {
+    /// The same refusal with another decision behind it.
+    pub(crate) const fn by(self, decision: Decision) -> Self {
+        match self {
+            Self::Never(_) => Self::Never(decision),
+            Self::TooLong { max_wait, .. } => Self::TooLong { decision, max_wait },
+            Self::BookedUp(_) => Self::BookedUp(decision),
+            Self::OnlyNow(_) => Self::OnlyNow(decision),
+            Self::QueueFull { max_waiting, .. } => Self::QueueFull { decision, max_waiting },
+            Self::Late(_) => Self::Late(decision),
+            Self::NoRuntime(_) => Self::NoRuntime(decision),
+        }
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decision = self.decision();

@@ -11,10 +11,13 @@
 //! No background task lives while there is nothing to wait for.
 
 mod action;
+pub(crate) mod alarm;
 pub(crate) mod bookings;
 mod driver;
 mod end;
 mod engine;
+mod future;
+pub(crate) mod line;
 pub(crate) mod parked;
 #[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
@@ -25,6 +28,7 @@ mod wakes;
 pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
+pub use future::{Passed, Wait};
 
 #[cfg(feature = "tokio")]
 pub(crate) use action::Running;

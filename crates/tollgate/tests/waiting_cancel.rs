@@ -171,6 +171,27 @@ fn dropped_while_it_holds_for_jitter() {
     assert_eq!((limiter.available(), limiter.waiting(), hand.timers()), (4, 0, 0));
 }
 
+/// It gave back permits of somebody who came after the reset once.
+#[test]
+fn a_grant_that_is_held_gives_back_nothing_of_a_new_state() {
+    for algorithm in Algorithm::ALL {
+        let (limiter, hand) = limiter(algorithm, false);
+        let _all = limiter.try_acquire_n(4);
+        let mut wait = Box::pin(limiter.acquire_n(4).jitter(255));
+        assert!(!poll(&mut wait));
+        while limiter.waiting() > 0 {
+            hand.advance(MS);
+        }
+        if poll(&mut wait) {
+            continue; // a jitter of nothing
+        }
+        limiter.reset();
+        assert!(limiter.try_acquire_n(4).is_allowed());
+        drop(wait);
+        assert_eq!(limiter.available(), 0, "{algorithm}: that was somebody else's");
+    }
+}
+
 #[test]
 fn a_panic_beside_a_wait_is_a_drop() {
     let (limiter, hand) = limiter(Algorithm::Gcra, false);

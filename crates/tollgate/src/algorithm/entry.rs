@@ -1,7 +1,8 @@
 //! One state with its algorithm, whatever both are.
 
 use super::{
-    Algorithm, FixedWindow, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, Timed, TwoWindows,
+    Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, Timed,
+    TwoWindows,
 };
 use crate::{Decision, Initial, Quota, QuotaError, Tick, reservation::Taken};
 use std::time::Duration;
@@ -40,6 +41,14 @@ impl Entry<'_> {
                 step(&mut Entry::Word(&rule, word))
             }
             _ => step(self),
+        }
+    }
+
+    /// Returns the parameters and the word if this is GCRA with a quota of its own.
+    pub(crate) const fn gcra(&mut self) -> Option<(&Gcra, &mut u64)> {
+        match self {
+            Entry::Word(Rule::Gcra(gcra), word) => Some((gcra, word)),
+            _ => None,
         }
     }
 

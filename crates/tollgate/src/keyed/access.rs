@@ -36,6 +36,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let ended = self.core.notes.change(self.fingerprint(key), now, |note| {
             std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now
         });
+        self.core.settle_key(self.fingerprint(key));
         ended.unwrap_or(false)
     }
 
@@ -71,19 +72,25 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     pub fn unlist(&self, key: &K) -> bool {
         let now = self.now();
         let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.listed.take());
+        self.core.settle_key(self.fingerprint(key));
         taken.flatten().is_some()
     }
 
     fn note(&self, key: &K, change: impl FnOnce(&mut Note)) -> Result<(), KeyedError> {
         let core = &*self.core;
         core.set_mode(NOTED, true);
-        let changed = core.notes.change(self.fingerprint(key), self.now(), change);
+        let fingerprint = self.fingerprint(key);
+        let changed = core.notes.change(fingerprint, self.now(), change);
+        // Whoever waits is served, or refused, by what holds now.
+        core.settle_key(fingerprint);
         changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
     }
 
     /// Takes the limiter out of force for all keys, or puts it back: for emergencies.
     pub fn bypass(&self, bypass: Bypass) {
         self.core.set_mode(BYPASS, bypass == Bypass::On);
+        // Those who wait pass at once.
+        self.core.settle_all();
     }
 
     /// Tells whether the limiter is out of force.

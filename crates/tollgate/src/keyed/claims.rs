@@ -1,9 +1,12 @@
-//! Open reservations of single keys.
+//! Open reservations of single keys, and the lines of those who wait for one.
 //!
-//! A key has a ledger only while it has open reservations, so keys that never reserve pay nothing.
-//! Lock order: claims, then tables.
+//! A key has a ledger only while it has open reservations, and a line only while somebody is in it,
+//! so keys that never reserve and are never waited for pay nothing. Lock order: claims, then tables.
 
-use super::core::{Core, Key};
+use super::{
+    core::{Core, Key},
+    waiting::KeyLine,
+};
 use crate::{
     Inherit, Tick,
     algorithm::{PerCall, Rule},
@@ -17,6 +20,7 @@ use crate::{
         Ready,
         class::{Class, ClassRule},
     },
+    wait::line::Line,
 };
 use std::{collections::HashMap, hash::BuildHasherDefault};
 
@@ -31,9 +35,15 @@ pub(crate) struct Claims {
     shards: Box<[Mutex<Shard>]>,
 }
 
+pub(super) type Ledgers = HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>;
+
 #[derive(Debug, Default)]
-struct Shard {
-    ledgers: HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>,
+pub(super) struct Shard {
+    pub(super) ledgers: Ledgers,
+    pub(super) lines: HashMap<u64, KeyLine, BuildHasherDefault<Ready>>,
+    /// Lines for keys to come.
+    #[allow(clippy::vec_box, reason = "a line is given out in the box it came back in")]
+    pub(super) spares: Vec<Box<Line>>,
     /// The next take's number: no two of a shard have the same, whatever was forgotten between.
     next_id: u64,
 }
@@ -49,16 +59,16 @@ pub(crate) struct Marked {
 }
 
 #[derive(Debug)]
-struct KeyLedger {
+pub(super) struct KeyLedger {
     class: Marked,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
 }
 
 /// The ledger of one key, locked.
 #[derive(Debug)]
 pub(crate) struct KeyClaims<'a> {
-    shard: MutexGuard<'a, Shard>,
-    fingerprint: u64,
+    pub(super) shard: MutexGuard<'a, Shard>,
+    pub(super) fingerprint: u64,
 }
 
 impl Default for Claims {
@@ -81,6 +91,15 @@ impl Claims {
         KeyClaims { shard: lock(&self.shards[Self::index(fingerprint)]), fingerprint }
     }
 
+    /// Returns how many locks there are.
+    pub(super) const fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    pub(super) fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[index])
+    }
+
     pub(super) fn lock_all(&self) -> AllClaims<'_> {
         AllClaims { shards: self.shards.iter().map(lock).collect() }
     }
@@ -94,7 +113,7 @@ impl KeyClaims<'_> {
 
     /// Notes a take under `class`; takes under another one are final from now on.
     pub(crate) fn add(&mut self, class: Marked, taken: &Taken) -> u64 {
-        let Shard { ledgers, next_id } = &mut *self.shard;
+        let Shard { ledgers, next_id, .. } = &mut *self.shard;
         let fresh = || KeyLedger { class, ledger: Ledger::default() };
         let known = ledgers.entry(self.fingerprint).or_insert_with(fresh);
         if known.class != class {
@@ -155,6 +174,10 @@ pub(super) struct AllClaims<'a> {
 }
 
 impl AllClaims<'_> {
+    pub(super) fn shards(&mut self) -> impl Iterator<Item = &mut Shard> {
+        self.shards.iter_mut().map(|shard| &mut **shard)
+    }
+
     /// Carries the claims under `old` over to `new`, as the states were.
     pub(super) fn rescale(
         &mut self,
@@ -201,6 +224,8 @@ impl Core {
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
     /// many whole permits that were.
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+        // A quota of its own may have ended: then those who wait are booked anew before they move up.
+        self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
         let class = self.marked_by(who.class, &key);
@@ -214,8 +239,9 @@ impl Core {
         // A window's marks are window numbers and stay as they are.
         if is_gcra {
             claims.change(|ledger| ledger.lower_younger(id, amount));
+            claims.change_line(|line| line.lower_behind(mark, amount));
         }
-        drop(claims);
+        claims.release(self);
         self.watch_refund(whole);
         whole
     }

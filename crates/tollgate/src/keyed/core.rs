@@ -4,6 +4,7 @@ use super::{
     claims::Claims,
     fingerprint::Seed,
     notes::{Access, Escalation, Notes},
+    waiting::Dues,
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
@@ -19,6 +20,7 @@ use crate::{
         Miss, Tables, Who,
         class::{Class, ClassRule},
     },
+    wait::line::LineRules,
     watch::{Verb, Watch},
 };
 use std::collections::BTreeMap;
@@ -37,11 +39,15 @@ pub(crate) struct Core {
     mode: AtomicU8,
     /// Held while a quota changes for all its keys, and while a snapshot is written.
     ///
-    /// Lock order: changing, then claims, then plan, then tables and notes.
+    /// Lock order: changing, then claims, then plan, then tables, notes and dues.
     pub(super) changing: Mutex<()>,
     pub(super) plan: Mutex<Plan>,
     pub(crate) notes: Notes,
     pub(crate) claims: Claims,
+    pub(super) line_rules: LineRules,
+    /// How many wait for a key.
+    pub(super) waiting: AtomicU64,
+    pub(super) dues: Mutex<Dues>,
     /// The budget that new keys share when the table is full.
     pub(super) overflow: Option<Limiter>,
     pub(super) escalation: Option<Escalation>,
@@ -83,6 +89,8 @@ pub(super) const BYPASS: u8 = 1;
 pub(super) const NOTED: u8 = 2;
 /// Somebody watches, or refusals have consequences.
 pub(super) const WATCHED: u8 = 4;
+/// Somebody waits for the window of a key, and may not be overtaken. With GCRA nobody can.
+pub(super) const WAITED: u8 = 8;
 
 /// What a builder gives the core.
 pub(super) struct Parts {
@@ -97,12 +105,13 @@ pub(super) struct Parts {
     pub(super) overflow: Option<Limiter>,
     pub(super) escalation: Option<Escalation>,
     pub(super) watch: Option<Box<Watch>>,
+    pub(super) line_rules: LineRules,
 }
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Arc<Self> {
         let Parts { tables, clock, seed, algorithm, name, plan, default, .. } = parts;
-        let Parts { notes, overflow, escalation, watch, .. } = parts;
+        let Parts { notes, overflow, escalation, watch, line_rules, .. } = parts;
         let watched = watch.is_some() || escalation.is_some();
         // ORDERING: Relaxed. A number that is given out once.
         let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -119,6 +128,9 @@ impl Core {
             plan: Mutex::new(plan),
             notes,
             claims: Claims::default(),
+            line_rules,
+            waiting: AtomicU64::new(0),
+            dues: Mutex::default(),
             overflow,
             escalation,
             saturated: AtomicU64::new(0),
@@ -224,8 +236,14 @@ impl Core {
     /// Decides for a key whatever is going on.
     pub(super) fn ask(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
         let (_, access) = self.who(key, now);
+        let waits = || self.behind(key.fingerprint, now, cost);
         let decision = match self.exempt(key, (now, access), cost) {
             Some(decision) if verb != Verb::Force => decision,
+            None if verb != Verb::Force
+                && let Some(decision) = waits() =>
+            {
+                decision
+            }
             _ => self
                 .update(key, now, |entry| match verb {
                     Verb::UpTo => entry.up_to(now, cost),

@@ -92,7 +92,14 @@ impl Core {
         let moment = Moment { clock, now, wall_ns: reader.head().wall_ns };
         let classes: Vec<_> =
             reader.head().classes.iter().map(|class| self.restored_class(class)).collect();
+        // States are replaced: what is booked for those who wait is taken out of them before, and
+        // booked anew.
+        let mut claims = (self.waiting() > 0).then(|| self.claims.lock_all());
+        claims.iter_mut().for_each(|claims| claims.unbook(self, None));
         let restored = self.restore_records(&mut reader, &classes, &moment);
+        if let Some(claims) = claims {
+            claims.release(self);
+        }
         let known = &self.tables.base.classes;
         classes.iter().flatten().for_each(|class| known.unpin(*class));
         restored
@@ -180,7 +187,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// Deciding goes on meanwhile: no lock is held for longer than it takes to copy a few dozen
     /// slots. What is decided meanwhile may be in the file or not. Blocks are written too; lists
-    /// and overrides are not, and open reservations become final.
+    /// and overrides are not, and open reservations become final. What is booked for those who wait
+    /// counts as spent.
     ///
     /// The file replaces an older one only when it is whole and on the disk: after a crash either
     /// is read, and never a part. It holds fingerprints and no keys, and only the owner may read it.
@@ -221,7 +229,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// The time since then counts as elapsed, by the wall clock; if that went back, none. Keys that
     /// have refilled meanwhile are left out. States under another quota are carried over when their
-    /// key is next asked for, with what is left left; those of another algorithm are left out.
+    /// key is next asked for, with what is left left; those of another algorithm are left out. Whoever
+    /// waits is booked anew by the states that are taken over.
     ///
     /// # Errors
     ///

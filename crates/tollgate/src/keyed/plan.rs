@@ -4,7 +4,7 @@ use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
     claims::AllClaims,
-    core::{Core, Key, NOTED},
+    core::{Core, Key, NOTED, Plan},
     notes::Own,
 };
 use crate::{
@@ -145,9 +145,14 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let _changing = lock(&core.changing);
         let mut claims = core.claims.lock_all();
         let mut plan = lock(&core.plan);
-        core.change_class(&mut claims, core.default_class(), quota, (now, how))?;
-        plan.quota = quota;
-        Ok(())
+        claims.unbook(core, Some(core.default_class()));
+        let changed = core.change_class(&mut claims, core.default_class(), quota, (now, how));
+        if changed.is_ok() {
+            plan.quota = quota;
+        }
+        drop(plan);
+        claims.release(core);
+        changed.map(drop)
     }
 
     /// Changes the quota of a tier, and keeps what its keys have used as `how` says.
@@ -162,9 +167,14 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let mut plan = lock(&core.plan);
         let unknown = || KeyedError::UnknownTier(tier.to_owned());
         let (_, old) = *plan.tiers.get(tier).ok_or_else(unknown)?;
-        let new = core.change_class(&mut claims, old, quota, (core.clock.now(), how))?;
-        plan.tiers.insert(tier.into(), (quota, new));
-        Ok(())
+        claims.unbook(core, Some(old));
+        let changed = core.change_class(&mut claims, old, quota, (core.clock.now(), how));
+        if let Ok(new) = &changed {
+            plan.tiers.insert(tier.into(), (quota, *new));
+        }
+        drop(plan);
+        claims.release(core);
+        changed.map(drop)
     }
 
     /// Returns the quota of a tier.
@@ -201,9 +211,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         quota: Quota,
         life: Option<Duration>,
     ) -> Result<(), KeyedError> {
-        let _plan = lock(&self.core.plan);
-        let class = self.core.class_for(self.core.made_from(quota), false)?;
-        self.own(key, class, life)
+        self.own(key, life, |core, _| core.class_for(core.made_from(quota), false))
     }
 
     /// Puts a key into a tier, for `life` or for good.
@@ -212,24 +220,43 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no such tier, or no room for another note.
     pub fn assign(&self, key: &K, tier: &str, life: Option<Duration>) -> Result<(), KeyedError> {
-        let plan = lock(&self.core.plan);
         let unknown = || KeyedError::UnknownTier(tier.to_owned());
-        let (_, class) = *plan.tiers.get(tier).ok_or_else(unknown)?;
-        self.own(key, class, life)
+        self.own(key, life, |_, plan| {
+            plan.tiers.get(tier).map(|(_, class)| *class).ok_or_else(unknown)
+        })
     }
 
-    fn own(&self, key: &K, class: Class, life: Option<Duration>) -> Result<(), KeyedError> {
-        let until = life.map_or(FOREVER, |life| self.now().saturating_add(life));
-        let own = Own { class, until, is_override: true };
-        self.core.own_quota(self.fingerprint(key), Some(own))
+    fn own(
+        &self,
+        key: &K,
+        life: Option<Duration>,
+        choose: impl FnOnce(&Core, &Plan) -> Result<Class, KeyedError>,
+    ) -> Result<(), KeyedError> {
+        let (core, fingerprint) = (&*self.core, self.fingerprint(key));
+        let mut claims = core.claims.lock(fingerprint);
+        let plan = lock(&core.plan);
+        let changed = choose(core, &plan).and_then(|class| {
+            let until = life.map_or(FOREVER, |life| self.now().saturating_add(life));
+            // What is booked for those who wait is not spent, so it is not carried over.
+            claims.unbook(core);
+            core.own_quota(fingerprint, Some(Own { class, until, is_override: true }))
+        });
+        drop(plan);
+        claims.release(core);
+        changed
     }
 
     /// Ends an override or assignment of a key. Tells whether there was one.
     #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
     pub fn clear_override(&self, key: &K) -> bool {
-        let now = self.now();
-        let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.own.take());
-        self.core.update(self.key(key, now), now, |_| ());
+        let (core, now, fingerprint) = (&*self.core, self.now(), self.fingerprint(key));
+        let mut claims = core.claims.lock(fingerprint);
+        claims.unbook(core);
+        let taken = core.notes.change(fingerprint, now, |note| note.own.take());
+        drop(claims);
+        core.update(self.key(key, now), now, |_| ());
+        // Whoever waits is booked anew.
+        core.settle_key(fingerprint);
         taken.flatten().is_some_and(|own| own.is_override && own.until > now)
     }
 

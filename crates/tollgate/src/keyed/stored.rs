@@ -127,7 +127,8 @@ impl Core {
     /// Takes as many permits as are free, at most `most`, with the right to give back.
     pub(crate) fn lease(&self, key: Key<'_>, now: Tick, most: u64) -> (Decision, Option<u64>) {
         let (_, access) = self.who(key, now);
-        if let Some(decision) = self.exempt(key, (now, access), most) {
+        let waits = || self.behind(key.fingerprint, now, most);
+        if let Some(decision) = self.exempt(key, (now, access), most).or_else(waits) {
             return (decision, None);
         }
         let mut claims = self.claims.lock(key.fingerprint);

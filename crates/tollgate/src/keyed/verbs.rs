@@ -6,8 +6,10 @@ use super::{
 };
 use crate::{
     Decision, Refused, Reservation, Tick,
+    algorithm::Step,
     reservation::{Owner, ledger::Ledger, refusal},
     sync::Arc,
+    wait::line::Line,
     watch::Verb,
 };
 use std::{hash::Hash, time::Duration};
@@ -46,6 +48,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
             let own = self.core.notes.look(fingerprint, now).0;
             if own.is_none_or(|own| own.until <= now) {
                 self.assign_by_function(key, fingerprint, now);
+                self.core.settle_key(fingerprint);
             }
         }
     }
@@ -160,7 +163,11 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// [`available`](Self::available) as of `now`.
     #[must_use]
     pub fn available_at(&self, key: &K, now: Tick) -> u64 {
-        self.core.read(self.key(key, now), now, |entry| entry.available(now))
+        let key = self.key(key, now);
+        match self.core.behind(key.fingerprint, now, 1) {
+            Some(_) => 0,
+            None => self.core.read(key, now, |entry| entry.available(now)),
+        }
     }
 
     /// Forgets what a key has used: it is as if never seen. Its open reservations become final; an
@@ -212,8 +219,20 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
 impl Core {
     pub(crate) fn refund(&self, key: Key<'_>, now: Tick, cost: u64) -> u64 {
+        self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
-        let given = self.update(key, now, |entry| (entry.refund(now, cost), entry.is_gcra()));
+        // What is booked for those who wait is not spent, so it cannot be given back.
+        let waiting = claims.waiting_units();
+        let given = self.update(key, now, |entry| {
+            let given = match entry.gcra() {
+                Some((gcra, tat)) if waiting > 0 => {
+                    let units = gcra.refund_beside(tat, now, cost, waiting);
+                    (units, gcra.whole_permits(units))
+                }
+                _ => entry.refund(now, cost),
+            };
+            (given, entry.is_gcra())
+        });
         if let Some((_, who)) = &given {
             claims.keep_only(self.marked_by(who.class, &key));
         }
@@ -225,7 +244,11 @@ impl Core {
                 ledger.take_from_all(units);
             }
         });
-        drop(claims);
+        claims.change_line(|line| match is_gcra {
+            true => line.lower_behind(0, units),
+            false => line.take_from_answers(units),
+        });
+        claims.release(self);
         self.watch_refund(permits);
         permits
     }
@@ -237,13 +260,17 @@ impl Core {
     pub(crate) fn peek(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
         let (_, access) = self.who(key, now);
         let answer = || self.read(key, now, |entry| entry.peek(now, cost));
-        self.exempt(key, (now, access), cost).unwrap_or_else(answer)
+        let waits = || self.behind(key.fingerprint, now, cost);
+        self.exempt(key, (now, access), cost).or_else(waits).unwrap_or_else(answer)
     }
 
     pub(crate) fn reset(&self, fingerprint: u64) {
         let mut claims = self.claims.lock(fingerprint);
         self.tables.remove(fingerprint);
         claims.change(Ledger::clear);
+        // Whoever waits is booked anew.
+        claims.change_line(Line::lose_bookings);
+        claims.release(self);
     }
 
     pub(crate) fn reserve(
@@ -268,6 +295,10 @@ impl Core {
         let (_, access) = this.who(key, now);
         if let Some(decision) = this.exempt(key, (now, access), cost) {
             return apart(decision);
+        }
+        if let Some(decision) = this.behind(fingerprint, now, cost) {
+            let decision = this.settle_refusal(fingerprint, Verb::Reserve, decision);
+            return Err(refusal(decision, max_wait, false));
         }
         // A change of quota holds all claims, so the class stays what it is until this is noted.
         let mut claims = this.claims.lock(fingerprint);

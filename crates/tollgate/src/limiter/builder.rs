@@ -3,10 +3,13 @@
 use super::{Book, Cell, EXACT, Limiter, Shared, UNLIMITED, WATCHED};
 use crate::{
     Algorithm, Clock, Quota, QuotaError,
-    limiter::line::{LineRules, MAX_WAITING},
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex},
-    wait::queue::Order,
+    wait::{
+        alarm::Alarm,
+        line::{LineRules, MAX_WAITING},
+        queue::Order,
+    },
     watch::{Observer, Watch},
 };
 
@@ -97,6 +100,11 @@ impl LimiterBuilder {
         self
     }
 
+    pub(crate) fn line_rules(mut self, rules: LineRules) -> Self {
+        self.line_rules = rules;
+        self
+    }
+
     /// Builds the limiter.
     ///
     /// # Errors
@@ -115,7 +123,12 @@ impl LimiterBuilder {
             mode |= WATCHED;
         }
         let watch = watched.then(|| Box::new(Watch::new(observer)));
-        let book = Mutex::new(Book { quota, ledger: Ledger::default(), line: None });
+        let book = Mutex::new(Book {
+            quota,
+            ledger: Ledger::default(),
+            line: None,
+            alarm: Alarm::default(),
+        });
         let mode = AtomicU8::new(mode);
         let (refunded, changes) = (AtomicU64::new(0), AtomicU64::new(0));
         let early = clock.early();

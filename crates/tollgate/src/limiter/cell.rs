@@ -147,6 +147,27 @@ impl Cell {
         Ok(None)
     }
 
+    /// Applies `step` to the state, atomically. It may run several times; the last run counts.
+    pub(crate) fn update<R>(&self, mut step: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        match self {
+            Self::Gcra(cell) => {
+                cell.update(|gcra, tat| step(&mut Entry::Word(&Rule::Gcra(*gcra), tat)))
+            }
+            Self::FixedWindow(cell) => cell
+                .update(|window, word| step(&mut Entry::Word(&Rule::FixedWindow(*window), word))),
+            Self::AnchoredWindow(cell) => cell.update(|window, word| {
+                step(&mut Entry::Word(&Rule::AnchoredWindow(*window), word))
+            }),
+            Self::SlidingCounter(cell) => {
+                cell.update(|counter, windows| step(&mut Entry::Counter(counter, windows)))
+            }
+            Self::WideCounter(cell) => {
+                cell.update(|counter, windows| step(&mut Entry::Counter(counter, windows)))
+            }
+            Self::SlidingLog(cell) => cell.update(|log, state| step(&mut Entry::Log(log, state))),
+        }
+    }
+
     /// Locks the state until the result is dropped.
     pub(crate) fn hold(&self) -> HeldCell<'_> {
         match self {

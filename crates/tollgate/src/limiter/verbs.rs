@@ -9,7 +9,6 @@ use crate::{
     Decision, Tick,
     algorithm::{Gcra, Step},
     sync::Ordering::Relaxed,
-    wait::Wakes,
     watch::Verb,
 };
 
@@ -227,12 +226,11 @@ impl Limiter {
 
     /// [`reset`](Self::reset) as of `now`.
     pub fn reset_at(&self, now: Tick) {
-        let (mut book, mut wakes) = (self.book(), Wakes::new());
+        let mut book = self.book();
         self.unbook_all(&mut book, now);
         on_cell!(&self.shared.cell, cell => cell.update(|step, state| *state = step.initial(now)));
         book.forget_claims(&self.shared);
-        self.rebook_all(&mut book, now, &mut wakes);
+        // Whoever waits is booked anew.
         self.release(book);
-        wakes.fire();
     }
 }

@@ -243,7 +243,8 @@ impl<'a> Part<'a> {
             }
             Target::Key(core, key) => {
                 let (who, access) = core.who(key, now);
-                let exempt = core.exempt(key, (now, access), charge.cost);
+                let waits = || core.behind(key.fingerprint, now, charge.cost);
+                let exempt = core.exempt(key, (now, access), charge.cost).or_else(waits);
                 if !is_saturated || exempt.is_some() {
                     return Self { who: Some(who), exempt, ..plain };
                 }

@@ -91,6 +91,16 @@ impl Bookings {
         }
     }
 
+    /// Returns where the last one ends.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.spans.back().map(|last| last.end)
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&mut self) {
+        self.spans.clear();
+    }
+
     /// Returns the sum of all lengths.
     pub(crate) fn length(&self) -> u64 {
         self.spans.iter().map(|span| span.end - span.start).sum()

@@ -112,6 +112,11 @@ impl<A> Queue<A> {
         self.len == 0 && self.answered.first == NONE
     }
 
+    /// Returns how many slots it has memory for.
+    pub(crate) const fn places(&self) -> usize {
+        self.slots.capacity()
+    }
+
     pub(crate) const fn order(&self) -> Order {
         self.order
     }
@@ -170,6 +175,14 @@ impl<A> Queue<A> {
     pub(crate) fn waker(&self, ticket: Ticket) -> Option<&Waker> {
         match &self.slot(ticket)?.state {
             State::Waits(waker) => Some(waker),
+            _ => None,
+        }
+    }
+
+    /// Returns the answer of somebody who has not fetched it.
+    pub(crate) fn answer_of(&self, ticket: Ticket) -> Option<&A> {
+        match &self.slot(ticket)?.state {
+            State::Answered(answer) => Some(answer),
             _ => None,
         }
     }

@@ -1,22 +1,23 @@
 //! Waiting: the future, and its twin for plain threads.
 
-use super::{By, Entered, Wish};
-use crate::{
-    Decision, Limiter, Refused, Tick,
-    limiter::line::{Answer, Grant},
-    wait::{NoRuntime, Sleeper, parked, queue::Ticket},
-    watch::Verb,
+use super::{
+    NoRuntime, Sleeper,
+    line::{self, Answer, By, Entered, Grant, Keeps, Wish},
+    parked,
+    queue::Ticket,
 };
+use crate::{Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, watch::Verb};
 use pin_project_lite::pin_project;
 use std::{
     fmt,
     pin::{Pin, pin},
-    task::{Context, Poll},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 pin_project! {
-    /// Waits its turn for permits; made by [`Limiter::acquire`].
+    /// Waits its turn for permits; made by [`Limiter::acquire`] and
+    /// [`KeyedLimiter::acquire`](crate::KeyedLimiter::acquire).
     ///
     /// Await it in a task (feature `tokio`), or [`block`](Self::block) a thread. It takes its place
     /// in the queue when it is polled first.
@@ -71,7 +72,9 @@ enum Patience {
 
 /// Where somebody stands; leaves when dropped.
 struct Place {
-    limiter: Limiter,
+    source: Source,
+    /// The budget that takes the place of a key for which there is no room.
+    shared: Option<Limiter>,
     by: By,
     since: Tick,
     stage: Stage,
@@ -82,59 +85,40 @@ enum Stage {
     Outside,
     Waits(Ticket),
     /// Permits are taken, and a little jitter is to pass.
-    Holds(Grant, Tick),
+    Holds(Ticket, Tick),
 }
 
-impl Limiter {
-    /// Waits for one permit, in turn.
-    ///
-    /// Await it in a task (feature `tokio`), or [`block`](Wait::block) a thread. The first to come
-    /// is the first to pass, and one timer serves all who wait: see [`Wait`].
-    ///
-    /// # Errors
-    ///
-    /// [`Refused`] at once, if no wait can help, if it does not fit the deadline, or if as many wait
-    /// as may.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tollgate::{Limiter, Quota};
-    ///
-    /// let limiter = Limiter::new(Quota::per_second(100).burst(1))?;
-    /// for _ in 0..3 {
-    ///     let passed = limiter.acquire().block()?; // or `.await`
-    ///     println!("waited {:?}", passed.waited());
-    /// }
-    /// let refused = limiter.acquire().within(Duration::from_micros(1)).block();
-    /// assert!(refused.is_err()); // at once, because it would take ten milliseconds
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[doc(alias = "until_ready")]
-    #[doc(alias = "wait")]
-    pub fn acquire(&self) -> Wait {
-        self.acquire_n(1)
-    }
+/// What is waited for.
+enum Source {
+    Limiter(Limiter),
+    Key(WaitedKey),
+}
 
-    /// Waits for `cost` permits, in turn. Nothing is asked for with a cost of zero, so it passes.
-    ///
-    /// A large cost is not starved by small ones: nobody overtakes.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    #[doc(alias = "until_n_ready")]
-    #[doc(alias = "WaitN")]
-    pub fn acquire_n(&self, cost: u64) -> Wait {
-        let stage = Stage::Outside;
-        let place = Place { limiter: self.clone(), by: By::ANY, since: Tick::ZERO, stage };
-        let sleeper = Sleeper::ANY;
-        Wait { cost, patience: Patience::Endless, jitter: 0, place, sleeper }
-    }
+/// Runs the same code for either.
+macro_rules! on_source {
+    ($place:expr, $name:ident => $body:expr) => {
+        match ($place.shared.as_ref(), &$place.source) {
+            (Some($name), _) | (None, Source::Limiter($name)) => $body,
+            (None, Source::Key($name)) => $body,
+        }
+    };
 }
 
 impl Wait {
+    pub(crate) const fn at_limiter(limiter: Limiter, cost: u64) -> Self {
+        Self::new(Source::Limiter(limiter), cost)
+    }
+
+    pub(crate) const fn for_key(key: WaitedKey, cost: u64) -> Self {
+        Self::new(Source::Key(key), cost)
+    }
+
+    const fn new(source: Source, cost: u64) -> Self {
+        let (since, stage) = (Tick::ZERO, Stage::Outside);
+        let place = Place { source, shared: None, by: By::ANY, since, stage };
+        Self { cost, patience: Patience::Endless, jitter: 0, place, sleeper: Sleeper::ANY }
+    }
+
     /// Waits for at most `longest`, counted from the first poll. If that does not suffice it is
     /// refused at once, without waiting.
     ///
@@ -174,7 +158,7 @@ impl Wait {
     pub fn block(mut self) -> Result<Passed, Refused> {
         self.place.by = By::Thread;
         self.sleeper = Sleeper::thread();
-        let clock = self.place.limiter.clock().clone();
+        let clock = self.place.clock().clone();
         let waker = parked::waker();
         let mut context = Context::from_waker(&waker);
         let mut this = pin!(self);
@@ -206,29 +190,26 @@ impl Wait {
                     }
                 }
                 Stage::Waits(ticket) => {
-                    let mut waker = context.waker().clone();
-                    let (poll, until) = place.limiter.fetch(ticket, &mut waker, place.by);
+                    let keeps = if *this.jitter == 0 { Keeps::Nothing } else { Keeps::Grant };
+                    let (poll, until) = place.fetch((ticket, keeps), context.waker().clone());
                     let Poll::Ready(answer) = poll else { return Err(until) };
-                    place.stage = Stage::Outside;
                     match answer {
-                        Some(Answer::Granted(grant)) => {
+                        Some(Answer::Granted(grant)) if keeps == Keeps::Grant => {
                             let until = place.pause(&grant, *this.jitter, *this.patience);
-                            place.stage = Stage::Holds(grant, until);
+                            place.stage = Stage::Holds(ticket, until);
                         }
-                        Some(Answer::Refused(refused)) => return Ok(place.refused(refused)),
-                        // INVARIANT: a ticket has an answer until it is fetched.
-                        None => debug_assert!(false, "the place is gone"),
+                        answer => return Ok(place.end(answer)),
                     }
                 }
-                Stage::Holds(grant, until) => {
-                    let clock = &place.limiter.shared.clock;
-                    let pause = this.sleeper.as_mut().poll_until(clock, until, context);
+                Stage::Holds(ticket, until) => {
+                    let pause = this.sleeper.as_mut().poll_until(place.clock(), until, context);
                     if pause.is_pending() {
                         return Err(Some(until));
                     }
                     debug_assert_eq!(pause, Poll::Ready(Ok::<(), NoRuntime>(())));
-                    place.stage = Stage::Outside;
-                    return Ok(Ok(place.granted(&grant)));
+                    let (poll, _) = place.fetch((ticket, Keeps::Nothing), Waker::noop().clone());
+                    let answer = if let Poll::Ready(answer) = poll { answer } else { None };
+                    return Ok(place.end(answer));
                 }
             }
         }
@@ -236,6 +217,13 @@ impl Wait {
 }
 
 impl Place {
+    fn clock(&self) -> &Clock {
+        match &self.source {
+            Source::Limiter(limiter) => limiter.clock(),
+            Source::Key(key) => key.clock(),
+        }
+    }
+
     /// Takes a place in the queue, unless the answer is there at once.
     fn enter(
         &mut self,
@@ -243,28 +231,69 @@ impl Place {
         patience: Patience,
         context: &Context<'_>,
     ) -> Option<Result<Passed, Refused>> {
-        let limiter = &self.limiter;
-        if limiter.is_free() {
-            let decision = limiter.try_acquire_n(cost);
-            if decision.is_allowed() {
-                return Some(Ok(Passed::at_once(decision)));
-            }
+        self.shared = None;
+        let at_once = match &self.source {
+            Source::Limiter(limiter) if limiter.is_free() => Some(limiter.try_acquire_n(cost)),
+            Source::Limiter(_) => None,
+            Source::Key(key) => key.try_acquire(cost),
+        };
+        if let Some(decision) = at_once.filter(Decision::is_allowed) {
+            return Some(Ok(Passed::at_once(decision)));
         }
-        let now = limiter.now();
-        let wish = Wish { cost, deadline: patience.deadline(now) };
+        let now = self.clock().now();
         if cost == 0 {
-            return Some(Ok(Passed::at_once(limiter.level_at(now).forced(0))));
+            let level = on_source!(self, host => host.level_at(now));
+            return Some(Ok(Passed::at_once(level.forced(0))));
         }
+        let wish = Wish { cost, deadline: patience.deadline(now) };
         let mut waker = context.waker().clone();
-        match limiter.enter(wish, &mut waker, self.by) {
+        let mut entered = on_source!(self, host => line::enter(host, wish, &mut waker, self.by));
+        if let (Entered::NoRoom, Source::Key(key)) = (&entered, &self.source) {
+            self.shared = key.shared_budget();
+            entered = match &self.shared {
+                Some(shared) => line::enter(shared, wish, &mut waker, self.by),
+                None => Entered::Refused(key.refusal_without_room(now, wish)),
+            };
+        }
+        match entered {
             Entered::Passed(decision) => {
-                limiter.report(Verb::Acquire, &decision);
+                self.report(&decision);
                 Some(Ok(Passed::at_once(decision)))
             }
-            Entered::Refused(refused) => Some(self.refused(refused)),
+            Entered::Refused(refused) => Some(Err(self.refused(refused))),
             Entered::Waits(ticket) => {
                 (self.since, self.stage) = (now, Stage::Waits(ticket));
                 None
+            }
+            // A limiter has room for its state.
+            Entered::NoRoom => {
+                debug_assert!(false, "the state has no room");
+                None
+            }
+        }
+    }
+
+    /// Fetches what it has got, or says until when a thread may sleep.
+    fn fetch(
+        &mut self,
+        ticket: (Ticket, Keeps),
+        mut waker: Waker,
+    ) -> (Poll<Option<Answer>>, Option<Tick>) {
+        on_source!(self, host => line::fetch(host, ticket, &mut waker, self.by))
+    }
+
+    /// The wait is over.
+    fn end(&mut self, answer: Option<Answer>) -> Result<Passed, Refused> {
+        self.stage = Stage::Outside;
+        match answer {
+            Some(Answer::Granted(grant)) => Ok(self.granted(&grant)),
+            Some(Answer::Refused(refused)) => Err(self.refused(refused)),
+            // INVARIANT: a ticket has an answer until it is fetched.
+            None => {
+                debug_assert!(false, "the place is gone");
+                let now = self.clock().now();
+                let level = on_source!(self, host => host.level_at(now));
+                Err(Refused::Late(level.blocked(0, now)))
             }
         }
     }
@@ -281,17 +310,34 @@ impl Place {
     }
 
     fn granted(&self, grant: &Grant) -> Passed {
-        let waited = self.limiter.now().since(self.since);
-        if let Some(watch) = self.limiter.watch() {
-            watch.waits(waited);
+        let waited = self.clock().now().since(self.since);
+        match &self.source {
+            Source::Limiter(limiter) => {
+                if let Some(watch) = limiter.watch() {
+                    watch.waits(waited);
+                }
+            }
+            Source::Key(key) => key.waited(waited),
         }
-        self.limiter.report(Verb::Acquire, &grant.decision);
+        self.report(&grant.decision);
         Passed { decision: grant.decision, waited }
     }
 
-    fn refused(&self, refused: Refused) -> Result<Passed, Refused> {
-        self.limiter.report(Verb::Acquire, &refused.decision());
-        Err(refused)
+    fn report(&self, decision: &Decision) {
+        match &self.source {
+            Source::Limiter(limiter) => limiter.report(Verb::Acquire, decision),
+            Source::Key(key) => key.report(decision),
+        }
+    }
+
+    fn refused(&self, refused: Refused) -> Refused {
+        match &self.source {
+            Source::Limiter(limiter) => {
+                limiter.report(Verb::Acquire, &refused.decision());
+                refused
+            }
+            Source::Key(key) => key.refused(refused),
+        }
     }
 }
 
@@ -309,8 +355,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         match self.stage {
             Stage::Outside => {}
-            Stage::Waits(ticket) => self.limiter.leave(ticket, self.by),
-            Stage::Holds(grant, _) => self.limiter.return_grant(&grant),
+            Stage::Waits(ticket) | Stage::Holds(ticket, _) => {
+                on_source!(self, host => line::leave(host, ticket, self.by));
+            }
         }
     }
 }
