@@ -255,8 +255,13 @@ impl Gcra {
 
     /// Returns the first tick, not before `now`, at which permits that end at `end` may be used.
     pub(crate) fn act_at(&self, end: u64, now: Tick) -> Option<Tick> {
-        let act = end.saturating_sub(self.span(self.burst)).max(self.position(now));
+        let act = self.act_position(end).max(self.position(now));
         Some(self.timeline.tick(act)?.max(now))
+    }
+
+    /// Returns the first position at which permits that end at `end` may be used.
+    pub(crate) const fn act_position(&self, end: u64) -> u64 {
+        end.saturating_sub(self.span(self.burst))
     }
 
     /// [`Step::refund`] beside `waiting` positions that are booked and not spent.

@@ -9,6 +9,11 @@
 //! Spans are half-open, in the positions of the limiter's timeline. They touch unless somebody else
 //! booked between two of them; then there is a gap, which stays where it is. As a rule there is one
 //! span. The sum of their lengths is the sum of the costs of those who wait.
+//!
+//! Why this never admits too much: whoever acts at a time a with permits that all lie in
+//! [a, a + burst] takes part in a set of disjoint pieces of the timeline, and those of everybody who
+//! acts in [s, t] lie in [s, t + burst]. Where a gap makes the front too old for that, the old part
+//! is given up for as much at the rear (`line/serve.rs`).
 
 use std::collections::VecDeque;
 
@@ -83,12 +88,9 @@ impl Bookings {
         }
     }
 
-    /// Somebody went ahead of all with `amount`.
-    pub(crate) fn raise(&mut self, amount: u64) {
-        for span in &mut self.spans {
-            span.start += amount;
-            span.end += amount;
-        }
+    /// Returns where the first one starts, and its length.
+    pub(crate) fn front(&self) -> Option<(u64, u64)> {
+        self.spans.front().map(|first| (first.start, first.end - first.start))
     }
 
     /// Returns where the last one ends.

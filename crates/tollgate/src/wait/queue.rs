@@ -48,6 +48,8 @@ struct Slot<A> {
     cost: u64,
     /// [`Tick::MAX`] if there is none.
     deadline: Tick,
+    /// When it came.
+    since: Tick,
     generation: u32,
     previous: u32,
     next: u32,
@@ -127,7 +129,12 @@ impl<A> Queue<A> {
     }
 
     /// Takes a place. Returns `None`, and leaves the waker, if there are 2^32 - 1 already.
-    pub(crate) fn push(&mut self, cost: u64, deadline: Tick, waker: Waker) -> Option<Ticket> {
+    pub(crate) fn push(
+        &mut self,
+        (cost, deadline): (u64, Tick),
+        since: Tick,
+        waker: Waker,
+    ) -> Option<Ticket> {
         let index = match self.free.first {
             NONE => {
                 let index = u32::try_from(self.slots.len()).ok().filter(|index| *index != NONE)?;
@@ -141,6 +148,7 @@ impl<A> Queue<A> {
         };
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.cost, slot.deadline) = (State::Waits(waker), cost, deadline);
+        slot.since = since;
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
         match self.order {
@@ -169,6 +177,11 @@ impl<A> Queue<A> {
     pub(crate) fn wish(&self, ticket: Ticket) -> Option<(u64, Tick)> {
         let slot = self.slot(ticket)?;
         matches!(slot.state, State::Waits(_)).then_some((slot.cost, slot.deadline))
+    }
+
+    /// Returns when somebody came.
+    pub(crate) fn since(&self, ticket: Ticket) -> Option<Tick> {
+        self.slot(ticket).map(|slot| slot.since)
     }
 
     /// Returns the waker of somebody who waits.
@@ -336,6 +349,7 @@ impl<A> Slot<A> {
             state: State::Free,
             cost: 0,
             deadline: Tick::MAX,
+            since: Tick::ZERO,
             generation: 0,
             previous: NONE,
             next: NONE,
@@ -380,7 +394,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn push(queue: &mut Queue<u8>, cost: u64, deadline: u64) -> Ticket {
-        queue.push(cost, Tick::from_nanos(deadline), Waker::noop().clone()).unwrap()
+        let wish = (cost, Tick::from_nanos(deadline));
+        queue.push(wish, Tick::ZERO, Waker::noop().clone()).unwrap()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Coming to a line, fetching what one has got, and leaving.
 
-use super::{Answer, At, By, Host, Line, Post, Wish};
+use super::{Answer, By, Host, Line, Post, Wish};
 use crate::{
     Algorithm, Decision, Quota, Reason, Refused, Tick,
     algorithm::{Booked, Entry, Gcra, Step},
@@ -163,7 +163,8 @@ impl Line {
         self.is_unbooked |= exempt.is_some();
         let (can_wake, mut ticket) = (by == By::Thread || post.can_wake(), None);
         if can_wake {
-            ticket = self.queue.push(cost, deadline, mem::replace(waker, Waker::noop().clone()));
+            let own = mem::replace(waker, Waker::noop().clone());
+            ticket = self.queue.push((cost, deadline), now, own);
         }
         let Some(ticket) = ticket else {
             let decision = give_up(post, now, booked);

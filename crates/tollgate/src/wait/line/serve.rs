@@ -8,6 +8,7 @@ use crate::{
     table::class::ClassRule,
     wait::queue::Ticket,
 };
+use std::time::Duration;
 
 impl Line {
     /// Gives back the rear of what is booked: somebody who wanted `cost` waits no more.
@@ -172,7 +173,8 @@ impl Line {
                         self.rebook(post, rule, at);
                         continue;
                     }
-                    match self.turn(post, now, cost) {
+                    let since = self.queue.since(ticket).unwrap_or(now);
+                    match self.turn(post, now, (cost, since)) {
                         Ok(answer) => answer,
                         Err(due) => return due,
                     }
@@ -183,15 +185,20 @@ impl Line {
     }
 
     /// Answers the head, who wants `cost`, if it is due; otherwise says when it is.
-    fn turn(&mut self, post: &mut impl Post, now: Tick, cost: u64) -> Result<Answer, Option<Tick>> {
+    fn turn(
+        &mut self,
+        post: &mut impl Post,
+        now: Tick,
+        (cost, since): (u64, Tick),
+    ) -> Result<Answer, Option<Tick>> {
         let Some(gcra) = self.gcra() else { return turn_at_window(post, now, cost) };
         let units = gcra.units(cost);
         // INVARIANT: as much is booked as those who wait cost.
-        let Some(mark) = self.bookings.front_end(units) else {
+        let Some(mark) = self.freshen(post, &gcra, (now, since), units) else {
             debug_assert!(false, "somebody waits without a booking");
             return Err(None);
         };
-        let due = gcra.act_at(mark, Tick::ZERO).unwrap_or(Tick::MAX);
+        let due = gcra.act_at(mark, since).unwrap_or(Tick::MAX);
         if due > now {
             self.hold(post, now, &gcra);
             return Err(Some(due));
@@ -199,6 +206,37 @@ impl Line {
         self.bookings.take_front(units);
         let decision = post.read(now, |entry| entry.peek(now, 0)).forced(cost);
         Ok(Answer::Granted(Grant { decision, due, mark, units }))
+    }
+
+    /// Returns where the front ends with which somebody is served who came at `since`.
+    ///
+    /// What was booked for others in between may have left a front that is older than the time at
+    /// which it can be used: that part is given up, for as much at the end of the timeline.
+    fn freshen(
+        &mut self,
+        post: &impl Post,
+        gcra: &Gcra,
+        (now, since): (Tick, Tick),
+        units: u64,
+    ) -> Option<u64> {
+        loop {
+            let (mark, (start, length)) = (self.bookings.front_end(units)?, self.bookings.front()?);
+            let oldest = gcra.act_position(mark).max(gcra.position(since));
+            let stale = oldest.saturating_sub(start).min(length);
+            if stale == 0 {
+                return Some(mark);
+            }
+            let end = self.bookings.end()?;
+            let again = post.update(now, |entry| {
+                let (gcra, tat) = entry.gcra()?;
+                let start = (*tat).max(end).max(gcra.position(now));
+                *tat = start + stale; // OVERFLOW: as much lies behind now as it is ahead.
+                Some(start)
+            });
+            let Some(start) = again.flatten() else { return Some(mark) };
+            self.bookings.add(start, start + stale);
+            self.bookings.take_front(stale);
+        }
     }
 
     /// Books again what a table has forgotten with the state: there it is full, and the key gains
@@ -261,23 +299,28 @@ impl Line {
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
-        let (waiting, end) = (self.bookings.length(), self.bookings.end().unwrap_or(0));
-        let (decision, units) = post.update(now, |entry| match entry.gcra() {
-            Some((gcra, tat)) if waiting > 0 => {
-                *tat = (*tat).max(end);
-                let mut without = tat.saturating_sub(waiting);
-                let decision = gcra.decide(&mut without, now, cost);
-                if decision.is_allowed() {
-                    *tat = without + waiting;
-                }
-                (decision, gcra.units(cost))
-            }
-            _ => (entry.decide(now, cost), 0),
-        })?;
-        if decision.is_allowed() {
-            self.bookings.raise(units);
-        }
-        Some(decision)
+        let Some(gcra) = self.gcra().filter(|_| self.bookings.length() > 0) else {
+            return post.update(now, |entry| entry.decide(now, cost));
+        };
+        let units = gcra.units(cost);
+        // It books at the end, as everybody, and is served with the front, its own included.
+        let front = self.freshen(post, &gcra, (now, now), units);
+        let (end, length) = (self.bookings.end()?, self.bookings.length());
+        let act = |own: u64| front.unwrap_or(own - length);
+        let (booked, decision, until) = post.update(now, |entry| {
+            let (gcra, tat) = entry.gcra()?;
+            *tat = (*tat).max(end);
+            let until = gcra.act_at(act(*tat + units), now);
+            let booked = gcra.book(tat, now, (cost, Duration::ZERO), act);
+            Some((booked, gcra.peek(tat, now, cost), until))
+        })??;
+        let Some(Booked { start, end, .. }) = booked else {
+            let later = decision.blocked(cost, until.unwrap_or(Tick::MAX)).because(Reason::Quota);
+            return Some(if decision.is_never() { decision } else { later });
+        };
+        self.bookings.add(start, end);
+        self.bookings.take_front(units);
+        Some(decision.forced(cost))
     }
 }
 
