@@ -175,6 +175,12 @@ impl Clock {
         }
     }
 
+    /// Tells whether this is a clock that stands still when told to.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_of_tests(&self) -> bool {
+        matches!(self.source, Source::Manual(_) | Source::Tokio(_))
+    }
+
     /// Returns the hand of a manual clock, whose timers wake whoever waits for its time.
     pub(crate) fn hand(&self) -> Option<&ManualClock> {
         match &self.source {

@@ -17,6 +17,8 @@ use crate::{
     },
     watch::Verb,
 };
+#[cfg(feature = "tokio")]
+use std::time::Duration;
 
 impl Limiter {
     /// Waits for one permit, in turn.
@@ -217,7 +219,10 @@ impl crate::wait::alarm::Driven for Limiter {
         let (target, _) = self.with_line(book, |line, post, mut at| {
             let target = line.settle(post, &mut at);
             post.alarm.asleep(waker, target);
-            (target, target)
+            // In tests time is exact.
+            let is_exact = self.shared.clock.is_of_tests();
+            let slack = |target| if is_exact { Duration::ZERO } else { line.slack(target) };
+            (target.map(|target| target.saturating_add(slack(target))), target)
         });
         drop(old);
         target

@@ -236,6 +236,22 @@ impl Line {
         if is_told { None } else { self.queue.waker(first).cloned() }
     }
 
+    /// Returns how much later than `target` a task may look at the clock: a 64th of the wait of the
+    /// head, at most a millisecond, and nothing if a deadline is near.
+    ///
+    /// Those who wait for long do not notice it, and several of them pass at one wake-up, which is
+    /// most of what a crowd costs.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn slack(&self, target: Tick) -> Duration {
+        const MOST: Duration = Duration::from_millis(1);
+        let since = self.queue.first().and_then(|first| self.queue.since(first));
+        let latest = target.saturating_add(MOST);
+        if self.queue.first_deadline().is_some_and(|(deadline, _)| deadline <= latest) {
+            return Duration::ZERO;
+        }
+        since.map_or(Duration::ZERO, |since| (target.since(since) / 64).min(MOST))
+    }
+
     /// Wakes everybody, because whoever looked at the clock for them is gone.
     pub(crate) fn wake_all(&self, wakes: &mut Wakes) {
         let mut next = self.queue.first();
