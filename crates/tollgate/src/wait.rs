@@ -31,4 +31,4 @@ pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::block_on;
 pub(crate) use random::random_up_to;
 pub(crate) use sleeper::Sleeper;
-pub(crate) use wakes::Wakes;
+pub(crate) use wakes::{Wakes, wake_all};

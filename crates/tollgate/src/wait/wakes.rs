@@ -1,7 +1,10 @@
 //! Wakers to fire when no lock is held.
 
 use crate::limits::few::Few;
-use std::task::Waker;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    task::Waker,
+};
 
 /// Wakers in the order in which they are fired. As a rule they are few, and cost no allocation.
 #[derive(Debug)]
@@ -18,14 +21,67 @@ impl Wakes {
         }
     }
 
-    /// Wakes everybody, also if a waker panics: the others must not wait forever for it.
-    pub(crate) fn fire(self) {
-        struct Rest(Few<Waker>);
-        impl Drop for Rest {
-            fn drop(&mut self) {
-                self.0.slice_mut().iter_mut().filter_map(Option::take).for_each(Waker::wake);
+    /// Wakes everybody; see [`wake_all`].
+    pub(crate) fn fire(mut self) {
+        wake_all(self.0.slice_mut().iter_mut().filter_map(Option::take));
+    }
+}
+
+/// Wakes everybody, also if a waker panics: the others must not wait forever for it. The first panic
+/// goes on afterwards.
+pub(crate) fn wake_all(wakers: impl Iterator<Item = Waker>) {
+    let mut first = None;
+    for waker in wakers {
+        // UNWIND: what a panic may leave half done is the stranger's own.
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+            match first {
+                None => first = Some(panic),
+                // Its drop is code of a stranger, too.
+                Some(_) => std::mem::forget(panic),
             }
         }
-        drop(Rest(self.0));
+    }
+    match first {
+        // Two panics at once would end the process.
+        Some(panic) if std::thread::panicking() => std::mem::forget(panic),
+        Some(panic) => resume_unwind(panic),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicUsize, Ordering::Relaxed},
+        },
+        task::Wake,
+    };
+
+    /// Counts, and panics if it is told to.
+    struct Woken(Arc<AtomicUsize>, bool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            // ORDERING: Relaxed. One thread counts.
+            self.0.fetch_add(1, Relaxed);
+            assert!(!self.1, "of the waker");
+        }
+    }
+
+    #[test]
+    fn wakers_that_panic_keep_nobody_asleep() {
+        for count in [1, 3, 16, 17, 40] {
+            let woken = Arc::new(AtomicUsize::new(0));
+            let mut wakes = Wakes::new();
+            for number in 0..count {
+                wakes.push(Waker::from(Arc::new(Woken(Arc::clone(&woken), number % 2 == 0))));
+            }
+            assert!(catch_unwind(AssertUnwindSafe(|| wakes.fire())).is_err());
+            // ORDERING: as above.
+            assert_eq!(woken.load(Relaxed), count);
+        }
     }
 }
