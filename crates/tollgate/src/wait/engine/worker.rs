@@ -60,6 +60,9 @@ impl<M: Machine> Working<M> {
                 Step::Run(mut duty, job) => {
                     let result = duty.action.run_async(job).await;
                     inner.done(duty, &result);
+                    // An action that is never pending would keep the thread for as long as there
+                    // are jobs: this lets the other tasks have their turn.
+                    tokio::task::coop::consume_budget().await;
                 }
                 Step::Sleep(due) => {
                     let rest = |context: &mut Context<'_>| {
