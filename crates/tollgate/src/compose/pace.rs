@@ -21,6 +21,10 @@ enum Kind {
 /// After that time a limiter that said "never" is asked again: its quota may have changed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// The latest tick at which something is due: nothing ever is at [`Tick::MAX`], and what waits for
+/// its pace must not be taken for what is never to run.
+const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
+
 impl Pace {
     pub(crate) const FREE: Self = Self { kind: Kind::Free, not_before: Tick::ZERO };
 
@@ -52,7 +56,7 @@ impl Pace {
         match &self.kind {
             Kind::Free => true,
             Kind::Every(interval) => {
-                self.not_before = now.saturating_add(*interval);
+                self.not_before = now.saturating_add(*interval).min(LAST);
                 true
             }
             Kind::Limited(limiter) => {
@@ -63,7 +67,7 @@ impl Pace {
                 // The limiter may follow another clock, so only the distance carries over. A
                 // nanosecond at least, so that `due` is never in the past after a refusal.
                 let wait = decision.retry_after(limiter.now()).unwrap_or(ASK_AGAIN);
-                self.not_before = now.saturating_add(wait.max(Duration::from_nanos(1)));
+                self.not_before = now.saturating_add(wait.max(Duration::from_nanos(1))).min(LAST);
                 false
             }
         }
