@@ -124,7 +124,7 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     #[must_use = "what is collected is lost if this is dropped; say `drop` if that is meant"]
     pub fn discard(&self) -> Vec<(K, V)> {
         let said = self.engine.event(|machine, _| machine.discard());
-        said.map(|(held, _woken)| held).unwrap_or_default()
+        said.map(|(held, _unlocked)| held).unwrap_or_default()
     }
 
     /// Ends it: nothing is added any more, and what is collected is flushed.

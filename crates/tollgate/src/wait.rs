@@ -26,7 +26,7 @@ pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
 
-pub(crate) use action::{Action, Reporter};
+pub(crate) use action::{Action, Reporter, guarded};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::block_on;
 pub(crate) use random::random_up_to;

@@ -18,8 +18,8 @@ use std::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tollgate::{
-    Coalescer, Debouncer, Driver, Fired, KeyedDebouncer, ManualClock, WeakCoalescer, WeakDebouncer,
-    WhenKeysFull,
+    Coalescer, Concurrency, Debouncer, Driver, Entrance, Fired, KeyedDebouncer, Limiter,
+    ManualClock, NotAdmitted, Quota, WeakCoalescer, WeakDebouncer, WhenKeysFull,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -186,6 +186,18 @@ fn waiting_for_the_end_in_a_runtime_without_timers_is_an_error() {
     let answer = without.block_on(slow.stop_and_wait(SECOND));
     assert!(answer.unwrap_err().to_string().contains("timers"));
     drop(end);
+}
+
+#[test]
+fn entering_in_a_runtime_without_timers_is_an_error_and_gives_back() {
+    let rate = Limiter::new(Quota::per_hour(1)).unwrap();
+    let door = Entrance::new(&rate, &Concurrency::new(1).unwrap());
+    drop(door.try_acquire().unwrap());
+    let before = rate.peek().retry_at();
+    let without = Builder::new_current_thread().build().unwrap();
+    let answer = without.block_on(door.acquire(1, Duration::MAX));
+    assert!(matches!(answer, Err(NotAdmitted::NoRuntime(_))));
+    assert_eq!(rate.peek().retry_at(), before);
 }
 
 #[test]

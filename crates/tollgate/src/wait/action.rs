@@ -52,7 +52,7 @@ impl fmt::Display for Panicked {
 impl std::error::Error for Panicked {}
 
 /// Runs code of strangers.
-pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
+pub(crate) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     // UNWIND: what a panic may leave half done is the stranger's own.
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let panicked = Panicked::new(&*payload);
@@ -81,6 +81,7 @@ impl<J> Duty<J> {
 
 impl<J> Action<J> {
     /// Tells whether it runs on the stack of one thread.
+    #[cfg(feature = "tokio")]
     pub(super) const fn is_call(&self) -> bool {
         matches!(self, Self::Call(_))
     }
