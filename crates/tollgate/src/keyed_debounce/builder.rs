@@ -130,20 +130,12 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
     }
 
     fn check(&self) -> Result<(), KeyedDebounceError> {
-        let Rules { delay, max_wait, .. } = self.rules;
+        self.rules.judge()?;
         let max_keys = self.bounds.max_keys;
-        if delay.is_zero() {
-            return Err(DebounceError::ZeroDelay.into());
-        }
         if !(1..=KEYS_MAX).contains(&max_keys) {
             return Err(KeyedDebounceError::MaxKeys { max_keys });
         }
-        match max_wait {
-            Some(max_wait) if max_wait < delay => {
-                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay }.into())
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

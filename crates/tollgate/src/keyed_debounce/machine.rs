@@ -13,8 +13,8 @@
 //! the silence has lasted for the delay, and from then on the answer is yes for both. So the slot is
 //! taken away. `tests.rs` holds this against one `Debounce` for each key that is never taken away.
 //!
-//! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n); `flush_all` and `finish`
-//! are O(n log n).
+//! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n);
+//! `flush_all` and `finish` are O(n log n). Asking for a key also looks through what fires early.
 
 use super::{
     WhenKeysFull,

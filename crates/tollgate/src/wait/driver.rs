@@ -57,7 +57,8 @@ impl Driver {
     /// Returns the driver of the tokio runtime this is called in.
     ///
     /// It follows tokio's clock, so it stands still under `tokio::time::pause`. The runtime needs
-    /// its timers enabled.
+    /// its timers enabled. An action that is no future holds up a thread of the runtime while it
+    /// runs; between two runs other tasks have their turn.
     ///
     /// # Errors
     ///

@@ -62,7 +62,7 @@ impl StopAndWait {
         Self { ticket, clock, until, within, sleeper: Sleeper::ANY }
     }
 
-    /// Waits on this thread.
+    /// Waits on this thread. On a manual clock the time is over when its hand says so.
     ///
     /// # Errors
     ///
