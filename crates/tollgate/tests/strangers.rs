@@ -270,7 +270,7 @@ fn values_that_call_back_when_they_are_dropped_find_no_lock() {
             let is_manual = format!("{driver:?}").contains("manual");
             for how in 0..6 {
                 let myself: Myself = Arc::default();
-                let debouncer = Debouncer::builder(MS)
+                let debouncer = Debouncer::builder(60 * SECOND)
                     .driver(driver.clone())
                     .start(|_: Fired<CallsBack>| ())
                     .unwrap();
@@ -282,7 +282,7 @@ fn values_that_call_back_when_they_are_dropped_find_no_lock() {
                     2 => assert!(debouncer.flush()),
                     3 => debouncer.stop(),
                     4 => debouncer.finish(),
-                    _ => hand.advance(MS),
+                    _ => hand.advance(60 * SECOND),
                 }
                 let end = debouncer.stop_and_wait(SECOND);
                 // Nothing runs on a manual clock now, so there is nothing to wait for.

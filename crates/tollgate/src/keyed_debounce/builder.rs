@@ -5,8 +5,10 @@ use super::{
     error::KeyedDebounceError,
     machine::{Bounds, KeyedDebounce},
 };
+#[cfg(feature = "tokio")]
+use crate::DebounceError;
 use crate::{
-    DebounceError, Driver, Fired, OnDrop, Panicked,
+    Driver, Fired, OnDrop, Panicked,
     debounce::machine::Rules,
     wait::{Action, Engine, Reporter},
 };
