@@ -46,8 +46,8 @@ use std::{
 /// # What is kept
 ///
 /// Every pair that was added is in exactly one batch, also over [`stop`](Self::stop) and the drop of
-/// the last handle (`src/coalesce/tests.rs`, and with threads `tests/coalesce_waiting.rs`). The exceptions are all asked for:
-/// [`discard`](Self::discard), [`OnDrop::Cancel`](crate::OnDrop::Cancel), and a runtime that is shut
+/// the last handle (`src/coalesce/tests.rs`, and with threads `tests/coalesce_waiting.rs`). The
+/// exceptions are all asked for: [`discard`](Self::discard), [`OnDrop::Cancel`](crate::OnDrop::Cancel), and a runtime that is shut
 /// down under the coalescer. A batch whose flush panics is not flushed again.
 ///
 /// # Concurrency
@@ -124,10 +124,13 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     #[must_use = "what is collected is lost if this is dropped; say `drop` if that is meant"]
     pub fn discard(&self) -> Vec<(K, V)> {
         let said = self.engine.event(|machine, _| machine.discard());
-        said.map(|(held, _woken)| held).unwrap_or_default()
+        said.map(|(held, _unlocked)| held).unwrap_or_default()
     }
 
     /// Ends it: nothing is added any more, and what is collected is flushed.
+    ///
+    /// So it is what others call `finish`: a coalescer loses nothing. To give up what is collected,
+    /// [`discard`](Self::discard) it first.
     ///
     /// Who waits for room gets the pair back. This does not wait for the flush;
     /// [`stop_and_wait`](Self::stop_and_wait) does. A pace still holds.

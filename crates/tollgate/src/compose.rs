@@ -42,6 +42,7 @@
 //! [`CoalescerBuilder::at_most_every`]: crate::CoalescerBuilder::at_most_every
 //! [`CoalescerBuilder::limit`]: crate::CoalescerBuilder::limit
 
+mod booked;
 mod builder;
 mod debounced;
 mod entrance;
@@ -53,6 +54,7 @@ pub use builder::{ComposeError, DebounceThenBuilder, PaceError};
 pub use debounced::{DebounceThen, WeakDebounceThen};
 pub use entrance::{Enter, Entrance, NotAdmitted};
 
+pub(crate) use booked::Booked;
 pub(crate) use builder::pace;
 pub(crate) use pace::Pace;
 
@@ -96,8 +98,10 @@ pub const fn debounce_then_throttle(
 /// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and a permit of `limiter` for
 /// each run.
 ///
-/// A run that is refused waits until the limiter says, and the last value wins meanwhile. The
-/// limiter is asked while the composition is locked, so its observer must not call it.
+/// A run that does not pass at once books its permit and waits for it, and the last value wins
+/// meanwhile. So it has its turn although others wait at the limiter all the time. Windows cannot be
+/// booked: there it asks again when the limiter says. The limiter is asked while the composition is
+/// locked, so its observer must not call it.
 pub fn debounce_then_limit(debounce: DebounceBuilder, limiter: &Limiter) -> DebounceThenBuilder {
     DebounceThenBuilder::new(debounce, None, Some(limiter.clone()))
 }

@@ -35,8 +35,9 @@ const KEYS_MAX: usize = 1 << 28;
 ///
 /// Each key behaves as a debouncer of its own. There is one worker for all, so there are never two
 /// runs of the action at once: fires of several keys run one after the other, in the order in which
-/// they fell due (with a longest wait, when the action is behind, to within one delay). While a fire waits for its turn, further fires of the same key join it: the last
-/// value wins, and [`Fired::triggers`] counts on.
+/// they fell due (with a longest wait, when the action is behind, to within one delay). While a fire
+/// waits for its turn, further fires of the same key join it: the last value wins, and
+/// [`Fired::triggers`] counts on.
 ///
 /// Clones are handles of the same debouncers. When the last one is dropped, what is pending is
 /// forgotten or fires at once, as [`OnDrop`](crate::OnDrop) says. An action that owns a handle keeps
@@ -46,13 +47,15 @@ const KEYS_MAX: usize = 1 << 28;
 ///
 /// At most `max_keys` keys are held (65,536 unless told otherwise). A key is held from its first
 /// trigger until it has fired and the delay has passed since its last trigger; then its place is
-/// free. Memory follows the keys that are held, down as well as up. A trigger of a key that is held
-/// allocates nothing.
+/// free. With [`WhenKeysFull::FireFirst`] as many fires of keys that had to go may wait for their
+/// turn beside them. Memory follows the keys that are held, down as well as up. A trigger of a key
+/// that is held allocates nothing.
 ///
 /// # Concurrency
 ///
 /// Keys are hashed before the lock is taken, and compared and cloned under it: `Eq` and `Clone` of
-/// a key must not call back. Values and keys are dropped without it. `flush_all`, `cancel_all` and
+/// a key must not call back. A key whose clone panics loses that fire, which counts as a panic of the
+/// action. Values and keys are dropped without it. `flush_all`, `cancel_all` and
 /// `finish` visit every key under the lock.
 ///
 /// # Examples
@@ -154,7 +157,8 @@ where
 
     /// Forgets what is pending of a key, and its burst. A run under way goes on.
     ///
-    /// Returns whether there was something that would have run. The next trigger of the key begins a new burst.
+    /// Returns whether there was something that would have run. The next trigger of the key begins a
+    /// new burst.
     pub fn cancel<Q>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -196,7 +200,7 @@ where
     K: Clone + Send + 'static,
     T: Send + 'static,
 {
-    /// Returns how many keys are held.
+    /// Returns how many keys are held, and fires wait of keys that had to go.
     #[must_use]
     pub fn len(&self) -> usize {
         self.engine.look(|machine, _| machine.len())

@@ -134,6 +134,38 @@ fn a_limiter_shared_with_others_holds_a_run_back() {
 }
 
 #[test]
+#[cfg(feature = "tokio")]
+fn a_run_has_its_turn_although_others_wait_all_the_time() {
+    use std::task::{Context, Waker};
+    let (scene, limiter) = limited(Quota::per_second(1_000).burst(1));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut crowd = Vec::new();
+    scene.chain.trigger(1);
+    for _ in 0..100 {
+        crowd.resize_with(4, || Box::pin(limiter.acquire()));
+        crowd.retain_mut(|wait| wait.as_mut().poll(&mut context).is_pending());
+        scene.hand.advance(ms(1));
+    }
+    assert_eq!(scene.runs().len(), 1);
+}
+
+#[test]
+fn a_run_that_is_cancelled_gives_back_what_it_had_booked() {
+    let (scene, limiter) = limited(Quota::per_second(10).burst(1));
+    assert!(limiter.try_acquire().is_allowed());
+    scene.chain.trigger(1);
+    scene.hand.advance(ms(20));
+    // At 20 ms, the one of 100 ms is booked.
+    assert_eq!(limiter.peek().retry_after(limiter.now()), Some(ms(180)));
+    assert!(scene.chain.cancel());
+    assert_eq!(limiter.peek().retry_after(limiter.now()), Some(ms(80)));
+    scene.chain.trigger(2);
+    scene.hand.advance(ms(20));
+    scene.chain.stop();
+    assert_eq!(limiter.peek().retry_after(limiter.now()), Some(ms(60)));
+}
+
+#[test]
 fn a_budget_that_is_raised_lets_what_waits_run() {
     let (scene, limiter) = limited(Quota::once(1));
     assert_eq!(scene.play(&[0, 30]), [(20, 0, 1)]);

@@ -102,9 +102,10 @@ impl<K, V> CoalescerBuilder<K, V> {
 
     /// Lets each batch wait for a permit of `limiter`. By default there is no such limit.
     ///
-    /// A batch that waits still takes adds, as far as there is room. The limiter is asked while the
-    /// coalescer is locked, so its observer must not call this coalescer. A budget that is used up
-    /// holds the end back, too.
+    /// A batch that waits has its permit booked, so it has its turn although others wait at the
+    /// limiter all the time (windows cannot be booked, and are asked again). It still takes adds, as
+    /// far as there is room. The limiter is asked while the coalescer is locked, so its observer
+    /// must not call this coalescer. A budget that is used up holds the end back, too.
     pub fn limit(mut self, limiter: &Limiter) -> Self {
         self.limiter = Some(limiter.clone());
         self

@@ -8,6 +8,7 @@
 //! The line has one place for each future that waits, and the place leaves with the future, so its
 //! bound is how many futures the callers make.
 
+use crate::wait::wake_all;
 use std::{collections::BTreeMap, task::Waker};
 
 #[derive(Debug, Default)]
@@ -77,11 +78,13 @@ impl Line {
 }
 
 /// Wakes all of them when it is dropped, which must be where no lock is held.
+///
+/// A waker that panics does not keep the others from being woken.
 #[derive(Debug, Default)]
 pub(super) struct Wakers(Vec<Waker>);
 
 impl Drop for Wakers {
     fn drop(&mut self) {
-        std::mem::take(&mut self.0).into_iter().for_each(Waker::wake);
+        wake_all(std::mem::take(&mut self.0).into_iter());
     }
 }

@@ -24,7 +24,11 @@ use super::{
     index::Index,
     line::{Line, Wakers},
 };
-use crate::{Tick, compose::Pace, wait::Machine};
+use crate::{
+    Tick,
+    compose::{Booked, Pace},
+    wait::Machine,
+};
 use std::{
     any::Any,
     fmt,
@@ -142,7 +146,7 @@ impl<K, V> Gather<K, V> {
     }
 
     /// Takes out what is collected.
-    pub(crate) fn discard(&mut self) -> (Vec<(K, V)>, Wakers) {
+    pub(crate) fn discard(&mut self) -> (Vec<(K, V)>, (Wakers, Booked)) {
         let ready = self.ready.take().map(Batch::into_entries);
         let open = self.open.take(FlushCause::Flush).map(Batch::into_entries);
         self.line.seat(self.room());
@@ -153,7 +157,7 @@ impl<K, V> Gather<K, V> {
             }
             (one, other) => one.or(other).unwrap_or_default(),
         };
-        (held, self.line.take_woken())
+        (held, (self.line.take_woken(), self.pace.give_up()))
     }
 
     /// Takes nothing any more, and sends away who waits.
@@ -406,7 +410,7 @@ impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
     fn clear(&mut self) -> impl Sized + use<K, V> {
         let (wakers, fold) = self.close();
         let open = std::mem::replace(&mut self.open, Open::new());
-        (self.ready.take(), open, fold, wakers)
+        (self.ready.take(), open, fold, (wakers, self.pace.give_up()))
     }
 }
 

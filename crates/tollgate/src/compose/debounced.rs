@@ -53,12 +53,14 @@ impl<T: Send + 'static> DebounceThen<T> {
 
     /// Forgets what is pending, in both stages. The pace is kept.
     ///
-    /// Returns whether there was something that would have run. No permit is lost by it: a limiter
-    /// is asked when the action can run, not before.
+    /// Returns whether there was something that would have run. No permit is lost by it: one that
+    /// was booked goes back to the limiter.
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel(&self) -> bool {
         let old = self.engine.event(|chain, _| (chain.first.cancel(), chain.second.cancel()));
-        old.is_some_and(|(first, second)| second.is_some() || first.iter().any(Option::is_some))
+        old.is_some_and(|(first, (second, _booked))| {
+            second.is_some() || first.iter().any(Option::is_some)
+        })
     }
 
     /// Tells whether a burst is under way, or a run waits for its pace or its turn.

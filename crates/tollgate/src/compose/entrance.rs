@@ -1,9 +1,10 @@
 //! A rate, and then a place in flight.
 
+use super::booked::Booked;
 use crate::{
     Acquire, Concurrency, Full, Limiter, NoRuntime, Permit, Refused, Reservation,
     wait::{
-        Sleeper,
+        Sleeper, guarded,
         parked::{park, waker},
     },
 };
@@ -125,30 +126,7 @@ impl Entrance {
 
     fn enter(&self, cost: u64, max_wait: Duration, sleeper: Sleeper) -> Enter {
         let door = self.clone();
-        Enter { door, cost, max_wait, booked: Booked(None), sleeper, acquire: None }
-    }
-}
-
-/// Permits of the rate, given back unless they are kept.
-struct Booked(Option<Reservation>);
-
-impl Booked {
-    const fn new(reservation: Reservation) -> Self {
-        Self(Some(reservation))
-    }
-
-    fn keep(mut self) {
-        if let Some(reservation) = self.0.take() {
-            reservation.keep();
-        }
-    }
-}
-
-impl Drop for Booked {
-    fn drop(&mut self) {
-        if let Some(reservation) = self.0.take() {
-            reservation.cancel();
-        }
+        Enter { door, cost, max_wait, booked: Booked::NONE, sleeper, acquire: None }
     }
 }
 
@@ -176,7 +154,7 @@ impl Enter {
     /// Returns how long a thread may park.
     fn most(&self) -> Option<Duration> {
         let clock = self.door.rate.clock();
-        match (&self.booked.0, &self.acquire) {
+        match (self.booked.get(), &self.acquire) {
             // The hand of a manual clock wakes.
             (Some(booked), None) if clock.hand().is_none() => {
                 Some(booked.act_at().since(clock.now()))
@@ -194,28 +172,30 @@ impl Future for Enter {
         let this = self.project();
         let Entrance { rate, room } = this.door;
         if this.acquire.is_none() {
-            let act_at = match &this.booked.0 {
+            let act_at = match this.booked.get() {
                 Some(booked) => booked.act_at(),
                 None => {
                     let booked = rate.reserve_within(*this.cost, *this.max_wait)?;
                     let act_at = booked.act_at();
-                    this.booked.0 = Some(booked);
+                    *this.booked = Booked::new(booked);
                     act_at
                 }
             };
-            match this.sleeper.poll_until(rate.clock(), act_at, context) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    drop(std::mem::replace(this.booked, Booked(None)));
-                    return Poll::Ready(Err(NotAdmitted::NoRuntime(error)));
+            let sleeper = this.sleeper;
+            // Tokio panics if its runtime has no timers.
+            match guarded(|| sleeper.poll_until(rate.clock(), act_at, context)) {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(Ok(()))) => {}
+                Ok(Poll::Ready(Err(NoRuntime))) | Err(_) => {
+                    drop(std::mem::take(this.booked));
+                    return Poll::Ready(Err(NotAdmitted::NoRuntime(NoRuntime)));
                 }
             }
         }
         let acquire = this.acquire.get_or_insert_with(|| room.acquire());
         let Poll::Ready(answer) = Pin::new(acquire).poll(context) else { return Poll::Pending };
         *this.acquire = None;
-        let booked = std::mem::replace(this.booked, Booked(None));
+        let booked = std::mem::take(this.booked);
         if answer.is_ok() {
             booked.keep();
         }
@@ -227,7 +207,7 @@ impl fmt::Debug for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Enter")
             .field("cost", &self.cost)
-            .field("act_at", &self.booked.0.as_ref().map(Reservation::act_at))
+            .field("act_at", &self.booked.get().map(Reservation::act_at))
             .field("waits_for_room", &self.acquire.is_some())
             .finish_non_exhaustive()
     }

@@ -3,7 +3,7 @@
 //! State: at most one fire. One that comes while another is held back takes its place (the last
 //! value wins) and stands for the triggers of both.
 
-use super::{pace::Pace, then::Accept};
+use super::{booked::Booked, pace::Pace, then::Accept};
 use crate::{Fired, Tick, wait::Machine};
 
 #[derive(Debug)]
@@ -22,8 +22,8 @@ impl<T> Gate<T> {
     }
 
     /// Forgets what is held. Returns what that was.
-    pub(crate) fn cancel(&mut self) -> Option<T> {
-        self.held.take().map(Fired::into_value)
+    pub(crate) fn cancel(&mut self) -> (Option<T>, Booked) {
+        (self.held.take().map(Fired::into_value), self.pace.give_up())
     }
 }
 

@@ -1,5 +1,6 @@
 //! How often something may leave: a pure part of machines.
 
+use super::booked::Booked;
 use crate::{Limiter, Tick};
 use std::time::Duration;
 
@@ -9,6 +10,9 @@ pub(crate) struct Pace {
     kind: Kind,
     /// Asking earlier is of no use.
     not_before: Tick,
+    /// The permit of the next one. It is booked, so that others who come later and wait in the
+    /// limiter's queue do not always come first. Windows cannot be booked, and are asked again.
+    booked: Booked,
 }
 
 #[derive(Debug)]
@@ -21,17 +25,22 @@ enum Kind {
 /// After that time a limiter that said "never" is asked again: its quota may have changed.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// The latest tick at which something is due: nothing ever is at [`Tick::MAX`], and what waits for
+/// its pace must not be taken for what is never to run.
+const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
+
 impl Pace {
-    pub(crate) const FREE: Self = Self { kind: Kind::Free, not_before: Tick::ZERO };
+    pub(crate) const FREE: Self =
+        Self { kind: Kind::Free, not_before: Tick::ZERO, booked: Booked::NONE };
 
     /// At most one for each `interval`, from start to start.
     pub(crate) const fn every(interval: Duration) -> Self {
-        Self { kind: Kind::Every(interval), not_before: Tick::ZERO }
+        Self { kind: Kind::Every(interval), not_before: Tick::ZERO, booked: Booked::NONE }
     }
 
     /// One permit of `limiter` for each.
     pub(crate) const fn limited(limiter: Limiter) -> Self {
-        Self { kind: Kind::Limited(limiter), not_before: Tick::ZERO }
+        Self { kind: Kind::Limited(limiter), not_before: Tick::ZERO, booked: Booked::NONE }
     }
 
     /// Tells whether everything may leave at once.
@@ -52,20 +61,35 @@ impl Pace {
         match &self.kind {
             Kind::Free => true,
             Kind::Every(interval) => {
-                self.not_before = now.saturating_add(*interval);
+                self.not_before = now.saturating_add(*interval).min(LAST);
                 true
             }
             Kind::Limited(limiter) => {
-                let decision = limiter.try_acquire();
-                if decision.is_allowed() {
-                    return true;
-                }
-                // The limiter may follow another clock, so only the distance carries over. A
-                // nanosecond at least, so that `due` is never in the past after a refusal.
-                let wait = decision.retry_after(limiter.now()).unwrap_or(ASK_AGAIN);
-                self.not_before = now.saturating_add(wait.max(Duration::from_nanos(1)));
+                let asked = self.booked.take().map_or_else(|| limiter.reserve(1), Ok);
+                // The limiter may follow another clock, so only the distance carries over.
+                let at = limiter.now();
+                let wait = match asked {
+                    Ok(booked) if booked.act_at() <= at => {
+                        booked.keep();
+                        return true;
+                    }
+                    Ok(booked) => {
+                        let wait = booked.delay(at);
+                        self.booked = Booked::new(booked);
+                        wait
+                    }
+                    Err(refused) => refused.decision().retry_after(at).unwrap_or(ASK_AGAIN),
+                };
+                // A nanosecond at least, so that `due` is never in the past after a refusal.
+                let wait = wait.max(Duration::from_nanos(1));
+                self.not_before = now.saturating_add(wait).min(LAST);
                 false
             }
         }
+    }
+
+    /// Nothing is to leave any more. Returns what is booked, to be given back without a lock.
+    pub(crate) fn give_up(&mut self) -> Booked {
+        std::mem::take(&mut self.booked)
     }
 }

@@ -93,7 +93,7 @@ impl DebounceBuilder {
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
     ) -> Result<Debouncer<T>, DebounceError> {
-        self.judge()?;
+        self.rules.judge()?;
         let driver = self.driver.clone().unwrap_or_default();
         Ok(self.host(driver, Action::Call(Box::new(action))))
     }
@@ -110,7 +110,7 @@ impl DebounceBuilder {
         A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        self.judge()?;
+        self.rules.judge()?;
         let driver = match self.driver.clone() {
             Some(driver) if driver.is_async() => driver,
             Some(_) => return Err(DebounceError::NotAsync),
@@ -121,22 +121,9 @@ impl DebounceBuilder {
 
     /// Judges it, and takes it apart for a composition.
     pub(crate) fn into_parts(self) -> Result<Parts, DebounceError> {
-        self.judge()?;
+        self.rules.judge()?;
         let Self { rules, driver, on_drop, report } = self;
         Ok(Parts { rules, driver, on_drop, report })
-    }
-
-    const fn judge(&self) -> Result<(), DebounceError> {
-        let Rules { delay, max_wait, .. } = self.rules;
-        if delay.is_zero() {
-            return Err(DebounceError::ZeroDelay);
-        }
-        match max_wait {
-            Some(max_wait) if max_wait.as_nanos() < delay.as_nanos() => {
-                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay })
-            }
-            _ => Ok(()),
-        }
     }
 
     fn host<T: Send + 'static>(self, driver: Driver, action: Action<Fired<T>>) -> Debouncer<T> {

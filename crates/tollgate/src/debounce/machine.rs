@@ -17,7 +17,7 @@
 //! State: three ticks, the last value, and at most one fire that waits for its turn. O(1) each.
 //! Time that stands still prolongs a burst; time far ahead ends it.
 
-use super::{Edge, Fired};
+use super::{DebounceError, Edge, Fired};
 use crate::{Tick, wait::Machine};
 use std::time::Duration;
 
@@ -33,6 +33,20 @@ pub(crate) struct Rules {
     /// burst may begin soon after the end of the last one, since silence counts from the last
     /// trigger and not from the last run.
     pub(crate) spaced: bool,
+}
+
+impl Rules {
+    /// Tells what is wrong with them.
+    pub(crate) fn judge(&self) -> Result<(), DebounceError> {
+        let Self { delay, max_wait, .. } = *self;
+        match max_wait {
+            _ if delay.is_zero() => Err(DebounceError::ZeroDelay),
+            Some(max_wait) if max_wait < delay => {
+                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug)]

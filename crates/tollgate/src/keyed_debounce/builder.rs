@@ -5,8 +5,10 @@ use super::{
     error::KeyedDebounceError,
     machine::{Bounds, KeyedDebounce},
 };
+#[cfg(feature = "tokio")]
+use crate::DebounceError;
 use crate::{
-    DebounceError, Driver, Fired, OnDrop, Panicked,
+    Driver, Fired, OnDrop, Panicked,
     debounce::machine::Rules,
     wait::{Action, Engine, Reporter},
 };
@@ -130,20 +132,12 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
     }
 
     fn check(&self) -> Result<(), KeyedDebounceError> {
-        let Rules { delay, max_wait, .. } = self.rules;
+        self.rules.judge()?;
         let max_keys = self.bounds.max_keys;
-        if delay.is_zero() {
-            return Err(DebounceError::ZeroDelay.into());
-        }
         if !(1..=KEYS_MAX).contains(&max_keys) {
             return Err(KeyedDebounceError::MaxKeys { max_keys });
         }
-        match max_wait {
-            Some(max_wait) if max_wait < delay => {
-                Err(DebounceError::MaxWaitBelowDelay { max_wait, delay }.into())
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

@@ -13,8 +13,8 @@
 //! the silence has lasted for the delay, and from then on the answer is yes for both. So the slot is
 //! taken away. `tests.rs` holds this against one `Debounce` for each key that is never taken away.
 //!
-//! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n); `flush_all` and `finish`
-//! are O(n log n).
+//! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n);
+//! `flush_all` and `finish` are O(n log n). Asking for a key also looks through what fires early.
 
 use super::{
     WhenKeysFull,
@@ -119,10 +119,12 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         hash: u32,
         is_it: impl Fn(&K) -> bool,
     ) -> (bool, Option<T>) {
-        let Some(slot) = self.find(hash, &is_it) else { return (false, None) };
+        // What had to fire early runs as soon as it can anyhow.
+        let is_early = self.early.iter().any(|(key, _)| is_it(key));
+        let Some(slot) = self.find(hash, &is_it) else { return (is_early, None) };
         let debounce = &mut self.slots[slot as usize].debounce;
         let unused = debounce.flush(now);
-        let runs = debounce.is_ready();
+        let runs = is_early || debounce.is_ready();
         self.schedule(slot, now);
         (runs, unused)
     }
@@ -130,7 +132,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     /// Fires what is pending of every key now, in the order in which it would have been due.
     /// Returns for how many keys something runs.
     pub(super) fn flush_all(&mut self, now: Tick) -> (usize, Vec<T>) {
-        let (mut run, mut unused) = (0, Vec::new());
+        let (mut run, mut unused) = (self.early.len(), Vec::new());
         let (slots, delay) = (&mut self.slots, self.rules.delay);
         self.queue.rearrange(|slot, at| {
             let slot = &mut slots[slot as usize];

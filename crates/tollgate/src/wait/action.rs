@@ -55,7 +55,7 @@ impl fmt::Display for Panicked {
 impl std::error::Error for Panicked {}
 
 /// Runs code of strangers.
-pub(super) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
+pub(crate) fn guarded<R>(run: impl FnOnce() -> R) -> Result<R, Panicked> {
     // UNWIND: what a panic may leave half done is the stranger's own.
     catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
         let panicked = Panicked::new(&*payload);

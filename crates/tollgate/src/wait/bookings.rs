@@ -83,8 +83,10 @@ impl Bookings {
     /// Somebody who booked up to `position` gave back `amount`: all that is behind moves up.
     pub(crate) fn lower_behind(&mut self, position: u64, amount: u64) {
         for span in self.spans.iter_mut().filter(|span| span.start >= position) {
-            span.start = span.start.saturating_sub(amount);
-            span.end = span.end.saturating_sub(amount);
+            // At the origin of the clock it cannot move up all the way, but must not get shorter.
+            let up = amount.min(span.start);
+            span.start -= up;
+            span.end -= up;
         }
     }
 
@@ -156,5 +158,7 @@ mod tests {
         bookings.add(25, 30);
         bookings.lower_behind(25, 5);
         assert_eq!(spans(&bookings), [(10, 20), (20, 25)]);
+        bookings.lower_behind(0, 15);
+        assert_eq!(bookings.length(), 15, "whoever waits keeps what is booked");
     }
 }

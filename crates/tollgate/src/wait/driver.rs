@@ -57,7 +57,8 @@ impl Driver {
     /// Returns the driver of the tokio runtime this is called in.
     ///
     /// It follows tokio's clock, so it stands still under `tokio::time::pause`. The runtime needs
-    /// its timers enabled.
+    /// its timers enabled. An action that is no future holds up a thread of the runtime while it
+    /// runs; between two runs other tasks have their turn.
     ///
     /// # Errors
     ///
@@ -140,8 +141,8 @@ pub struct NoRuntime;
 impl fmt::Display for NoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "this is not called inside a tokio runtime; call it inside one, give its handle to \
-             `Driver::on`, or use `Driver::thread`",
+            "this is not called inside a tokio runtime with timers; call it inside one, give its \
+             handle to `Driver::on`, or use `Driver::thread`",
         )
     }
 }

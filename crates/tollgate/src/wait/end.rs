@@ -1,6 +1,6 @@
 //! Waiting for the end of an action.
 
-use super::{NoRuntime, parked, sleeper::Sleeper};
+use super::{NoRuntime, action::guarded, parked, sleeper::Sleeper};
 use crate::{Clock, Tick};
 use pin_project_lite::pin_project;
 use std::{
@@ -62,7 +62,7 @@ impl StopAndWait {
         Self { ticket, clock, until, within, sleeper: Sleeper::ANY }
     }
 
-    /// Waits on this thread.
+    /// Waits on this thread. On a manual clock the time is over when its hand says so.
     ///
     /// # Errors
     ///
@@ -89,10 +89,12 @@ impl StopAndWait {
         if let Poll::Ready(ended) = inner.poll_ended(number, context.waker()) {
             return Poll::Ready(ended.map_err(|Inside| StillRunning { within, why: Why::Inside }));
         }
-        let why = match this.sleeper.poll_until(this.clock, *this.until, context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(())) => Why::Late,
-            Poll::Ready(Err(NoRuntime)) => Why::NoRuntime,
+        let (sleeper, clock, until) = (this.sleeper, this.clock, *this.until);
+        // Tokio panics if its runtime has no timers.
+        let why = match guarded(|| sleeper.poll_until(clock, until, context)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(Ok(()))) => Why::Late,
+            Ok(Poll::Ready(Err(NoRuntime))) | Err(_) => Why::NoRuntime,
         };
         Poll::Ready(Err(StillRunning { within, why }))
     }

@@ -22,6 +22,7 @@ use super::{
     action::{Action, Duty, Panicked, Reporter, guarded},
     driver::{Driver, Kind, OnDrop},
     end::{Ending, Inside, StopAndWait},
+    wakes::wake_all,
 };
 use crate::{
     Tick, TimerId,
@@ -285,7 +286,8 @@ impl<M: Machine> Inner<M> {
                 self.lock().released(&released)
             }
         };
-        wakers.into_iter().for_each(Waker::wake);
+        // A waker that panics takes neither the others nor the worker along.
+        drop(guarded(|| wake_all(wakers.into_iter())));
     }
 
     /// Sees that somebody looks after the deadline of the machine.
@@ -349,8 +351,23 @@ impl<M: Machine> Inner<M> {
         if state.phase == Phase::Stopped {
             return self.exit(guard);
         }
-        let job = state.machine.next(self.driver.clock().now());
+        let now = self.driver.clock().now();
+        // What a machine has to ask of strangers, such as the clone of a key, may panic. That counts
+        // as a panic of the job it was for, and the worker goes on.
+        let next = guarded(|| state.machine.next(now));
         let waste = state.machine.waste();
+        let job = match next {
+            Ok(job) => job,
+            Err(panicked) => {
+                let report = state.missed();
+                drop(guard);
+                drop(guarded(|| drop(waste)));
+                if let Some(report) = report {
+                    drop(guarded(|| report(&panicked)));
+                }
+                return Step::Sleep(Tick::ZERO);
+            }
+        };
         let step = match (job, state.due()) {
             (Some(job), _) => state.begin(job),
             (None, Some(due)) => Step::Sleep(due),

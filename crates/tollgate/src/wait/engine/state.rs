@@ -1,7 +1,7 @@
 //! What an engine remembers, and who has its action in hand.
 
 use super::{
-    super::action::{Action, Duty, Panicked},
+    super::action::{Action, Duty, Panicked, Reporter},
     Machine,
 };
 use crate::{Tick, TimerId, sync::thread};
@@ -167,6 +167,12 @@ impl<M: Machine> State<M> {
         };
         self.busy = Some(Busy::Running(Place::here(&duty.action)));
         Step::Run(duty, job)
+    }
+
+    /// Counts a job that was lost before it could begin. Returns who is told.
+    pub(super) fn missed(&mut self) -> Option<Reporter> {
+        self.panics += 1;
+        self.duty.as_ref().and_then(|duty| duty.report.clone())
     }
 
     /// Puts the action back after a job.

@@ -64,6 +64,9 @@ impl<M: Machine> Working<M> {
                         }
                     });
                     inner.done(duty, &result);
+                    // An action that is never pending would keep the thread for as long as there
+                    // are jobs: this lets the other tasks have their turn.
+                    tokio::task::coop::consume_budget().await;
                 }
                 Step::Sleep(due) => {
                     let rest = |context: &mut Context<'_>| {
