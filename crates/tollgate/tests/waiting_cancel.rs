@@ -11,7 +11,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Algorithm, Clock, Limiter, ManualClock, Quota, Refused, Wait};
+use tollgate::{Algorithm, Clock, KeyedLimiter, Limiter, ManualClock, Quota, Refused, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -298,6 +298,50 @@ fn a_runtime_that_shuts_down_leaves_nothing_and_others_go_on() {
     }
     assert_eq!(elsewhere.join().unwrap(), Ok(()));
     assert_eq!(limiter.waiting(), 0);
+}
+
+#[test]
+fn a_runtime_that_nobody_drives_holds_up_no_other() {
+    let current = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let limiter = Limiter::new(Quota::per_second(1000).burst(1)).unwrap();
+    let keyed = KeyedLimiter::<u64>::new(Quota::per_second(1000).burst(1)).unwrap();
+    let (first, second) = (current(), current());
+    for runtime in [&first, &second] {
+        runtime.block_on(async {
+            for _ in 0..3 {
+                limiter.acquire().await.unwrap();
+                keyed.acquire(&7).await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_runtime_without_timers_is_served_by_another_that_has_them() {
+    let limiter = Limiter::new(Quota::per_second(100).burst(1)).unwrap();
+    let _first = limiter.force(30);
+    let good = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (limits, (sender, told)) = (limiter.clone(), mpsc::channel());
+    let crowd = thread::spawn(move || {
+        good.block_on(async {
+            let mut waits = (Box::pin(limits.acquire()), Box::pin(limits.acquire()));
+            poll_fn(|context| {
+                assert!(waits.0.as_mut().poll(context).is_pending());
+                assert!(waits.1.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            sender.send(()).unwrap();
+            let first = waits.0.await.is_ok();
+            first && waits.1.await.is_ok()
+        })
+    });
+    told.recv().unwrap();
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let served = bare.block_on(async { limiter.acquire().within(Duration::from_secs(9)).await });
+    assert!(crowd.join().unwrap(), "nobody of the good runtime is refused for the bad one");
+    // It was served by the other, or told that it cannot wait once the other was gone.
+    assert!(served.is_ok() || matches!(served, Err(Refused::NoRuntime(_))), "{served:?}");
 }
 
 #[test]

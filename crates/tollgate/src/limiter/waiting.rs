@@ -18,7 +18,7 @@ use crate::{
     watch::Verb,
 };
 #[cfg(feature = "tokio")]
-use std::time::Duration;
+use {crate::wait::alarm::RuntimeId, std::time::Duration};
 
 impl Limiter {
     /// Waits for one permit, in turn.
@@ -213,12 +213,12 @@ impl crate::wait::alarm::Driven for Limiter {
         &self.shared.clock
     }
 
-    fn drive(&self, waker: &std::task::Waker) -> Option<Tick> {
+    fn drive(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
         let mut book = self.book();
-        let old = book.alarm.awake();
+        let old = book.alarm.awake(runtime);
         let (target, _) = self.with_line(book, |line, post, mut at| {
             let target = line.settle(post, &mut at);
-            post.alarm.asleep(waker, target);
+            post.alarm.asleep(runtime, waker, target);
             // In tests time is exact.
             let is_exact = self.shared.clock.is_of_tests();
             let slack = |target| if is_exact { Duration::ZERO } else { line.slack(target) };
@@ -228,21 +228,21 @@ impl crate::wait::alarm::Driven for Limiter {
         target
     }
 
-    fn dismiss(&self) -> bool {
+    fn dismiss(&self, runtime: RuntimeId) -> bool {
         let mut book = self.book();
         let is_over = book.line.as_ref().is_none_or(|line| line.len() == 0);
-        let old = if is_over { book.alarm.gone() } else { None };
+        let old = if is_over { book.alarm.gone(runtime) } else { None };
         drop(book);
         drop(old);
         is_over
     }
 
-    fn abandon(&self, has_panicked: bool) {
+    fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let mut book = self.book();
-        let old = book.alarm.gone();
+        let (is_lost, old) = book.alarm.abandoned(runtime, has_panicked);
         self.with_line(book, |line, post, mut at| {
-            match has_panicked {
-                true => line.refuse_all(post, &mut at),
+            match is_lost {
+                true => line.refuse_tasks(post, &mut at),
                 false => line.wake_all(at.wakes),
             }
             line.settle(post, &mut at)

@@ -14,15 +14,23 @@ use std::task::Waker;
 pub(crate) struct Alarm {
     /// What a timer of the hand is set to.
     hand: Option<(Tick, TimerId)>,
-    /// A task, and what it is set to.
-    driver: Option<Driving>,
+    /// Tasks, and what they are set to: one in each runtime in which somebody has come to wait, so
+    /// that nobody depends on a runtime that nobody drives.
+    drivers: Vec<Driving>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Driving {
+    #[cfg(feature = "tokio")]
+    runtime: RuntimeId,
     waker: Option<Waker>,
     until: Option<Tick>,
+    /// Its runtime has no timers.
+    is_broken: bool,
 }
+
+#[cfg(feature = "tokio")]
+pub(crate) use tokio::runtime::Id as RuntimeId;
 
 impl Alarm {
     /// Sees that somebody is awake at `target`. `ring` makes what a timer of the hand calls.
@@ -44,10 +52,10 @@ impl Alarm {
             return;
         }
         let Some(target) = target else { return };
-        if let Some(driving) = &mut self.driver
-            && driving.until.is_none_or(|until| target < until)
-        {
-            wakes.push(driving.waker.take());
+        for driving in &mut self.drivers {
+            if driving.until.is_none_or(|until| target < until) {
+                wakes.push(driving.waker.take());
+            }
         }
     }
 
@@ -62,34 +70,75 @@ impl Alarm {
         let is_inside = tokio::runtime::Handle::try_current().is_ok();
         #[cfg(not(feature = "tokio"))]
         let is_inside = false;
-        clock.hand().is_some() || self.driver.is_some() || is_inside
+        clock.hand().is_some() || self.drivers.iter().any(|known| !known.is_broken) || is_inside
     }
 
-    /// Tells whether a task has to be started, and notes that it is.
+    /// Tells whether a task has to be started in this runtime, and notes that it is.
+    #[cfg(feature = "tokio")]
     pub(crate) fn needs_driver(&mut self, clock: &Clock) -> bool {
-        let needs = clock.hand().is_none() && self.driver.is_none();
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
+        let runtime = runtime.id();
+        let needs = clock.hand().is_none() && self.driver(runtime).is_none();
         if needs {
-            self.driver = Some(Driving::default());
+            let (waker, until) = (None, Some(Tick::ZERO));
+            self.drivers.push(Driving { runtime, waker, until, is_broken: false });
         }
         needs
     }
 
-    /// The task is awake: nobody needs to wake it. Returns what it was set to, to be dropped
-    /// without a lock.
-    #[cfg(feature = "tokio")]
-    pub(crate) const fn awake(&mut self) -> Option<Driving> {
-        self.driver.replace(Driving { waker: None, until: Some(Tick::ZERO) })
+    #[cfg(not(feature = "tokio"))]
+    pub(crate) const fn needs_driver(&mut self, _clock: &Clock) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Alarm {
+    fn driver(&mut self, runtime: RuntimeId) -> Option<&mut Driving> {
+        self.drivers.iter_mut().find(|known| known.runtime == runtime)
+    }
+
+    /// The task of a runtime is awake: nobody needs to wake it. Returns a waker to be dropped without
+    /// a lock.
+    pub(crate) fn awake(&mut self, runtime: RuntimeId) -> Option<Waker> {
+        let driving = self.driver(runtime)?;
+        driving.until = Some(Tick::ZERO);
+        driving.waker.take()
     }
 
     /// The task sleeps until `target`, or for as long as nothing is due.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn asleep(&mut self, waker: &Waker, target: Option<Tick>) {
-        self.driver = Some(Driving { waker: Some(waker.clone()), until: target });
+    pub(crate) fn asleep(&mut self, runtime: RuntimeId, waker: &Waker, target: Option<Tick>) {
+        if let Some(driving) = self.driver(runtime) {
+            (driving.waker, driving.until) = (Some(waker.clone()), target);
+        }
     }
 
     /// The task is gone.
-    #[cfg(feature = "tokio")]
-    pub(crate) const fn gone(&mut self) -> Option<Driving> {
-        self.driver.take()
+    pub(crate) fn gone(&mut self, runtime: RuntimeId) -> Option<Driving> {
+        let place = self.drivers.iter().position(|known| known.runtime == runtime)?;
+        Some(self.drivers.swap_remove(place))
+    }
+
+    /// The task was dropped with its runtime, or has panicked, because that has no timers. Tells
+    /// whether nobody is left who could wake the tasks that wait, and returns what is to be dropped
+    /// without a lock.
+    pub(crate) fn abandoned(
+        &mut self,
+        runtime: RuntimeId,
+        has_panicked: bool,
+    ) -> (bool, Vec<Driving>) {
+        if has_panicked {
+            // It is not started again, as long as another one serves those who wait here.
+            self.driver(runtime).into_iter().for_each(|known| known.is_broken = true);
+        } else {
+            let old = self.gone(runtime);
+            if old.is_some() && self.drivers.is_empty() {
+                return (false, old.into_iter().collect());
+            }
+        }
+        if self.drivers.iter().any(|known| !known.is_broken) {
+            return (false, Vec::new());
+        }
+        (!self.drivers.is_empty(), std::mem::take(&mut self.drivers))
     }
 }

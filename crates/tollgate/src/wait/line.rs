@@ -253,6 +253,7 @@ impl Line {
     }
 
     /// Wakes everybody, because whoever looked at the clock for them is gone.
+    #[cfg(feature = "tokio")]
     pub(crate) fn wake_all(&self, wakes: &mut Wakes) {
         let mut next = self.queue.first();
         while let Some(ticket) = next {

@@ -50,6 +50,7 @@ struct Slot<A> {
     deadline: Tick,
     /// When it came.
     since: Tick,
+    is_task: bool,
     generation: u32,
     previous: u32,
     next: u32,
@@ -132,7 +133,7 @@ impl<A> Queue<A> {
     pub(crate) fn push(
         &mut self,
         (cost, deadline): (u64, Tick),
-        since: Tick,
+        (since, is_task): (Tick, bool),
         waker: Waker,
     ) -> Option<Ticket> {
         let index = match self.free.first {
@@ -148,7 +149,7 @@ impl<A> Queue<A> {
         };
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.cost, slot.deadline) = (State::Waits(waker), cost, deadline);
-        slot.since = since;
+        (slot.since, slot.is_task) = (since, is_task);
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
         match self.order {
@@ -177,6 +178,12 @@ impl<A> Queue<A> {
     pub(crate) fn wish(&self, ticket: Ticket) -> Option<(u64, Tick)> {
         let slot = self.slot(ticket)?;
         matches!(slot.state, State::Waits(_)).then_some((slot.cost, slot.deadline))
+    }
+
+    /// Tells whether somebody is a task.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn is_task(&self, ticket: Ticket) -> bool {
+        self.slot(ticket).is_some_and(|slot| slot.is_task)
     }
 
     /// Returns when somebody came.
@@ -350,6 +357,7 @@ impl<A> Slot<A> {
             cost: 0,
             deadline: Tick::MAX,
             since: Tick::ZERO,
+            is_task: false,
             generation: 0,
             previous: NONE,
             next: NONE,
@@ -395,7 +403,7 @@ mod tests {
 
     fn push(queue: &mut Queue<u8>, cost: u64, deadline: u64) -> Ticket {
         let wish = (cost, Tick::from_nanos(deadline));
-        queue.push(wish, Tick::ZERO, Waker::noop().clone()).unwrap()
+        queue.push(wish, (Tick::ZERO, true), Waker::noop().clone()).unwrap()
     }
 
     #[test]

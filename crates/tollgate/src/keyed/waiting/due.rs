@@ -1,6 +1,8 @@
 //! When the lines of all keys are next due, and the one timer for the first of them.
 
 use super::post::Caller;
+#[cfg(feature = "tokio")]
+use crate::wait::alarm::RuntimeId;
 use crate::{
     Algorithm, Clock, Tick,
     keyed::core::{Core, WAITED},
@@ -115,34 +117,34 @@ impl crate::wait::alarm::Driven for Waited {
         &self.0.clock
     }
 
-    fn drive(&self, waker: &std::task::Waker) -> Option<Tick> {
-        let old = lock(&self.0.dues).alarm.awake();
+    fn drive(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
+        let old = lock(&self.0.dues).alarm.awake(runtime);
         let mut wakes = Wakes::new();
         self.0.serve_due(&mut wakes);
         let mut dues = lock(&self.0.dues);
         let first = dues.lines.first().map(|(due, _)| *due);
-        dues.alarm.asleep(waker, first);
+        dues.alarm.asleep(runtime, waker, first);
         drop(dues);
         wakes.fire();
         drop(old);
         first
     }
 
-    fn dismiss(&self) -> bool {
+    fn dismiss(&self, runtime: RuntimeId) -> bool {
         let mut dues = lock(&self.0.dues);
         // Whoever takes a place asks for a driver afterwards, under this lock.
         let is_over = self.0.waiting() == 0;
-        let old = if is_over { dues.alarm.gone() } else { None };
+        let old = if is_over { dues.alarm.gone(runtime) } else { None };
         drop(dues);
         drop(old);
         is_over
     }
 
-    fn abandon(&self, has_panicked: bool) {
-        let old = lock(&self.0.dues).alarm.gone();
+    fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
+        let (is_lost, old) = lock(&self.0.dues).alarm.abandoned(runtime, has_panicked);
         self.0.each_line(|line, post, mut at| {
-            match has_panicked {
-                true => line.refuse_all(post, &mut at),
+            match is_lost {
+                true => line.refuse_tasks(post, &mut at),
                 false => line.wake_all(at.wakes),
             }
             line.settle(post, &mut at)

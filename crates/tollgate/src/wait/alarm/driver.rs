@@ -1,9 +1,10 @@
 //! The task that serves those who wait: one timer, for the first who is due.
 //!
-//! It lives while somebody waits and a second longer, so that a queue that fills and empties all
-//! the time starts no task each time. If its runtime shuts down, those who wait elsewhere are woken
+//! There is one in each runtime in which somebody waits. It lives while somebody waits and a second
+//! longer, so that a queue that fills and empties all the time starts no task each time. If its runtime shuts down, those who wait elsewhere are woken
 //! and start another.
 
+use super::RuntimeId;
 use crate::{Clock, Tick, wait::Sleeper};
 use std::{
     pin::pin,
@@ -19,30 +20,30 @@ const LINGER: Duration = Duration::from_secs(1);
 pub(crate) trait Driven: Clone + Send + Sync + 'static {
     fn clock(&self) -> &Clock;
     /// Serves who is due, and returns when to come again. Notes the waker for whoever comes earlier.
-    fn drive(&self, waker: &Waker) -> Option<Tick>;
+    fn drive(&self, runtime: RuntimeId, waker: &Waker) -> Option<Tick>;
     /// Ends the task if nobody waits.
-    fn dismiss(&self) -> bool;
+    fn dismiss(&self, runtime: RuntimeId) -> bool;
     /// The task is gone, with its runtime or by a panic: then the runtime has no timers.
-    fn abandon(&self, has_panicked: bool);
+    fn abandon(&self, runtime: RuntimeId, has_panicked: bool);
 }
 
 /// Starts the task in this runtime.
 pub(crate) fn start<D: Driven>(host: &D) {
-    let guard = Guard { host: host.clone(), has_ended: false };
-    // Without a runtime the guard is dropped, and whoever waits tries again when polled.
+    // INVARIANT: whoever was told to start it is in a runtime.
     if let Ok(runtime) = Handle::try_current() {
+        let guard = Guard { host: host.clone(), runtime: runtime.id(), has_ended: false };
         drop(runtime.spawn(drive(guard)));
     }
 }
 
 async fn drive<D: Driven>(mut guard: Guard<D>) {
-    let host = guard.host.clone();
+    let (host, runtime) = (guard.host.clone(), guard.runtime);
     let clock = host.clock();
     let mut sleeper = pin!(Sleeper::task());
     let mut idle_until = None;
     std::future::poll_fn(|context| {
         loop {
-            let target = host.drive(context.waker());
+            let target = host.drive(runtime, context.waker());
             let until = match target {
                 Some(target) => {
                     idle_until = None;
@@ -53,7 +54,7 @@ async fn drive<D: Driven>(mut guard: Guard<D>) {
             if sleeper.as_mut().poll_until(clock, until, context).is_pending() {
                 return Poll::Pending;
             }
-            if target.is_none() && host.dismiss() {
+            if target.is_none() && host.dismiss(runtime) {
                 guard.has_ended = true;
                 return Poll::Ready(());
             }
@@ -65,13 +66,14 @@ async fn drive<D: Driven>(mut guard: Guard<D>) {
 /// Sees that a task that is dropped is missed.
 struct Guard<D: Driven> {
     host: D,
+    runtime: RuntimeId,
     has_ended: bool,
 }
 
 impl<D: Driven> Drop for Guard<D> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.host.abandon(std::thread::panicking());
+            self.host.abandon(self.runtime, std::thread::panicking());
         }
     }
 }

@@ -164,7 +164,7 @@ impl Line {
         let (can_wake, mut ticket) = (by == By::Thread || post.can_wake(), None);
         if can_wake {
             let own = mem::replace(waker, Waker::noop().clone());
-            ticket = self.queue.push((cost, deadline), now, own);
+            ticket = self.queue.push((cost, deadline), (now, by != By::Thread), own);
         }
         let Some(ticket) = ticket else {
             let decision = give_up(post, now, booked);

@@ -136,12 +136,16 @@ impl Line {
         self.unbook(post, at.now, cost);
     }
 
-    /// Refuses everybody: nobody can wake them.
+    /// Refuses all tasks: nobody can wake them. Threads look at the clock themselves.
     #[cfg(feature = "tokio")]
-    pub(crate) fn refuse_all(&mut self, post: &mut impl Post, at: &mut At<'_>) {
+    pub(crate) fn refuse_tasks(&mut self, post: &mut impl Post, at: &mut At<'_>) {
         let decision = post.read(at.now, |entry| entry.peek(at.now, 0));
-        while let Some(ticket) = self.queue.first() {
-            self.refuse(post, ticket, Refused::NoRuntime(decision), at);
+        let mut next = self.queue.first();
+        while let Some(ticket) = next {
+            next = self.queue.after(ticket);
+            if self.queue.is_task(ticket) {
+                self.refuse(post, ticket, Refused::NoRuntime(decision), at);
+            }
         }
     }
 
