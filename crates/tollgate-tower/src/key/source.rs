@@ -68,6 +68,8 @@ impl Source {
             Self::Path => key.tagged(Tag::Path, info.uri().path().as_bytes()),
             Self::Method => key.tagged(Tag::Method, method(info.method())),
             Self::Custom(source) => return key.group(|key| source.write(info, key)).into(),
+            // Nothing together would be an empty key, shared by all.
+            Self::All(keys) if keys.is_empty() => return Wrote::Missing,
             Self::All(keys) => {
                 let mut parts = keys.iter().map(|part| part.write_as_part(info, key, hash));
                 return parts.find(|wrote| *wrote != Wrote::Known).unwrap_or(Wrote::Known);
