@@ -13,7 +13,7 @@ use tollgate_tower::{
 };
 
 /// What is written, and what is counted by default; empty for what is no address.
-const SPELLINGS: [(&str, &str); 66] = [
+const SPELLINGS: [(&str, &str); 67] = [
     // IPv4, plain and with port.
     ("192.0.2.1", "192.0.2.1"),
     (" 192.0.2.1\t", "192.0.2.1"),
@@ -40,6 +40,7 @@ const SPELLINGS: [(&str, &str); 66] = [
     // Not quite NAT64, mapped, or IPv4: the old compatible form, SIIT, and other prefixes.
     ("64:ff9b:1::192.0.2.1", "64:ff9b:1::"),
     ("64:ff9b:0:1::c000:201", "64:ff9b:0:1::"),
+    ("64:ff9b::1:192.0.2.1", "64:ff9b::"),
     ("::192.0.2.1", "::"),
     ("::ffff:0:192.0.2.1", "::"),
     // IPv6 by its network of 64 bits.

@@ -44,38 +44,38 @@ use std::net::IpAddr;
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ClientAddress {
-    from: From,
+    place: Place,
     prefixes: Prefixes,
     require_client: bool,
 }
 
 /// Where the address is.
 #[derive(Clone, Debug)]
-enum From {
+enum Place {
     Peer,
     List(List, Trust),
     Value(Result<HeaderName, String>, Trust),
 }
 
 impl ClientAddress {
-    /// The longest and the shortest prefix of IPv4 that may be counted.
+    /// The shortest and the longest prefix of IPv4 that may be counted.
     const V4_BITS: (u8, u8) = (8, 32);
     /// The same for IPv6: a provider has 32 bits.
     const V6_BITS: (u8, u8) = (32, 128);
 
     /// Takes the other end of the connection.
     pub const fn peer() -> Self {
-        Self::new(From::Peer)
+        Self::new(Place::Peer)
     }
 
     /// Takes `X-Forwarded-For`, from the right, as far as it can be believed.
     pub const fn x_forwarded_for(trust: Trust) -> Self {
-        Self::new(From::List(List::XForwardedFor, trust))
+        Self::new(Place::List(List::XForwardedFor, trust))
     }
 
     /// Takes `Forwarded` (RFC 7239), from the right, as far as it can be believed.
     pub const fn forwarded(trust: Trust) -> Self {
-        Self::new(From::List(List::Forwarded, trust))
+        Self::new(Place::List(List::Forwarded, trust))
     }
 
     /// Takes a header that a proxy sets to one address: `X-Real-IP`, `CF-Connecting-IP`,
@@ -85,11 +85,11 @@ impl ClientAddress {
     /// not believed.
     pub fn header(name: impl AsRef<str>, trust: Trust) -> Self {
         let name = name.as_ref();
-        Self::new(From::Value(name.parse().map_err(|_| name.to_owned()), trust))
+        Self::new(Place::Value(name.parse().map_err(|_| name.to_owned()), trust))
     }
 
-    const fn new(from: From) -> Self {
-        Self { from, prefixes: Prefixes::DEFAULT, require_client: false }
+    const fn new(place: Place) -> Self {
+        Self { place, prefixes: Prefixes::DEFAULT, require_client: false }
     }
 
     /// Counts so many bits of IPv6 addresses: 32 to 128; 64 unless this is said, the least that one
@@ -136,9 +136,9 @@ impl ClientAddress {
     #[must_use]
     pub fn address(&self, info: &Info<'_>) -> Option<IpAddr> {
         let peer = info.peer().map(|peer| peer.ip().to_canonical());
-        match &self.from {
-            From::Peer => peer,
-            From::List(list, trust) => match &trust.0 {
+        match &self.place {
+            Place::Peer => peer,
+            Place::List(list, trust) => match &trust.0 {
                 Rule::Hops(hops) => self.client_or(peer, hop(list.entries(info.headers()), *hops)),
                 Rule::Networks(networks) => {
                     let believes = |address| networks.contain(address);
@@ -146,7 +146,7 @@ impl ClientAddress {
                     (!self.require_client || !believes(last)).then_some(last)
                 }
             },
-            From::Value(name, trust) => {
+            Place::Value(name, trust) => {
                 if let Rule::Networks(networks) = &trust.0
                     && !networks.contain(peer?)
                 {
@@ -186,11 +186,11 @@ impl ClientAddress {
         };
         bits("IPv4", self.prefixes.v4, Self::V4_BITS)?;
         bits("IPv6", self.prefixes.v6, Self::V6_BITS)?;
-        match &self.from {
-            From::Peer => Ok(()),
-            From::List(list, trust) => trust.check(list.text().into()),
-            From::Value(Err(name), _) => Err(KeyError::HeaderName { name: name.clone() }),
-            From::Value(Ok(name), trust) => {
+        match &self.place {
+            Place::Peer => Ok(()),
+            Place::List(list, trust) => trust.check(list.text().into()),
+            Place::Value(Err(name), _) => Err(KeyError::HeaderName { name: name.clone() }),
+            Place::Value(Ok(name), trust) => {
                 let header = name.as_str().to_owned();
                 if List::is_one(name) {
                     return Err(KeyError::ListAsValue { header });
@@ -211,25 +211,25 @@ impl ClientAddress {
     /// Returns what looks wrong.
     pub(super) fn hint(&self, info: &Info<'_>) -> Option<Hint> {
         let has = |header: &&str| info.headers().contains_key(*header);
-        match &self.from {
+        match &self.place {
             _ if self.needs_peer() && info.peer().is_none() => Some(Hint::NoPeer),
-            From::Peer => {
+            Place::Peer => {
                 let signs = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
                 signs.into_iter().find(has).map(|header| Hint::Proxied { header })
             }
-            From::List(list, _) => {
+            Place::List(list, _) => {
                 let (read, found) = (list.text(), list.other().text());
                 (!has(&read) && has(&found)).then_some(Hint::OtherHeader { read, found })
             }
-            From::Value(..) => None,
+            Place::Value(..) => None,
         }
     }
 
     /// Tells whether there is no address without that of the connection.
     fn needs_peer(&self) -> bool {
-        match &self.from {
-            From::Peer => true,
-            From::List(_, trust) | From::Value(_, trust) => matches!(trust.0, Rule::Networks(_)),
+        match &self.place {
+            Place::Peer => true,
+            Place::List(_, trust) | Place::Value(_, trust) => matches!(trust.0, Rule::Networks(_)),
         }
     }
 }

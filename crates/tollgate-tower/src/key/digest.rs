@@ -112,17 +112,29 @@ const fn compress(state: [u32; 8], block: &[u8; BLOCK]) -> [u32; 8] {
         t += 1;
     }
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = state;
+    // Eight rounds at a time, after which each letter is in its own place again: nothing is moved.
+    macro_rules! round {
+        ($a:ident $b:ident $c:ident $d:ident $e:ident $f:ident $g:ident $h:ident $t:expr) => {
+            let big1 = $e.rotate_right(6) ^ $e.rotate_right(11) ^ $e.rotate_right(25);
+            let choice = $g ^ ($e & ($f ^ $g));
+            let one = $h.wrapping_add(big1).wrapping_add(choice);
+            let one = one.wrapping_add(ROUND[$t].wrapping_add(w[$t]));
+            let big0 = $a.rotate_right(2) ^ $a.rotate_right(13) ^ $a.rotate_right(22);
+            $d = $d.wrapping_add(one);
+            $h = one.wrapping_add(big0).wrapping_add(($a & $b) | ($c & ($a | $b)));
+        };
+    }
     t = 0;
     while t < 64 {
-        let big1 = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
-        let choice = (e & f) ^ (!e & g);
-        let one = h.wrapping_add(big1).wrapping_add(choice);
-        let one = one.wrapping_add(ROUND[t]).wrapping_add(w[t]);
-        let big0 = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
-        let two = big0.wrapping_add((a & b) ^ (a & c) ^ (b & c));
-        (h, g, f, e) = (g, f, e, d.wrapping_add(one));
-        (d, c, b, a) = (c, b, a, one.wrapping_add(two));
-        t += 1;
+        round!(a b c d e f g h t);
+        round!(h a b c d e f g t + 1);
+        round!(g h a b c d e f t + 2);
+        round!(f g h a b c d e t + 3);
+        round!(e f g h a b c d t + 4);
+        round!(d e f g h a b c t + 5);
+        round!(c d e f g h a b t + 6);
+        round!(b c d e f g h a t + 7);
+        t += 8;
     }
     let (now, mut next, mut at) = ([a, b, c, d, e, f, g, h], state, 0);
     while at < 8 {
