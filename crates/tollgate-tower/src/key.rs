@@ -167,8 +167,8 @@ impl Key {
 
     /// Counts by the hash of the token in `Authorization: Bearer ...`.
     ///
-    /// The time this takes grows with the token: each 64 bytes cost about a quarter of a
-    /// microsecond. For long signed tokens, count by the user in them ([`extension`](Self::extension)).
+    /// The time this takes grows with the token. For long signed tokens, count by the user in them
+    /// ([`extension`](Self::extension)).
     pub const fn bearer() -> Self {
         Self::new(Source::Bearer)
     }
