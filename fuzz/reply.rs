@@ -32,9 +32,10 @@ fn read(bytes: &[u8], step: usize) -> (Vec<Reply>, Option<ReplyError>) {
 /// Counts the elements of all arrays, and how deep they are.
 fn size(reply: &Reply) -> (usize, usize) {
     let parts = reply.parts().unwrap_or_default();
-    let inner = parts.iter().map(size).fold((0, 0), |(elements, depth), (more, deep)| {
-        (elements + more, depth.max(deep))
-    });
+    let inner = parts
+        .iter()
+        .map(size)
+        .fold((0, 0), |(elements, depth), (more, deep)| (elements + more, depth.max(deep)));
     (parts.len() + inner.0, inner.1 + usize::from(!parts.is_empty()))
 }
 

@@ -6,3 +6,4 @@ mod info;
 pub mod key;
 
 pub use info::{Info, Peer};
+pub use key::Key;

@@ -1,0 +1,267 @@
+//! The address of the client, with or without proxies in between.
+
+use super::{
+    Hint, KeyBytes, KeyError,
+    address::Prefixes,
+    forwarded::List,
+    trust::{Rule, Trust},
+};
+use crate::Info;
+use http::HeaderName;
+use std::net::IpAddr;
+
+/// How the address of a client is found, and how much of it is counted.
+///
+/// The safe choice is the default: the other end of the connection, and no header is looked at.
+/// Behind proxies, say which *one* header they write and whom to believe ([`Trust`]); what a client
+/// has put into the header itself is never taken.
+///
+/// | in front of this service | use |
+/// |---|---|
+/// | nothing | [`peer`](Self::peer) |
+/// | 2 proxies of yours, always | [`x_forwarded_for`](Self::x_forwarded_for)`(`[`Trust::hops`]`(2))` |
+/// | proxies at known addresses | [`x_forwarded_for`](Self::x_forwarded_for)`(`[`Trust::networks`]`(["10.0.0.0/8"]))` |
+/// | proxies that write RFC 7239 | [`forwarded`](Self::forwarded) |
+/// | a provider with a header of its own | [`header`](Self::header)`("cf-connecting-ip", `[`Trust::networks`]`(..))` |
+///
+/// IPv6 clients are counted by their network of 64 bits, because each has at least one of those.
+/// IPv4 in IPv6 form (`::ffff:192.0.2.1`) and behind NAT64 (`64:ff9b::/96`) is IPv4.
+///
+/// # Examples
+///
+/// ```
+/// use http::Request;
+/// use tollgate_tower::{Info, Peer, key::{ClientAddress, Trust}};
+///
+/// let client = ClientAddress::x_forwarded_for(Trust::hops(1));
+/// let request = Request::builder()
+///     .header("x-forwarded-for", "1.1.1.1, 203.0.113.9") // the client made the first one up
+///     .extension(Peer(([10, 0, 0, 1], 4711).into()))
+///     .body(())?;
+/// assert_eq!(client.address(&Info::of(&request)), Some([203, 0, 113, 9].into()));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ClientAddress {
+    place: Place,
+    prefixes: Prefixes,
+    require_client: bool,
+}
+
+/// Where the address is.
+#[derive(Clone, Debug)]
+enum Place {
+    Peer,
+    List(List, Trust),
+    Value(Result<HeaderName, String>, Trust),
+}
+
+impl ClientAddress {
+    /// The shortest and the longest prefix of IPv4 that may be counted.
+    const V4_BITS: (u8, u8) = (8, 32);
+    /// The same for IPv6: a provider has 32 bits.
+    const V6_BITS: (u8, u8) = (32, 128);
+
+    /// Takes the other end of the connection.
+    pub const fn peer() -> Self {
+        Self::new(Place::Peer)
+    }
+
+    /// Takes `X-Forwarded-For`, from the right, as far as it can be believed.
+    pub const fn x_forwarded_for(trust: Trust) -> Self {
+        Self::new(Place::List(List::XForwardedFor, trust))
+    }
+
+    /// Takes `Forwarded` (RFC 7239), from the right, as far as it can be believed.
+    pub const fn forwarded(trust: Trust) -> Self {
+        Self::new(Place::List(List::Forwarded, trust))
+    }
+
+    /// Takes a header that a proxy sets to one address: `X-Real-IP`, `CF-Connecting-IP`,
+    /// `True-Client-IP`, `Fly-Client-IP`.
+    ///
+    /// Be sure that the proxy replaces what the client sends. Two lines with different values are
+    /// not believed.
+    pub fn header(name: impl AsRef<str>, trust: Trust) -> Self {
+        let name = name.as_ref();
+        Self::new(Place::Value(name.parse().map_err(|_| name.to_owned()), trust))
+    }
+
+    const fn new(place: Place) -> Self {
+        Self { place, prefixes: Prefixes::DEFAULT, require_client: false }
+    }
+
+    /// Counts so many bits of IPv6 addresses: 32 to 128; 64 unless this is said, the least that one
+    /// client has.
+    ///
+    /// With more, a client has as many keys as it likes. With less, neighbours share one: providers
+    /// give 56 or 48 bits to one customer. For both, use two limits: a tight one by 64 bits and a
+    /// loose one by 48.
+    pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
+        self.prefixes.v6 = bits;
+        self
+    }
+
+    /// Counts so many bits of IPv4 addresses: 8 to 32; 32 unless this is said.
+    pub const fn ipv4_prefix(mut self, bits: u8) -> Self {
+        self.prefixes.v4 = bits;
+        self
+    }
+
+    /// Counts clients of 6to4 (`2002::/16`) by their IPv4 address.
+    pub const fn unwrap_6to4(mut self) -> Self {
+        self.prefixes.six_to_four = true;
+        self
+    }
+
+    /// Counts clients of Teredo (`2001::/32`) by their IPv4 address.
+    pub const fn unwrap_teredo(mut self) -> Self {
+        self.prefixes.teredo = true;
+        self
+    }
+
+    /// Never takes the address of a proxy for that of a client.
+    ///
+    /// Without this, a request that a proxy says nothing believable about is counted by the address
+    /// of the proxy: its clients then share a key. With this, such a request has no address.
+    pub const fn require_client(mut self) -> Self {
+        self.require_client = true;
+        self
+    }
+
+    /// Returns the address of the client, whole; `None` if it is not known.
+    ///
+    /// IPv4 in IPv6 form is IPv4.
+    #[must_use]
+    pub fn address(&self, info: &Info<'_>) -> Option<IpAddr> {
+        let peer = info.peer().map(|peer| peer.ip().to_canonical());
+        match &self.place {
+            Place::Peer => peer,
+            Place::List(list, trust) => match &trust.0 {
+                Rule::Hops(hops) => self.client_or(peer, hop(list.entries(info.headers()), *hops)),
+                Rule::Networks(networks) => {
+                    let believes = |address| networks.contain(address);
+                    let last = walk(peer?, list.entries(info.headers()), believes);
+                    (!self.require_client || !believes(last)).then_some(last)
+                }
+            },
+            Place::Value(name, trust) => {
+                if let Rule::Networks(networks) = &trust.0
+                    && !networks.contain(peer?)
+                {
+                    return peer;
+                }
+                let value = name.as_ref().ok().and_then(|name| {
+                    let mut lines = info.headers().get_all(name).into_iter();
+                    let first = lines.next()?;
+                    lines.all(|line| line == first).then_some(first)
+                });
+                self.client_or(peer, value.and_then(|value| super::read_address(value.as_bytes())))
+            }
+        }
+    }
+
+    /// Returns the address that stands for this one where clients are counted: its prefix.
+    #[must_use]
+    pub fn counted(&self, address: IpAddr) -> IpAddr {
+        self.prefixes.counted(address)
+    }
+
+    fn client_or(&self, peer: Option<IpAddr>, client: Option<IpAddr>) -> Option<IpAddr> {
+        client.or(if self.require_client { None } else { peer })
+    }
+
+    /// Tells whether this can be used.
+    ///
+    /// # Errors
+    ///
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), KeyError> {
+        let bits = |family, bits, (shortest, longest)| {
+            if (shortest..=longest).contains(&bits) {
+                return Ok(());
+            }
+            Err(KeyError::Prefix { family, bits, shortest, longest })
+        };
+        bits("IPv4", self.prefixes.v4, Self::V4_BITS)?;
+        bits("IPv6", self.prefixes.v6, Self::V6_BITS)?;
+        match &self.place {
+            Place::Peer => Ok(()),
+            Place::List(list, trust) => trust.check(list.text().into()),
+            Place::Value(Err(name), _) => Err(KeyError::HeaderName { name: name.clone() }),
+            Place::Value(Ok(name), trust) => {
+                let header = name.as_str().to_owned();
+                if List::is_one(name) {
+                    return Err(KeyError::ListAsValue { header });
+                }
+                match trust.0 {
+                    Rule::Hops(hops @ 2..) => Err(KeyError::HopsOfOneValue { header, hops }),
+                    _ => trust.check(header.into()),
+                }
+            }
+        }
+    }
+
+    /// Appends the address that is counted; tells whether there is one.
+    pub(super) fn write(&self, info: &Info<'_>, key: &mut KeyBytes) -> bool {
+        self.address(info).map(|address| self.prefixes.write(address, key)).is_some()
+    }
+
+    /// Returns what looks wrong.
+    pub(super) fn hint(&self, info: &Info<'_>) -> Option<Hint> {
+        let has = |header: &&str| info.headers().contains_key(*header);
+        match &self.place {
+            _ if self.needs_peer() && info.peer().is_none() => Some(Hint::NoPeer),
+            Place::Peer => {
+                let signs = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
+                signs.into_iter().find(has).map(|header| Hint::Proxied { header })
+            }
+            Place::List(list, _) => {
+                let (read, found) = (list.text(), list.other().text());
+                (!has(&read) && has(&found)).then_some(Hint::OtherHeader { read, found })
+            }
+            Place::Value(..) => None,
+        }
+    }
+
+    /// Tells whether there is no address without that of the connection.
+    fn needs_peer(&self) -> bool {
+        match &self.place {
+            Place::Peer => true,
+            Place::List(_, trust) | Place::Value(_, trust) => matches!(trust.0, Rule::Networks(_)),
+        }
+    }
+}
+
+impl Default for ClientAddress {
+    /// Takes the other end of the connection.
+    fn default() -> Self {
+        Self::peer()
+    }
+}
+
+/// Returns the entry that the outermost of so many proxies has written; `None` if not all of them
+/// have written something that can be read.
+fn hop(mut entries: impl Iterator<Item = Option<IpAddr>>, hops: u8) -> Option<IpAddr> {
+    let before = hops.checked_sub(1)?;
+    for _ in 0..before {
+        entries.next()??;
+    }
+    entries.next()?
+}
+
+/// Goes from the peer to the left while those who wrote the entries are believed.
+fn walk(
+    peer: IpAddr,
+    entries: impl Iterator<Item = Option<IpAddr>>,
+    believes: impl Fn(IpAddr) -> bool,
+) -> IpAddr {
+    let mut last = peer;
+    for entry in entries {
+        // What cannot be read ends the walk, and so does who is not believed.
+        let Some(address) = entry.filter(|_| believes(last)) else { break };
+        last = address;
+    }
+    last
+}

@@ -1,0 +1,290 @@
+//! What is wrong with a key, told before the first request, and what looks wrong at run time.
+
+use std::{borrow::Cow, fmt};
+
+/// Why a key cannot be used.
+///
+/// Each has a [`code`](Self::code) and a place in the [documentation](Self::docs).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// `TG-K01`: the trusted networks are the whole world, so everybody may say who they are.
+    TrustsEverybody {
+        /// The network, or what several of them add up to.
+        network: String,
+    },
+    /// `TG-K02`: a header is to be believed from nobody.
+    NoHops {
+        /// The header.
+        header: Cow<'static, str>,
+    },
+    /// `TG-K03`: not the name of a header.
+    HeaderName {
+        /// What was given.
+        name: String,
+    },
+    /// `TG-K04`: a prefix of an address that counts too many as one, or that there is not.
+    Prefix {
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+        /// What was given.
+        bits: u8,
+        /// The shortest there may be.
+        shortest: u8,
+        /// The longest there is.
+        longest: u8,
+    },
+    /// `TG-K05`: a combination of nothing.
+    Empty {
+        /// `all` or `any`.
+        combination: &'static str,
+    },
+    /// `TG-K06`: not a network.
+    Network {
+        /// What was given.
+        text: String,
+        /// What it may have been meant to be.
+        meant: Option<String>,
+    },
+    /// `TG-K07`: a list of trusted networks without any.
+    NoNetworks,
+    /// `TG-K08`: several hops of a header that has one value.
+    HopsOfOneValue {
+        /// The header.
+        header: String,
+        /// What was given.
+        hops: u8,
+    },
+    /// `TG-K09`: a list that each proxy appends to, taken for one value.
+    ListAsValue {
+        /// The header.
+        header: String,
+    },
+    /// `TG-K10`: parts that are never asked for, because one before them is always there.
+    Unreachable {
+        /// The part that is always there, from 0.
+        position: usize,
+    },
+    /// `TG-K11`: a part that says what happens without it, where the whole has to say it.
+    MissingOfPart {
+        /// The part, from 0.
+        position: usize,
+        /// `or_refuse` or `or_skip`.
+        said: &'static str,
+    },
+    /// `TG-K12`: a hash key that is too short to be secret, or too long.
+    HashKeyLength {
+        /// What was given.
+        length: usize,
+    },
+    /// `TG-K13`: a hash key where nothing is hashed.
+    HashKeyUnused,
+    /// `TG-K14`: a combination of more parts than there may be.
+    TooMany {
+        /// What was given.
+        parts: usize,
+        /// The most there may be.
+        most: usize,
+    },
+    /// `TG-K15`: not the name of a cookie.
+    CookieName {
+        /// What was given.
+        name: String,
+    },
+}
+
+impl KeyError {
+    /// Returns the code, which never changes: `TG-K01`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.place().0
+    }
+
+    /// Returns where the documentation tells more.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        self.place().1
+    }
+
+    const fn place(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::TrustsEverybody { .. } => ("TG-K01", "docs/http.md#tg-k01"),
+            Self::NoHops { .. } => ("TG-K02", "docs/http.md#tg-k02"),
+            Self::HeaderName { .. } => ("TG-K03", "docs/http.md#tg-k03"),
+            Self::Prefix { .. } => ("TG-K04", "docs/http.md#tg-k04"),
+            Self::Empty { .. } => ("TG-K05", "docs/http.md#tg-k05"),
+            Self::Network { .. } => ("TG-K06", "docs/http.md#tg-k06"),
+            Self::NoNetworks => ("TG-K07", "docs/http.md#tg-k07"),
+            Self::HopsOfOneValue { .. } => ("TG-K08", "docs/http.md#tg-k08"),
+            Self::ListAsValue { .. } => ("TG-K09", "docs/http.md#tg-k09"),
+            Self::Unreachable { .. } => ("TG-K10", "docs/http.md#tg-k10"),
+            Self::MissingOfPart { .. } => ("TG-K11", "docs/http.md#tg-k11"),
+            Self::HashKeyLength { .. } => ("TG-K12", "docs/http.md#tg-k12"),
+            Self::HashKeyUnused => ("TG-K13", "docs/http.md#tg-k13"),
+            Self::TooMany { .. } => ("TG-K14", "docs/http.md#tg-k14"),
+            Self::CookieName { .. } => ("TG-K15", "docs/http.md#tg-k15"),
+        }
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.say(f)?;
+        write!(f, " ({}, see {})", self.code(), self.docs())
+    }
+}
+
+impl KeyError {
+    fn say(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TrustsEverybody { network } => write!(
+                f,
+                "the trusted networks include {network}, so every client may choose the address it \
+                 is counted by; list the networks of your own proxies"
+            ),
+            Self::NoHops { header } => write!(
+                f,
+                "0 trusted hops believe nobody, but {header} is to be read; count your own proxies, \
+                 the nearest included, or use ClientAddress::peer()"
+            ),
+            Self::HeaderName { name } => write!(
+                f,
+                "{name:?} is not the name of a header; write letters, digits and - as in \"x-api-key\""
+            ),
+            Self::Prefix { family, bits, shortest, longest } => write!(
+                f,
+                "a prefix of {bits} bits of {family} is outside {shortest} to {longest}; take one \
+                 inside, or leave it out for the default"
+            ),
+            Self::Empty { combination } => write!(
+                f,
+                "Key::{combination} has no parts; give it some, or use Key::global() for one limit \
+                 over all"
+            ),
+            Self::Network { text, meant: None } => write!(
+                f,
+                "{text:?} is neither a network nor an address; write it as \"10.0.0.0/8\" or \
+                 \"2001:db8::1\""
+            ),
+            Self::Network { text, meant: Some(meant) } => write!(
+                f,
+                "{text:?} has bits set behind its prefix; write \"{meant}\" if that is meant"
+            ),
+            Self::NoNetworks => f.write_str(
+                "the list of trusted networks is empty, so the header is never read; list your \
+                 proxies, or use ClientAddress::peer()",
+            ),
+            Self::HopsOfOneValue { header, hops } => write!(
+                f,
+                "{hops} trusted hops for {header}, which has one value; use Trust::hops(1), or \
+                 Trust::networks"
+            ),
+            Self::ListAsValue { header } => write!(
+                f,
+                "{header} is a list that clients may start; use ClientAddress::x_forwarded_for or \
+                 ClientAddress::forwarded, which know whom to believe"
+            ),
+            _ => self.say_of_combinations(f),
+        }
+    }
+
+    fn say_of_combinations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable { position } => write!(
+                f,
+                "part {position} of Key::any is always there, so those behind it are never asked \
+                 for; move it to the end"
+            ),
+            Self::MissingOfPart { position, said } => write!(
+                f,
+                "part {position} of a combination says {said}, which only the whole can; say it \
+                 behind Key::all(..) or Key::any(..)"
+            ),
+            Self::HashKeyLength { length } => write!(
+                f,
+                "a hash key of {length} bytes is outside 16 to 64; take 32 random bytes, the same \
+                 in all processes"
+            ),
+            Self::HashKeyUnused => f.write_str(
+                "a hash key is given but nothing is hashed; leave it out, or count by header, \
+                 bearer or cookie",
+            ),
+            Self::TooMany { parts, most } => write!(
+                f,
+                "{parts} parts in one combination are more than {most}; join them in Key::from_fn"
+            ),
+            Self::CookieName { name } => {
+                write!(f, "{name:?} is not the name of a cookie; write it as in \"sid\"")
+            }
+            // INVARIANT: `say` has told all others.
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What looks wrong with a key when a request is there. Nobody is refused for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hint {
+    /// `TG-K51`: a proxy seems to be in front, and the address of that proxy is counted.
+    Proxied {
+        /// The header that tells of a proxy.
+        header: &'static str,
+    },
+    /// `TG-K52`: addresses are to be counted, and nobody has noted the address of the connection.
+    NoPeer,
+    /// `TG-K53`: proxies write another header than the one that is read.
+    OtherHeader {
+        /// The header that is read, and is not there.
+        read: &'static str,
+        /// The header that is there.
+        found: &'static str,
+    },
+}
+
+impl Hint {
+    /// Returns the code, which never changes: `TG-K51`.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Proxied { .. } => "TG-K51",
+            Self::NoPeer => "TG-K52",
+            Self::OtherHeader { .. } => "TG-K53",
+        }
+    }
+
+    /// Returns where the documentation tells more.
+    #[must_use]
+    pub const fn docs(self) -> &'static str {
+        match self {
+            Self::Proxied { .. } => "docs/http.md#tg-k51",
+            Self::NoPeer => "docs/http.md#tg-k52",
+            Self::OtherHeader { .. } => "docs/http.md#tg-k53",
+        }
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Proxied { header } => write!(
+                f,
+                "a request has {header}, but the address of the connection is counted, which may be \
+                 that of a proxy for all its clients; use Key::client with the proxies you trust"
+            )?,
+            Self::NoPeer => f.write_str(
+                "the address of the connection is not known; serve with \
+                 into_make_service_with_connect_info::<SocketAddr>() (axum), or put a Peer into the \
+                 extensions of each request",
+            )?,
+            Self::OtherHeader { read, found } => write!(
+                f,
+                "a request has {found} but not {read}, which is what is read; choose the header \
+                 that your proxies write"
+            )?,
+        }
+        write!(f, " ({}, see {})", self.code(), self.docs())
+    }
+}

@@ -1,0 +1,123 @@
+//! Whose word about a client is taken.
+
+use super::KeyError;
+use ipnet::{IpNet, Ipv4Net};
+use std::{borrow::Cow, net::IpAddr, sync::Arc};
+
+/// Whose word is taken about the address of a client.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Trust(pub(super) Rule);
+
+#[derive(Clone, Debug)]
+pub(super) enum Rule {
+    Hops(u8),
+    Networks(Arc<Networks>),
+}
+
+/// Networks, as far as they could be read.
+#[derive(Debug)]
+pub(super) struct Networks {
+    list: Vec<IpNet>,
+    bad: Option<KeyError>,
+}
+
+impl Trust {
+    /// Believes so many proxies, the nearest included.
+    ///
+    /// Each request must come through all of them: the service must not be reachable in another
+    /// way. With 1 the last entry of the list is the client, with 2 the one before it.
+    pub const fn hops(hops: u8) -> Self {
+        Self(Rule::Hops(hops))
+    }
+
+    /// Believes proxies in these networks: `"10.0.0.0/8"`, `"2001:db8::/32"`, or one address.
+    ///
+    /// The list is read from the right for as long as who wrote an entry is in these networks; the
+    /// first address that is not is the client. If all are, it is the leftmost; so a client within
+    /// the trusted networks may say what it likes.
+    ///
+    /// Networks behind NAT64, 6to4 and Teredo are not those of the IPv4 addresses within.
+    pub fn networks<N: AsRef<str>>(networks: impl IntoIterator<Item = N>) -> Self {
+        let (mut list, mut bad) = (Vec::new(), None);
+        for text in networks {
+            match read_network(text.as_ref()) {
+                Ok(network) => list.push(network),
+                Err(error) => bad = bad.or(Some(error)),
+            }
+        }
+        // Neighbours become one, so that two halves of the world are seen to be all of it.
+        Self(Rule::Networks(Arc::new(Networks { list: IpNet::aggregate(&list), bad })))
+    }
+
+    /// Believes proxies in private networks and on this machine: RFC 1918, RFC 4193, link-local and
+    /// loopback addresses.
+    ///
+    /// Only where clients come from elsewhere: see [`networks`](Self::networks).
+    pub fn private_networks() -> Self {
+        Self::networks([
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "169.254.0.0/16",
+            "127.0.0.0/8",
+            "fc00::/7",
+            "fe80::/10",
+            "::1/128",
+        ])
+    }
+
+    /// Tells whether a header can be believed so.
+    pub(super) fn check(&self, header: Cow<'static, str>) -> Result<(), KeyError> {
+        match &self.0 {
+            Rule::Hops(0) => Err(KeyError::NoHops { header }),
+            Rule::Hops(_) => Ok(()),
+            Rule::Networks(networks) => networks.check(),
+        }
+    }
+}
+
+impl Networks {
+    pub(super) fn contain(&self, address: IpAddr) -> bool {
+        self.list.iter().any(|network| network.contains(&address))
+    }
+
+    fn check(&self) -> Result<(), KeyError> {
+        if let Some(error) = &self.bad {
+            return Err(error.clone());
+        }
+        if self.list.is_empty() {
+            return Err(KeyError::NoNetworks);
+        }
+        // All of public IPv6 is in 2000::/3.
+        let all = self.list.iter().find(|network| match network {
+            IpNet::V4(network) => network.prefix_len() == 0,
+            IpNet::V6(network) => network.prefix_len() <= 3 && network.contains(&PUBLIC_V6),
+        });
+        match all {
+            Some(network) => Err(KeyError::TrustsEverybody { network: network.to_string() }),
+            None => Ok(()),
+        }
+    }
+}
+
+const PUBLIC_V6: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
+
+/// Reads a network or an address. IPv4 in IPv6 form is IPv4, as it is for clients.
+fn read_network(text: &str) -> Result<IpNet, KeyError> {
+    let text = text.trim();
+    let read = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    let bad = |meant| KeyError::Network { text: text.to_owned(), meant };
+    let network: IpNet = read.map_err(|_| bad(None))?;
+    if network != network.trunc() {
+        return Err(bad(Some(network.trunc().to_string())));
+    }
+    if let IpNet::V6(v6) = network
+        && let Some(inner) = v6.network().to_ipv4_mapped()
+        && let Some(bits) = v6.prefix_len().checked_sub(96)
+        && let Ok(v4) = Ipv4Net::new(inner, bits)
+    {
+        return Ok(IpNet::V4(v4));
+    }
+    Ok(network)
+}
