@@ -16,7 +16,7 @@
 //! # Times
 //!
 //! All times are rounded up, so that whoever comes back at the time told is let in if nobody else
-//! has come meanwhile (`tests/answer_retry.rs`). A refusal asks for one second at least. If no wait
+//! has come meanwhile (`tests/answer/retry.rs`). A refusal asks for one second at least. If no wait
 //! can help, no time is told at all. All times of one answer agree: `Retry-After` and `t` of
 //! `RateLimit` are the same number on a refusal, jitter included.
 //!
@@ -123,8 +123,8 @@ impl<'a> Told<'a> {
         self.decision.is_denied() && !self.is_shadow
     }
 
-    /// Tells whether there is something to tell of it.
-    fn is_told(&self) -> bool {
+    /// Tells whether headers tell of it.
+    fn has_figures(&self) -> bool {
         !self.is_shadow && !self.label.quota().is_unlimited()
     }
 
@@ -196,7 +196,10 @@ pub struct Verdict<'a> {
     /// The time now, since the Unix epoch.
     wall: Duration,
     parts: &'a [Told<'a>],
+    /// What headers tell of.
     binding: Option<usize>,
+    /// What refuses, for the longest time.
+    cause: Option<usize>,
     refusal: Option<Refusal>,
     /// Only read if there is a refusal.
     wait: Wait,
@@ -211,12 +214,13 @@ impl<'a> Verdict<'a> {
     /// scarcest of each is compared by the share that is left.
     pub fn new(clock: &Clock, now: Tick, parts: &'a [Told<'a>]) -> Self {
         let wall = clock.to_wall(now);
-        let binding = binding(parts, now);
-        let refusing = binding.map(|at| &parts[at]).filter(|told| told.is_refusing());
-        let refusal = refusing.map(|told| Refusal::of(told.decision.reason()));
+        let cause = cause(parts, now);
+        let refusal = cause.map(|at| Refusal::of(parts[at].decision.reason()));
+        // A limit that refuses although it is unlimited (its key is on a deny list) has no figures.
+        let binding = cause.filter(|at| parts[*at].has_figures()).or_else(|| scarcest(parts));
         let waits = parts.iter().filter(|told| told.is_refusing()).map(|told| told.wait(now));
         let wait = waits.reduce(Wait::max).unwrap_or(Wait::Unknown);
-        Self { now, wall, parts, binding, refusal, wait, jitter: Duration::ZERO }
+        Self { now, wall, parts, binding, cause, refusal, wait, jitter: Duration::ZERO }
     }
 
     /// Refuses, for this reason and whatever the limits say.
@@ -288,23 +292,19 @@ impl<'a> Verdict<'a> {
         self.parts
     }
 
-    /// Returns the limits that clients are told of, that which binds first, each policy once, and
-    /// at most [`field::POLICIES_MAX`].
-    fn policies(&self) -> impl Iterator<Item = &'a Told<'a>> {
-        let (parts, binding) = (self.parts, self.binding);
-        let rest = parts.iter().enumerate().filter(move |(at, told)| {
-            let is_same = |other: &&Told<'_>| other.label.name() == told.label.name();
-            let earlier = parts[..*at].iter().filter(|told| told.is_told());
-            told.is_told()
-                && !binding.map(|at| &parts[at]).into_iter().chain(earlier).any(|o| is_same(&o))
-        });
-        let rest = rest.map(|(_, told)| told);
-        self.binding().into_iter().chain(rest).take(field::POLICIES_MAX)
+    /// Returns the limit that refuses for the longest time, if one does.
+    fn cause(&self) -> Option<&'a Told<'a>> {
+        self.cause.map(|at| &self.parts[at])
     }
 
-    /// Returns the limits that refuse, that which binds first, each policy once.
-    fn refusing(&self) -> impl Iterator<Item = &'a Told<'a>> {
-        self.policies().filter(|told| told.is_refusing())
+    /// Returns the limits that headers tell of, that which binds first.
+    fn policies(&self) -> impl Iterator<Item = &'a Told<'a>> + use<'a> {
+        each_once(self.parts, self.binding, Told::has_figures)
+    }
+
+    /// Returns the limits that refuse, that which does so for the longest time first.
+    fn refusing(&self) -> impl Iterator<Item = &'a Told<'a>> + use<'a> {
+        each_once(self.parts, self.cause, Told::is_refusing)
     }
 
     /// Returns when all permits of a limit are back: not before a refused client may come.
@@ -323,36 +323,55 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// Returns which limit binds.
-fn binding(parts: &[Told<'_>], now: Tick) -> Option<usize> {
-    let told = || parts.iter().enumerate().filter(|(_, told)| told.is_told());
+/// Returns the limits for which `is_meant` holds, number `first` before the others, each policy
+/// once, and at most [`field::POLICIES_MAX`].
+fn each_once<'a>(
+    parts: &'a [Told<'a>],
+    first: Option<usize>,
+    is_meant: fn(&Told<'a>) -> bool,
+) -> impl Iterator<Item = &'a Told<'a>> {
+    let first = first.map(|at| &parts[at]);
+    let rest = parts.iter().enumerate().filter(move |(at, told)| {
+        let earlier = parts[..*at].iter().filter(|told| is_meant(told));
+        let mut before = first.into_iter().chain(earlier);
+        is_meant(told) && !before.any(|other| other.label.name() == told.label.name())
+    });
+    first.into_iter().chain(rest.map(|(_, told)| told)).take(field::POLICIES_MAX)
+}
+
+/// Returns which of the limits that refuse does so for the longest time.
+fn cause(parts: &[Told<'_>], now: Tick) -> Option<usize> {
     let rank = |told: &Told<'_>| match told.wait(now) {
         Wait::Unknown => (0, Duration::ZERO),
         Wait::After(wait) => (1, wait),
         Wait::Never => (2, Duration::ZERO),
     };
-    let mut refusing: Option<(usize, _)> = None;
-    let mut scarcest: Option<(usize, &Told<'_>)> = None;
-    for (at, one) in told() {
-        if one.is_refusing() {
-            let rank = rank(one);
-            if refusing.is_none_or(|(_, longest)| rank > longest) {
-                refusing = Some((at, rank));
-            }
-        } else if refusing.is_none() && scarcest.is_none_or(|(_, other)| is_scarcer(one, other)) {
-            scarcest = Some((at, one));
+    let mut longest: Option<(usize, _)> = None;
+    for (at, told) in parts.iter().enumerate().filter(|(_, told)| told.is_refusing()) {
+        let rank = rank(told);
+        if longest.is_none_or(|(_, other)| rank > other) {
+            longest = Some((at, rank));
         }
     }
-    refusing.map(|(at, _)| at).or(scarcest.map(|(at, _)| at))
+    longest.map(|(at, _)| at)
 }
 
-/// Tells whether one limit is nearer to its end than the other: by what is left if they count the
-/// same, and else by the share of it.
-fn is_scarcer(one: &Told<'_>, other: &Told<'_>) -> bool {
+/// Returns which limit is nearest to its end: of those that count the same, the one with the fewest
+/// permits left; of these, the one with the smallest share left.
+fn scarcest(parts: &[Told<'_>]) -> Option<usize> {
+    let told = || parts.iter().enumerate().filter(|(_, told)| told.has_figures());
+    let is_least = |one: &Told<'_>| {
+        let less = |other: &Told<'_>| other.decision.remaining() < one.decision.remaining();
+        !told().any(|(_, other)| less(other) && other.label.unit() == one.label.unit())
+    };
+    let least = told().filter(|(_, one)| is_least(one));
+    let (at, _) = least.reduce(|one, next| if has_less(next.1, one.1) { next } else { one })?;
+    Some(at)
+}
+
+/// Tells whether a smaller share of one limit is left than of the other.
+fn has_less(one: &Told<'_>, other: &Told<'_>) -> bool {
     let (a, b) = (&one.decision, &other.decision);
-    if one.label.unit() == other.label.unit() {
-        return a.remaining() < b.remaining();
-    }
     let product = |left: u64, limit: u64| u128::from(left) * u128::from(limit);
     product(a.remaining(), b.limit()) < product(b.remaining(), a.limit())
 }

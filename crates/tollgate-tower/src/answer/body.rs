@@ -171,8 +171,7 @@ pub(super) struct Detail<'v>(pub(super) &'v Verdict<'v>);
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(verdict) = self;
-        let told = verdict.binding().filter(|told| told.is_refusing());
-        match (verdict.refusal().unwrap_or(Refusal::QuotaExceeded), told) {
+        match (verdict.refusal().unwrap_or(Refusal::QuotaExceeded), verdict.cause()) {
             (Refusal::Forbidden, _) => return f.write_str("This client may not pass."),
             (Refusal::AbnormalUsage, _) => {
                 f.write_str("This client is held back for unusual use")?;

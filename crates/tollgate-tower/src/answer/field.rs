@@ -9,6 +9,10 @@ use std::time::Duration;
 /// The most policies in one answer. A decision can have 64; what binds comes first.
 pub const POLICIES_MAX: usize = 16;
 
+/// The longest list of policies, in bytes: what does not fit is left out. Clients need not take more
+/// than 8 KiB of headers, and these are not the only ones.
+pub(super) const LIST_MAX: usize = 2048;
+
 /// Returns whole seconds, rounded up; `None` for times that no client will see.
 #[must_use]
 pub fn seconds(time: Duration) -> Option<u64> {

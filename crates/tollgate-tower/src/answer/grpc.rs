@@ -23,7 +23,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The most policies in the details: clients need not take more than 8 KiB of headers.
-const VIOLATIONS_MAX: usize = 8;
+const VIOLATIONS_MAX: usize = 4;
 /// The longest wait that is told: clients read it into 32 bits. It is 24 days.
 const PUSHBACK_MAX_MS: u64 = i32::MAX as u64;
 
@@ -117,7 +117,7 @@ fn write_status(out: &mut Vec<u8>, verdict: &Verdict<'_>, refusal: Refusal, mess
             });
         });
     }
-    if refusal.grpc_code() == 8 && verdict.refusing().next().is_some() {
+    if refusal.grpc_code() == 8 && verdict.cause().is_some() {
         write_any(out, b"type.googleapis.com/google.rpc.QuotaFailure", |out| {
             for told in verdict.refusing().take(VIOLATIONS_MAX) {
                 write_message(out, 1, |out| write_violation(out, told));
@@ -127,7 +127,7 @@ fn write_status(out: &mut Vec<u8>, verdict: &Verdict<'_>, refusal: Refusal, mess
     write_any(out, b"type.googleapis.com/google.rpc.ErrorInfo", |out| {
         write_bytes(out, 1, refusal.grpc_reason().as_bytes());
         write_bytes(out, 2, b"tollgate");
-        if let Some(told) = verdict.refusing().next() {
+        if let Some(told) = verdict.cause() {
             write_message(out, 3, |out| {
                 write_bytes(out, 1, b"policy");
                 write_bytes(out, 2, told.label().name().as_bytes());

@@ -3,7 +3,7 @@
 use super::{
     Told, Verdict, Wait,
     date::Date,
-    field::{push_parameter, retry_seconds, seconds},
+    field::{LIST_MAX, push_parameter, retry_seconds, seconds},
     text::{FIELD_MAX, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -220,12 +220,17 @@ fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, out: &mut Vec<u8>, headers:
     } else {
         out.clear();
         for (index, one) in verdict.policies().enumerate() {
+            let before = out.len();
             if index > 0 {
                 out.extend_from_slice(b", ");
             }
             one.label().push_item(out, one.decision().limit());
             if let Some(partition) = one.partition {
                 partition.push(out);
+            }
+            if out.len() > LIST_MAX {
+                out.truncate(before);
+                break;
             }
         }
         value(out)

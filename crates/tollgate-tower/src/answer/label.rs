@@ -98,8 +98,8 @@ impl fmt::Display for LabelError {
 impl std::error::Error for LabelError {}
 
 impl Label {
-    /// The longest name of a policy or a unit, in bytes: answers with many policies must stay
-    /// within the 8 KiB of headers that clients are sure to take.
+    /// The longest name of a policy or a unit, in bytes: an answer with many policies must
+    /// stay within the 8 KiB of headers that clients are sure to take.
     pub const NAME_MAX: usize = 128;
 
     /// Starts a label for the policy `name`.

@@ -85,6 +85,7 @@ proptest! {
         }).collect();
         let jitter = Jitter::percent_of_window(percent).unwrap();
         let verdict = Verdict::new(&clock(), Tick::from_nanos(now), &parts);
+        prop_assert_eq!(verdict.is_allowed(), !parts.iter().any(Told::is_refusing));
         let verdict = verdict.jittered(jitter, || random);
         let legacy = if is_epoch { Legacy::Epoch } else { Legacy::Delta };
         let headers = Headers::new().three_fields().legacy(legacy);

@@ -153,6 +153,15 @@ fn what_binds_comes_first_and_all_policies_are_named_once() {
             &["bytes", "user"],
         ),
         (
+            vec![
+                told(&user, allowed(3, 3, five)),
+                told(&bytes, allowed(1_000_000, 900_000, five)),
+                told(&global, allowed(1000, 5, five)),
+            ],
+            ("bytes", "900000", Some("5")),
+            &["bytes", "user", "global"],
+        ),
+        (
             vec![told(&user, allowed(5, 4, five)), told(&user, allowed(5, 2, five))],
             ("user", "2", Some("5")),
             &["user"],
@@ -176,6 +185,17 @@ fn nothing_is_told_where_nothing_limits() {
     for parts in [&parts[..], &[]] {
         assert_eq!(written(all, &verdict(parts)).len(), 0);
     }
+}
+
+#[test]
+fn who_is_on_a_deny_list_is_refused_where_nothing_limits() {
+    let (open, user) = (label("open", Quota::unlimited()), label("user", Quota::per_minute(5)));
+    let parts = [Told::new(&user, allowed(5, 3, SECOND)), Told::new(&open, never(u64::MAX))];
+    let verdict = verdict(&parts);
+    assert!(!verdict.is_allowed());
+    let headers = written(Headers::new(), &verdict);
+    assert_eq!(text(&headers, "retry-after"), None);
+    assert_eq!(items(&headers, "ratelimit-policy").len(), 1);
 }
 
 #[test]
