@@ -65,7 +65,7 @@ pub use label::{Label, LabelBuilder, LabelError, Partition, Unit};
 pub mod raw {
     pub use super::{
         body::push_problem,
-        date::Date,
+        date::{Date, civil},
         field::{Allowance, POLICIES_MAX, millis, push_left, push_policy, retry_seconds, seconds},
         proto,
         text::{FIELD_MAX, push_number, push_text},
