@@ -89,3 +89,12 @@ fn written(headers: Headers, verdict: &Verdict<'_>) -> HeaderMap {
 fn text<'m>(headers: &'m HeaderMap, name: &str) -> Option<&'m str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
+
+#[test]
+fn public_types_can_be_shared_between_threads() {
+    fn check<T: Send + Sync + std::fmt::Debug>() {}
+    check::<Headers>();
+    check::<Label>();
+    check::<Told<'_>>();
+    check::<Verdict<'_>>();
+}
