@@ -12,7 +12,6 @@
 mod body;
 mod call;
 mod chunk;
-mod date;
 mod forward;
 mod head;
 mod json;

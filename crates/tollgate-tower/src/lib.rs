@@ -2,6 +2,7 @@
 //!
 //! Being built: see the modules.
 
+pub mod answer;
 mod info;
 pub mod key;
 

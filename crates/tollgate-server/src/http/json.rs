@@ -257,42 +257,6 @@ pub(super) fn unknown(name: &str, known: &[&'static str]) -> Bad {
     })
 }
 
-/// Appends a text in quotes.
-pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let is_plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
-    if text.bytes().all(is_plain) {
-        out.extend_from_slice(text.as_bytes());
-    } else {
-        for byte in text.bytes() {
-            match byte {
-                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-                0x20.. => out.push(byte),
-                _ => {
-                    let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-                    out.extend_from_slice(b"\\u00");
-                    out.extend_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
-                }
-            }
-        }
-    }
-    out.push(b'"');
-}
-
-/// Appends a number.
-pub(super) fn push_number(out: &mut Vec<u8>, mut number: u64) {
-    let (mut digits, mut at) = ([0; 20], 20);
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,19 +303,5 @@ mod tests {
         }
         let Bad(text) = Json::new("-1").number("cost").unwrap_err();
         assert!(text.starts_with("\"cost\" is -1; it must be a whole number from 0 to"), "{text}");
-    }
-
-    #[test]
-    fn what_is_written_can_be_read() {
-        for text in ["", "plain", "a\"b\\c", "line\nend\u{1}", "é😀"] {
-            let mut out = Vec::new();
-            push_text(&mut out, text);
-            assert_eq!(serde_json::from_slice::<String>(&out).ok().as_deref(), Some(text));
-        }
-        for number in [0, 9, 10, 12345, u64::MAX] {
-            let mut out = Vec::new();
-            push_number(&mut out, number);
-            assert_eq!(out, number.to_string().as_bytes());
-        }
     }
 }

@@ -7,7 +7,6 @@
 use super::{
     call::{Call, Fields, Span},
     chunk::{Chunks, too_large},
-    date::Date,
     head::{self, Framing, Head},
     reply::{Kind, Problem, Reply},
     route::{Desk, Moment},
@@ -19,6 +18,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Interval, MissedTickBehavior, interval, timeout},
 };
+use tollgate_tower::answer::raw::{Date, push_number};
 
 /// Replies are written when there are so many bytes, even if more requests are here.
 const MOST_OUT: usize = 64 << 10;
@@ -399,7 +399,7 @@ fn put(out: &mut Vec<u8>, reply: &Reply, (date, connection): (&[u8], &str), is_h
     out.extend_from_slice(b"\r\nContent-Type: ");
     out.extend_from_slice(reply.content_type.as_bytes());
     out.extend_from_slice(b"\r\nContent-Length: ");
-    super::json::push_number(out, reply.body.len() as u64);
+    push_number(out, reply.body.len() as u64);
     out.extend_from_slice(b"\r\n");
     for (name, value) in reply.headers() {
         out.extend_from_slice(name.as_bytes());

@@ -1,6 +1,7 @@
 //! A reply, before it is put on the wire.
 
-use super::json::{Bad, push_number, push_text};
+use super::json::Bad;
+use tollgate_tower::answer::raw::{push_number, push_text};
 
 /// A reply. Its memory is used again.
 #[derive(Debug, Default)]

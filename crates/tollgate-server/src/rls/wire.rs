@@ -1,7 +1,7 @@
 //! Protobuf on the wire: just what Envoy's messages need.
 //!
 //! A message is a row of fields, each a tag (number and wire type) and a value. The reader borrows
-//! from the bytes it was given; the writer appends to a vector that is used again.
+//! from the bytes it was given; the writer is that of `tollgate-tower`.
 
 use std::{fmt, str::Utf8Error};
 
@@ -49,13 +49,9 @@ impl fmt::Display for WireError {
 
 impl std::error::Error for WireError {}
 
-/// The wire types, less groups.
-pub(super) mod wire_type {
-    pub(crate) const VARINT: u8 = 0;
-    pub(crate) const FIXED64: u8 = 1;
-    pub(crate) const BYTES: u8 = 2;
-    pub(crate) const FIXED32: u8 = 5;
-}
+pub(super) use tollgate_tower::answer::raw::proto::{
+    wire_type, write_bytes, write_double, write_message, write_number, write_number_always,
+};
 
 /// Reads the fields of a message.
 #[derive(Clone, Copy, Debug)]
@@ -134,72 +130,10 @@ pub(super) fn expect(field: u32, is: u8, must: u8) -> Result<(), WireError> {
     if is == must { Ok(()) } else { Err(WireError::WireType { field, wire_type: is }) }
 }
 
-pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        // OVERFLOW: the low seven bits, and the mark that more follow.
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-const fn tag(field: u8, wire_type: u8) -> u8 {
-    // Fields above 15 have longer tags; these messages have none.
-    field << 3 | wire_type
-}
-
-/// Writes a number; zero is the default and left out.
-pub(super) fn write_number(out: &mut Vec<u8>, field: u8, value: u64) {
-    if value != 0 {
-        out.push(tag(field, wire_type::VARINT));
-        write_varint(out, value);
-    }
-}
-
-/// Writes a text, or bytes; nothing is left out.
-pub(super) fn write_bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
-    out.push(tag(field, wire_type::BYTES));
-    write_varint(out, value.len() as u64);
-    out.extend_from_slice(value);
-}
-
-/// Writes a floating-point number, even zero: in a `oneof` it says which one it is.
-pub(super) fn write_double(out: &mut Vec<u8>, field: u8, value: f64) {
-    out.push(tag(field, wire_type::FIXED64));
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
-/// Writes a number even if it is zero: in a `oneof` it says which one it is.
-pub(super) fn write_number_always(out: &mut Vec<u8>, field: u8, value: u64) {
-    out.push(tag(field, wire_type::VARINT));
-    write_varint(out, value);
-}
-
-/// Writes a message within the message. Its length stands before it, and is known after it: one byte
-/// is left for it, and a long message is moved on.
-pub(super) fn write_message(out: &mut Vec<u8>, field: u8, write: impl FnOnce(&mut Vec<u8>)) {
-    out.extend_from_slice(&[tag(field, wire_type::BYTES), 0]);
-    let start = out.len();
-    write(out);
-    let length = out.len() - start;
-    if length < 0x80 {
-        // OVERFLOW: just compared.
-        out[start - 1] = length as u8;
-        return;
-    }
-    let end = out.len();
-    write_varint(out, length as u64);
-    let extra = out.len() - end;
-    let prefix: [u8; 10] = std::array::from_fn(|index| out.get(end + index).copied().unwrap_or(0));
-    out.truncate(end);
-    out.resize(end + extra - 1, 0);
-    out.copy_within(start..end, start + extra - 1);
-    out[start - 1..start - 1 + extra].copy_from_slice(&prefix[..extra]);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tollgate_tower::answer::raw::proto::write_varint;
 
     #[test]
     fn numbers_are_read_as_they_were_written() {
@@ -209,17 +143,6 @@ mod tests {
             let mut reader = Reader::new(&out);
             assert_eq!(reader.varint(), Ok(value));
             assert_eq!(reader.field(), Ok(None), "{value} has bytes left");
-        }
-    }
-
-    #[test]
-    fn long_messages_are_moved_on() {
-        for length in [0, 1, 127, 128, 129, 16_383, 16_384, 70_000] {
-            let content = vec![7; length];
-            let (mut nested, mut plain) = (vec![9], vec![9]);
-            write_message(&mut nested, 2, |out| out.extend_from_slice(&content));
-            write_bytes(&mut plain, 2, &content);
-            assert_eq!(nested, plain, "{length} bytes");
         }
     }
 

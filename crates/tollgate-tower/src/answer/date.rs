@@ -1,8 +1,8 @@
-//! The `Date` header: written anew only when the second changes.
+//! Dates as HTTP writes them: `Sun, 06 Nov 1994 08:49:37 GMT`.
 
-/// A date as HTTP writes it.
+/// A date as HTTP writes it. Keep one: it is written anew only when the second changes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Date {
+pub struct Date {
     second: u64,
     text: [u8; 29],
 }
@@ -21,7 +21,7 @@ const LAST: u64 = 253_402_300_799;
 
 impl Date {
     /// Returns the date of a Unix time.
-    pub(super) fn text(&mut self, second: u64) -> &[u8] {
+    pub fn text(&mut self, second: u64) -> &[u8] {
         if second != self.second {
             self.write(second.min(LAST));
             self.second = second;
@@ -35,7 +35,7 @@ impl Date {
         let (year, month, day) = civil(days);
         let name = DAYS[(days % 7) as usize];
         self.text[..3].copy_from_slice(name.as_bytes());
-        self.text[8..11].copy_from_slice(MONTHS[month].as_bytes());
+        self.text[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
         for (at, number) in [
             (5, day),
             (12, year / 100),
@@ -51,19 +51,23 @@ impl Date {
     }
 }
 
-/// Returns year, month from zero and day of so many days after 1970 began. Years are counted from
-/// March, so that the leap day is the last.
-fn civil(days: u64) -> (u64, usize, u64) {
+/// Returns year, month and day of so many days after 1970 began. Years are counted from March, so
+/// that the leap day is the last.
+#[must_use]
+pub const fn civil(days: u64) -> (u64, u64, u64) {
     // Days since 1 March of year 0.
-    let days = days + 719_468;
+    let days = days.saturating_add(719_468);
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let month = (5 * of_year + 2) / 153;
     let day = of_year - (153 * month + 2) / 5 + 1;
-    let is_next = month >= 10;
-    let month = if is_next { month - 10 } else { month + 2 };
-    (era * 400 + year + u64::from(is_next), month as usize, day)
+    // OVERFLOW: an era has 146,097 days, and far fewer years.
+    if month < 10 {
+        (era * 400 + year, month + 3, day)
+    } else {
+        (era * 400 + year + 1, month - 9, day)
+    }
 }
 
 #[cfg(test)]
@@ -82,6 +86,23 @@ mod tests {
             (u64::MAX, "Fri, 31 Dec 9999 23:59:59 GMT"),
         ] {
             assert_eq!(Date::default().text(second), expected.as_bytes(), "{second}");
+        }
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, expected) in [
+            (0, (1970, 1, 1)),
+            (58, (1970, 2, 28)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (19_723, (2024, 1, 1)),
+            (20_088, (2024, 12, 31)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(civil(days), expected, "day {days}");
         }
     }
 }

@@ -1,0 +1,289 @@
+//! The headers of an answer.
+
+use super::{
+    Told, Verdict, Wait,
+    date::Date,
+    field::{LIST_MAX, push_parameter, retry_seconds, seconds},
+    text::{FIELD_MAX, push_number},
+};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const ENVOY_RATE_LIMITED: HeaderName = HeaderName::from_static("x-envoy-ratelimited");
+/// Limit, remaining, reset.
+const THREE: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const LEGACY: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+/// Which headers are sent.
+///
+/// By default `RateLimit` and `RateLimit-Policy` on every answer, and on refusals `Retry-After` and
+/// `Cache-Control: no-store`, too.
+///
+/// # Headers that are there already
+///
+/// A service further in may have limits of its own. Its `RateLimit` lines stay, and ours are added:
+/// they are lists. Of the headers that have one value, whichever set has less remaining is sent, and
+/// the longer `Retry-After`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    draft: Option<Draft>,
+    three_fields: bool,
+    legacy: Legacy,
+    on_success: OnSuccess,
+    envoy: bool,
+}
+
+/// A revision of draft-ietf-httpapi-ratelimit-headers. It is no standard, and its form has changed
+/// before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Draft {
+    /// Revision 11 of May 2026, whose form is that of 08 to 10: `RateLimit: "p";r=5;t=30` and
+    /// `RateLimit-Policy: "p";q=10;w=60`.
+    R11,
+}
+
+/// What `X-RateLimit-Reset` means. Clients disagree, so say what yours expect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Legacy {
+    /// There are no such headers, the default.
+    #[default]
+    Off,
+    /// The second of the Unix epoch at which all permits are back. `Date` is sent, too, for clients
+    /// whose clock is wrong.
+    Epoch,
+    /// The seconds until all permits are back.
+    Delta,
+}
+
+/// What is sent with a request that may pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnSuccess {
+    /// Nothing: clients hear of a limit when they have hit it.
+    Nothing,
+    /// What is left, the default.
+    #[default]
+    Left,
+    /// What is left, and `Retry-After` if that is nothing.
+    LeftAndRetryAfter,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Headers {
+    /// Returns the headers that are sent by default.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { draft: Some(Draft::R11), ..Self::bare() }
+    }
+
+    /// Returns the headers that every refusal has, and no others: `Retry-After` and
+    /// `Cache-Control: no-store`.
+    #[must_use]
+    pub const fn bare() -> Self {
+        Self {
+            draft: None,
+            three_fields: false,
+            legacy: Legacy::Off,
+            on_success: OnSuccess::Left,
+            envoy: false,
+        }
+    }
+
+    /// Sends `RateLimit` and `RateLimit-Policy` as this revision has them.
+    #[must_use]
+    pub const fn draft(mut self, draft: Draft) -> Self {
+        self.draft = Some(draft);
+        self
+    }
+
+    /// Sends `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` as in revisions 00 to
+    /// 06 of the draft, which many clients read. The last one is in seconds from now.
+    #[must_use]
+    pub const fn three_fields(mut self) -> Self {
+        self.three_fields = true;
+        self
+    }
+
+    /// Sends `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset`, by default not.
+    #[must_use]
+    pub const fn legacy(mut self, legacy: Legacy) -> Self {
+        self.legacy = legacy;
+        self
+    }
+
+    /// Sets what is sent with requests that may pass, by default [`OnSuccess::Left`].
+    #[must_use]
+    pub const fn on_success(mut self, on_success: OnSuccess) -> Self {
+        self.on_success = on_success;
+        self
+    }
+
+    /// Sends `x-envoy-ratelimited: true` with refusals, which keeps an Envoy from trying again.
+    #[must_use]
+    pub const fn envoy(mut self) -> Self {
+        self.envoy = true;
+        self
+    }
+
+    /// Writes the headers of an answer.
+    pub fn write(&self, verdict: &Verdict<'_>, headers: &mut HeaderMap) {
+        if !verdict.is_allowed() {
+            headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            if self.envoy {
+                headers.insert(ENVOY_RATE_LIMITED, HeaderValue::from_static("true"));
+            }
+        } else if self.on_success == OnSuccess::Nothing {
+            return;
+        }
+        let mut out = Vec::new();
+        if let Some(told) = verdict.binding() {
+            if let Some(Draft::R11) = self.draft {
+                out.reserve(96);
+                write_r11(verdict, told, &mut out, headers);
+            }
+            let reset = verdict.reset_after(told);
+            if self.three_fields {
+                write_three(told, reset.and_then(seconds), (&THREE, &mut out), headers);
+            }
+            self.write_legacy(verdict, told, &mut out, headers);
+        }
+        self.write_retry_after(verdict, &mut out, headers);
+    }
+
+    fn write_legacy(
+        &self,
+        verdict: &Verdict<'_>,
+        told: &Told<'_>,
+        out: &mut Vec<u8>,
+        headers: &mut HeaderMap,
+    ) {
+        let reset = verdict.reset_after(told);
+        let reset = match self.legacy {
+            Legacy::Off => return,
+            Legacy::Delta => reset,
+            Legacy::Epoch => {
+                if !headers.contains_key(header::DATE) {
+                    let date = value(Date::default().text(verdict.wall.as_secs()));
+                    headers.insert(header::DATE, date);
+                }
+                reset.and_then(|reset| verdict.wall.checked_add(reset))
+            }
+        };
+        write_three(told, reset.and_then(seconds), (&LEGACY, out), headers);
+    }
+
+    fn write_retry_after(&self, verdict: &Verdict<'_>, out: &mut Vec<u8>, headers: &mut HeaderMap) {
+        let wait = match (verdict.wait(), verdict.binding()) {
+            (Some(Wait::After(_)), _) => verdict.retry_after().map(retry_seconds),
+            (None, Some(told))
+                if self.on_success == OnSuccess::LeftAndRetryAfter
+                    && told.decision().remaining() == 0 =>
+            {
+                verdict.told_seconds(told).map(|wait| wait.max(1))
+            }
+            _ => None,
+        };
+        let Some(wait) = wait else { return };
+        // A date, or whatever else stands there, is somebody's own: it stays.
+        let is_longer = match headers.get(header::RETRY_AFTER) {
+            None => true,
+            Some(there) => number(there).is_some_and(|there| there < wait),
+        };
+        if is_longer || !verdict.is_allowed() {
+            headers.insert(header::RETRY_AFTER, number_value(wait, out));
+        }
+    }
+}
+
+/// Writes `RateLimit` and `RateLimit-Policy`.
+fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, out: &mut Vec<u8>, headers: &mut HeaderMap) {
+    let decision = told.decision();
+    let is_alone = verdict.parts().len() == 1 && told.partition.is_none();
+    let policies = if is_alone && decision.limit() == told.label().quota().capacity() {
+        told.label().item().clone()
+    } else {
+        out.clear();
+        for (index, one) in verdict.policies().enumerate() {
+            let before = out.len();
+            if index > 0 {
+                out.extend_from_slice(b", ");
+            }
+            one.label().push_item(out, one.decision().limit());
+            if let Some(partition) = one.partition {
+                partition.push(out);
+            }
+            if out.len() > LIST_MAX {
+                out.truncate(before);
+                break;
+            }
+        }
+        value(out)
+    };
+    headers.append(RATE_LIMIT_POLICY, policies);
+    out.clear();
+    out.extend_from_slice(told.label().quoted());
+    push_parameter(out, b";r=", decision.remaining());
+    if let Some(seconds) = verdict.told_seconds(told) {
+        push_parameter(out, b";t=", seconds);
+    }
+    if let Some(partition) = told.partition {
+        partition.push(out);
+    }
+    headers.append(RATE_LIMIT, value(out));
+}
+
+/// Writes limit, remaining and reset, unless those that are there already are tighter.
+fn write_three(
+    told: &Told<'_>,
+    reset: Option<u64>,
+    (names, out): (&[HeaderName; 3], &mut Vec<u8>),
+    headers: &mut HeaderMap,
+) {
+    let decision = told.decision();
+    let there = headers.get(&names[1]).and_then(number);
+    if there.is_some_and(|there| there <= decision.remaining()) {
+        return;
+    }
+    let [limit_name, remaining_name, reset_name] = names;
+    headers.insert(limit_name, number_value(decision.limit(), out));
+    headers.insert(remaining_name, number_value(decision.remaining(), out));
+    match reset {
+        Some(reset) => headers.insert(reset_name, number_value(reset, out)),
+        None => headers.remove(reset_name),
+    };
+}
+
+/// Reads a number that somebody else has written.
+fn number(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.trim().parse().ok()
+}
+
+fn number_value(number: u64, out: &mut Vec<u8>) -> HeaderValue {
+    out.clear();
+    push_number(out, number.min(FIELD_MAX));
+    value(out)
+}
+
+/// Returns the value of a header. What is written here is visible ASCII, so it is one; should it
+/// not be, nothing is told.
+pub(super) fn value(bytes: &[u8]) -> HeaderValue {
+    let value = HeaderValue::from_bytes(bytes);
+    debug_assert!(value.is_ok(), "our fields are visible ASCII");
+    value.unwrap_or(const { HeaderValue::from_static("") })
+}

@@ -1,0 +1,352 @@
+//! What a policy is called, and how much it allows: the part of an answer that stays the same.
+
+use super::{
+    field::{Allowance, push_policy},
+    text::{Padding, push_base64, push_name},
+};
+use http::HeaderValue;
+use siphasher::sip128::{Hasher128, SipHasher24};
+use std::{borrow::Cow, fmt, hash::Hasher, sync::Arc};
+use tollgate::{Algorithm, Quota};
+
+/// A policy as clients know it: its name, its quota and the unit of its permits.
+///
+/// Make it once and keep it: clones share it, and what can be written beforehand is.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_tower::answer::{Label, Unit};
+///
+/// let uploads = Label::builder("uploads", Quota::per_minute(1_000_000))
+///     .unit(Unit::ContentBytes)
+///     .build()?;
+/// assert_eq!(uploads.item(), r#""uploads";q=1000000;w=60;qu="content-bytes""#);
+/// # Ok::<(), tollgate_tower::answer::LabelError>(())
+/// ```
+#[derive(Clone)]
+pub struct Label {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: Box<str>,
+    quota: Quota,
+    unit: Unit,
+    algorithm: Algorithm,
+    /// The name as a structured string.
+    quoted: Box<[u8]>,
+    /// The item of `RateLimit-Policy`.
+    item: HeaderValue,
+}
+
+/// What one permit stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// One request, the default.
+    #[default]
+    Requests,
+    /// One byte of content.
+    ContentBytes,
+    /// One request that runs. There is no window, and no wait is known: somebody has to finish.
+    ConcurrentRequests,
+    /// Something else, by the name that clients are told ("tokens").
+    Other(Cow<'static, str>),
+}
+
+/// Builds a [`Label`].
+#[must_use = "nothing is made before `build`"]
+#[derive(Clone, Debug)]
+pub struct LabelBuilder {
+    name: String,
+    quota: Quota,
+    unit: Unit,
+    algorithm: Algorithm,
+}
+
+/// Why there is no such label.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LabelError {
+    /// The policy, or its unit, has no name.
+    Unnamed,
+    /// A name is longer than [`Label::NAME_MAX`].
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+    },
+}
+
+impl fmt::Display for LabelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unnamed => f.write_str(
+                "\"\" is no name that a client can be told; give the policy and its unit one",
+            ),
+            Self::TooLong { length } => write!(
+                f,
+                "a name of {length} bytes is longer than {}; every answer carries it, so take a \
+                 shorter one",
+                Label::NAME_MAX
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LabelError {}
+
+impl Label {
+    /// The longest name of a policy or a unit, in bytes: an answer with many policies must
+    /// stay within the 8 KiB of headers that clients are sure to take.
+    pub const NAME_MAX: usize = 128;
+
+    /// Starts a label for the policy `name`.
+    pub fn builder(name: impl Into<String>, quota: Quota) -> LabelBuilder {
+        let (unit, algorithm) = (Unit::default(), Algorithm::default());
+        LabelBuilder { name: name.into(), quota, unit, algorithm }
+    }
+
+    /// Returns a label for a policy that counts requests.
+    ///
+    /// # Errors
+    ///
+    /// As [`LabelBuilder::build`].
+    pub fn new(name: impl Into<String>, quota: Quota) -> Result<Self, LabelError> {
+        Self::builder(name, quota).build()
+    }
+
+    /// Returns what the policy is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Returns how much it allows.
+    #[must_use]
+    pub fn quota(&self) -> Quota {
+        self.inner.quota
+    }
+
+    /// Returns what one permit stands for.
+    #[must_use]
+    pub fn unit(&self) -> &Unit {
+        &self.inner.unit
+    }
+
+    /// Returns the item of `RateLimit-Policy`.
+    #[must_use]
+    pub fn item(&self) -> &HeaderValue {
+        &self.inner.item
+    }
+
+    pub(super) fn algorithm(&self) -> Algorithm {
+        self.inner.algorithm
+    }
+
+    pub(super) fn quoted(&self) -> &[u8] {
+        &self.inner.quoted
+    }
+
+    /// Returns the quota with another capacity: that of the limiter, if its quota was changed.
+    pub(super) fn allowance(&self, capacity: u64) -> Allowance {
+        let quota = &self.inner.quota;
+        allowance(quota, &self.inner.unit, capacity)
+    }
+
+    /// Appends the item of `RateLimit-Policy`, for a limiter that holds `capacity`.
+    pub(super) fn push_item(&self, out: &mut Vec<u8>, capacity: u64) {
+        if capacity == self.inner.quota.capacity() {
+            out.extend_from_slice(self.inner.item.as_bytes());
+        } else {
+            push_item(out, &self.inner.name, &self.inner.unit, &self.allowance(capacity));
+        }
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { name, quota, unit, .. } = &*self.inner;
+        f.debug_struct("Label")
+            .field("name", name)
+            .field("quota", quota)
+            .field("unit", unit)
+            .finish_non_exhaustive()
+    }
+}
+
+fn allowance(quota: &Quota, unit: &Unit, capacity: u64) -> Allowance {
+    // Slots come back when somebody is done, not with time.
+    let count = if *unit == Unit::ConcurrentRequests { 0 } else { quota.count() };
+    // A window without an own burst is the count in the period, also if there is a new limit.
+    let count = if count == quota.capacity() { capacity } else { count };
+    Allowance { count, per: quota.period(), capacity }
+}
+
+fn push_item(out: &mut Vec<u8>, name: &str, unit: &Unit, allowance: &Allowance) {
+    push_policy(out, name, allowance);
+    if *unit != Unit::Requests {
+        out.extend_from_slice(b";qu=");
+        push_name(out, unit.name());
+    }
+}
+
+impl Unit {
+    /// Returns its name in `RateLimit-Policy`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Requests => "requests",
+            Self::ContentBytes => "content-bytes",
+            Self::ConcurrentRequests => "concurrent-requests",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Returns its name in sentences.
+    pub(super) fn words(&self) -> &str {
+        match self {
+            Self::ContentBytes => "bytes",
+            Self::ConcurrentRequests => "concurrent requests",
+            other => other.name(),
+        }
+    }
+}
+
+impl LabelBuilder {
+    /// Sets what one permit stands for, by default [`Unit::Requests`].
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// Sets the algorithm of the limiter, by default [`Algorithm::Gcra`]. With it, an answer that
+    /// passes and leaves nothing can tell when the next permit comes; with the others, when all
+    /// are back.
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Makes the label.
+    ///
+    /// # Errors
+    ///
+    /// If the name of the policy or of its unit is empty, or longer than [`Label::NAME_MAX`].
+    pub fn build(self) -> Result<Label, LabelError> {
+        let Self { name, quota, unit, algorithm } = self;
+        for length in [name.len(), unit.name().len()] {
+            match length {
+                0 => return Err(LabelError::Unnamed),
+                1..=Label::NAME_MAX => {}
+                _ => return Err(LabelError::TooLong { length }),
+            }
+        }
+        let (mut quoted, mut item) = (Vec::new(), Vec::new());
+        push_name(&mut quoted, &name);
+        push_item(&mut item, &name, &unit, &allowance(&quota, &unit, quota.capacity()));
+        let (name, quoted) = (name.into_boxed_str(), quoted.into_boxed_slice());
+        let inner =
+            Inner { name, quota, unit, algorithm, quoted, item: super::header::value(&item) };
+        Ok(Label { inner: Arc::new(inner) })
+    }
+}
+
+/// Which share of a policy's permits is told of: a hash of the key, so that two clients, or one
+/// client under two keys, can tell them apart and learn nothing else.
+///
+/// It is the `pk` of `RateLimit` and `RateLimit-Policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Partition([u8; 12]);
+
+impl Partition {
+    /// Returns the partition of a key: 12 bytes of its SipHash under a secret, which nobody
+    /// without the secret can turn back.
+    #[must_use]
+    pub fn hashed(secret: &[u8; 16], key: &[u8]) -> Self {
+        let mut hasher = SipHasher24::new_with_key(secret);
+        hasher.write(key);
+        let hash = hasher.finish128().as_bytes();
+        Self(std::array::from_fn(|at| hash[at]))
+    }
+
+    /// Appends the parameter.
+    pub(super) fn push(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b";pk=:");
+        push_base64(out, &self.0, Padding::Padded);
+        out.push(b':');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn items_name_what_a_client_needs() {
+        let slots = Quota::once(8);
+        for (quota, unit, expected) in [
+            (Quota::per_minute(100), Unit::Requests, "\"p\";q=100;w=60"),
+            (Quota::per_second(10).burst(20), Unit::Requests, "\"p\";q=20;w=2"),
+            (Quota::per(5, Duration::from_millis(100)), Unit::Requests, "\"p\";q=5"),
+            (Quota::per_day(9), Unit::ContentBytes, "\"p\";q=9;w=86400;qu=\"content-bytes\""),
+            (slots, Unit::ConcurrentRequests, "\"p\";q=8;qu=\"concurrent-requests\""),
+            (
+                Quota::per_second(8),
+                Unit::ConcurrentRequests,
+                "\"p\";q=8;qu=\"concurrent-requests\"",
+            ),
+            (
+                Quota::per_second(1),
+                Unit::Other("to\"kens".into()),
+                "\"p\";q=1;w=1;qu=\"to\\\"kens\"",
+            ),
+        ] {
+            let label = Label::builder("p", quota).unit(unit).build().unwrap();
+            assert_eq!(label.item(), expected);
+        }
+    }
+
+    #[test]
+    fn a_changed_limit_is_told_as_it_is_now() {
+        for (quota, capacity, expected) in [
+            (Quota::per_minute(100), 100, "\"p\";q=100;w=60"),
+            (Quota::per_minute(100), 50, "\"p\";q=50;w=60"),
+            (Quota::per_second(10).burst(20), 40, "\"p\";q=40;w=4"),
+        ] {
+            let mut out = Vec::new();
+            Label::new("p", quota).unwrap().push_item(&mut out, capacity);
+            assert_eq!(String::from_utf8_lossy(&out), expected);
+        }
+    }
+
+    #[test]
+    fn refuses_names_that_no_client_can_be_told() {
+        let long = "x".repeat(129);
+        for (name, unit, expected) in [
+            ("", Unit::Requests, Err(LabelError::Unnamed)),
+            ("p", Unit::Other("".into()), Err(LabelError::Unnamed)),
+            (&long, Unit::Requests, Err(LabelError::TooLong { length: 129 })),
+            ("p", Unit::Other(long.clone().into()), Err(LabelError::TooLong { length: 129 })),
+            (&long[1..], Unit::Requests, Ok(())),
+        ] {
+            let built = Label::builder(name, Quota::per_second(1)).unit(unit).build();
+            assert_eq!(built.map(drop), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn partitions_depend_on_key_and_secret_and_show_neither() {
+        let of = |secret: u8, key: &str| {
+            let mut out = Vec::new();
+            Partition::hashed(&[secret; 16], key.as_bytes()).push(&mut out);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(of(1, "alice"), of(1, "alice"));
+        assert_ne!(of(1, "alice"), of(1, "bob"));
+        assert_ne!(of(1, "alice"), of(2, "alice"));
+        assert_eq!(of(1, "alice").len(), ";pk=::".len() + 16);
+    }
+}

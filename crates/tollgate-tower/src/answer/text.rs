@@ -1,0 +1,164 @@
+//! Numbers and texts, as headers and JSON write them. Each function appends to what is there.
+
+/// The largest number of a structured field (RFC 9651).
+pub const FIELD_MAX: u64 = 999_999_999_999_999;
+
+/// Appends a number.
+pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+    let (mut digits, mut at) = ([0; 20], 20);
+    loop {
+        at -= 1;
+        // OVERFLOW: a digit.
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Appends a text of JSON, in quotes.
+pub fn push_text(out: &mut Vec<u8>, text: &str) {
+    out.push(b'"');
+    let is_plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
+    if text.bytes().all(is_plain) {
+        out.extend_from_slice(text.as_bytes());
+    } else {
+        for byte in text.bytes() {
+            match byte {
+                b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+                0x20.. => out.push(byte),
+                _ => {
+                    out.extend_from_slice(b"\\u00");
+                    out.extend_from_slice(&digits(byte, b"0123456789abcdef"));
+                }
+            }
+        }
+    }
+    out.push(b'"');
+}
+
+/// Appends a name as the string of a structured field. What cannot be in one stands as its number:
+/// `%C3%A9`.
+pub(super) fn push_name(out: &mut Vec<u8>, name: &str) {
+    out.push(b'"');
+    for byte in name.bytes() {
+        match byte {
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
+            0x20..=0x7e => out.push(byte),
+            _ => push_percent(out, byte),
+        }
+    }
+    out.push(b'"');
+}
+
+/// Appends a text as `grpc-message` has it: what is not visible ASCII, and `%`, as its number.
+pub(super) fn push_message(out: &mut Vec<u8>, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'$' | b'&'..=b'~' => out.push(byte),
+            _ => push_percent(out, byte),
+        }
+    }
+}
+
+fn push_percent(out: &mut Vec<u8>, byte: u8) {
+    out.push(b'%');
+    out.extend_from_slice(&digits(byte, b"0123456789ABCDEF"));
+}
+
+fn digits(byte: u8, of: &[u8; 16]) -> [u8; 2] {
+    [of[usize::from(byte >> 4)], of[usize::from(byte & 15)]]
+}
+
+/// Whether base64 is filled up with `=`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Padding {
+    /// It is, as structured fields want it.
+    Padded,
+    /// It is not, as gRPC wants it.
+    Bare,
+}
+
+/// Appends bytes in base64.
+pub(super) fn push_base64(out: &mut Vec<u8>, bytes: &[u8], padding: Padding) {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    for three in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for at in 0..4 {
+            // A letter holds six bits, so one byte needs two of them and two need three.
+            if at <= three.len() {
+                out.push(LETTERS[(bits >> (18 - 6 * at) & 63) as usize]);
+            } else if padding == Padding::Padded {
+                out.push(b'=');
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_are_decimal() {
+        for number in [0, 9, 10, 12_345, FIELD_MAX, u64::MAX] {
+            assert_eq!(written(|out| push_number(out, number)), number.to_string());
+        }
+    }
+
+    #[test]
+    fn what_is_written_as_json_reads_back() {
+        for text in ["", "plain", "a\"b\\c", "line\nend\u{1}\u{7f}", "é😀", "</script>"] {
+            let json = written(|out| push_text(out, text));
+            assert_eq!(serde_json::from_str::<String>(&json).ok().as_deref(), Some(text));
+        }
+    }
+
+    #[test]
+    fn names_are_structured_strings() {
+        for (name, expected) in
+            [("api", "\"api\""), ("a\"b\\", "\"a\\\"b\\\\\""), ("é\n", "\"%C3%A9%0A\"")]
+        {
+            assert_eq!(written(|out| push_name(out, name)), expected);
+        }
+    }
+
+    #[test]
+    fn messages_are_percent_encoded() {
+        for (text, expected) in [
+            ("retry in 5 s.", "retry in 5 s."),
+            ("100% of \"é\"\r\n", "100%25 of \"%C3%A9\"%0D%0A"),
+            ("\u{7f}~ ", "%7F~ "),
+        ] {
+            assert_eq!(written(|out| push_message(out, text)), expected);
+        }
+    }
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        // The examples of RFC 4648, section 10.
+        for (text, padded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+            ("\u{3fb}\u{3ff}", "z7vPvw=="),
+        ] {
+            let of = |padding| written(|out| push_base64(out, text.as_bytes(), padding));
+            assert_eq!(of(Padding::Padded), padded);
+            assert_eq!(of(Padding::Bare), padded.trim_end_matches('='));
+        }
+    }
+}
