@@ -2,6 +2,7 @@
 //!
 //! Being built: see the modules.
 
+pub mod client;
 mod info;
 pub mod key;
 
