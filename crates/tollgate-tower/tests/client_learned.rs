@@ -4,7 +4,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use proptest::prelude::*;
 use std::time::Duration;
-use tollgate_tower::client::{Learned, LearnedPolicy, Reader, Refusal, Retry, Unit};
+use tollgate_tower::client::{Learned, LearnedPolicy, Reader, Refusal, RetryWhen, Unit};
 
 /// 14 November 2023, 22:13:20.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
@@ -45,206 +45,201 @@ fn short(policies: &[LearnedPolicy]) -> String {
     policies.iter().map(one).collect::<Vec<_>>().join(" | ")
 }
 
+type Family = (&'static str, &'static [(&'static str, &'static str)], &'static str);
+
+/// Headers as servers send them, and what they mean.
+const FAMILIES: &[Family] = &[
+    (
+        "C",
+        &[
+            ("RateLimit-Policy", r#""burst";q=100;w=60, "daily";q=1000;w=86400"#),
+            ("RateLimit", r#""burst";r=50;t=30"#),
+        ],
+        "burst 50/100 30s 60s",
+    ),
+    (
+        "C, several, on two lines",
+        &[
+            ("RateLimit-Policy", r#""a";q=10;w=1"#),
+            ("RateLimit-Policy", r#""b";q=99;w=60"#),
+            ("RateLimit", r#""a";r=5;t=1"#),
+            ("RateLimit", r#""b";r=7;t=9"#),
+        ],
+        "a 5/10 1s 1s | b 7/99 9s 60s",
+    ),
+    (
+        "C, units",
+        &[
+            (
+                "RateLimit-Policy",
+                r#""peruser";q=65535;qu="content-bytes";w=10;pk=:c2hvcnQ=:, "conc";q=8;qu="concurrent-requests""#,
+            ),
+            ("RateLimit", r#""peruser";r=9;t=4, "conc";r=2"#),
+        ],
+        "peruser:other 9/65535 4s 10s | conc:conc 2/8 - -",
+    ),
+    ("C without policy", &[("RateLimit", r#""day";r=100;t=36;pk=:dHJpYWw=:"#)], "day 100/- 36s -"),
+    (
+        "C, tokens as names",
+        &[("RateLimit-Policy", "day;q=5;w=9"), ("RateLimit", "day;r=1;t=3")],
+        "day 1/5 3s 9s",
+    ),
+    (
+        "C, beta",
+        &[("Beta-RateLimit-Policy", r#""x";q=5;w=9"#), ("Beta-RateLimit", r#""x";r=1;t=3"#)],
+        "x 1/5 3s 9s",
+    ),
+    ("C, vendor parameters", &[("RateLimit", r#""x";r=1;t=3;acme-burst=20"#)], "x 1/- 3s -"),
+    (
+        "B7",
+        &[
+            ("RateLimit", "limit=100, remaining=50, reset=30"),
+            ("RateLimit-Policy", "100;w=60, 1000;w=3600"),
+        ],
+        "- 50/100 30s 60s",
+    ),
+    (
+        "A",
+        &[("RateLimit-Limit", "100"), ("RateLimit-Remaining", "50"), ("RateLimit-Reset", "30")],
+        "- 50/100 30s -",
+    ),
+    (
+        "A from -04",
+        &[
+            ("RateLimit-Limit", "100"),
+            ("RateLimit-Remaining", "50"),
+            ("RateLimit-Reset", "30"),
+            ("RateLimit-Policy", "100;w=60, 1000;w=3600"),
+        ],
+        "- 50/100 30s 60s",
+    ),
+    (
+        "GitHub",
+        &[
+            ("x-ratelimit-limit", "5000"),
+            ("x-ratelimit-remaining", "4987"),
+            ("x-ratelimit-reset", "1700001800"),
+            ("x-ratelimit-used", "13"),
+        ],
+        "- 4987/5000 1800s -",
+    ),
+    (
+        "GitHub, whose clock is 100 s ahead",
+        &[
+            ("date", "Tue, 14 Nov 2023 22:15:00 GMT"),
+            ("x-ratelimit-remaining", "1"),
+            ("x-ratelimit-reset", "1700000130"),
+        ],
+        "- 1/- 30s -",
+    ),
+    (
+        "Twitter",
+        &[
+            ("x-rate-limit-limit", "15"),
+            ("x-rate-limit-remaining", "0"),
+            ("x-rate-limit-reset", "1700000900"),
+        ],
+        "- 0/15 900s -",
+    ),
+    (
+        "Reddit",
+        &[
+            ("x-ratelimit-remaining", "595.0"),
+            ("x-ratelimit-used", "5"),
+            ("x-ratelimit-reset", "480"),
+        ],
+        "- 595/- 480s -",
+    ),
+    (
+        "Discord",
+        &[
+            ("X-RateLimit-Limit", "5"),
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "1700000064.658"),
+            ("X-RateLimit-Reset-After", "64.57"),
+            ("X-RateLimit-Bucket", "abcd1234"),
+        ],
+        "- 0/5 64.57s -",
+    ),
+    (
+        "Atlassian",
+        &[
+            ("X-RateLimit-Limit", "350"),
+            ("X-RateLimit-Remaining", "0"),
+            ("X-RateLimit-Reset", "2023-11-14T22:14:20Z"),
+        ],
+        "- 0/350 60s -",
+    ),
+    (
+        "Envoy",
+        &[
+            ("x-ratelimit-limit", r#"10, 10;w=1;name="per-ip", 1000;w=3600"#),
+            ("x-ratelimit-remaining", "9"),
+            ("x-ratelimit-reset", "1"),
+        ],
+        "- 9/10 1s 1s",
+    ),
+    (
+        "go-limiter",
+        &[
+            ("X-RateLimit-Limit", "5"),
+            ("X-RateLimit-Remaining", "4"),
+            ("X-RateLimit-Reset", "Tue, 14 Nov 2023 22:14:20 UTC"),
+        ],
+        "- 4/5 60s -",
+    ),
+    (
+        "OpenAI",
+        &[
+            ("x-ratelimit-limit-requests", "60"),
+            ("x-ratelimit-limit-tokens", "150000"),
+            ("x-ratelimit-remaining-requests", "59"),
+            ("x-ratelimit-remaining-tokens", "149984"),
+            ("x-ratelimit-reset-requests", "1s"),
+            ("x-ratelimit-reset-tokens", "6m0s"),
+        ],
+        "requests 59/60 1s - | tokens:other 149984/150000 360s -",
+    ),
+    (
+        "Anthropic",
+        &[
+            ("anthropic-ratelimit-requests-limit", "50"),
+            ("anthropic-ratelimit-requests-remaining", "49"),
+            ("anthropic-ratelimit-requests-reset", "2023-11-14T22:13:21Z"),
+            ("anthropic-ratelimit-tokens-limit", "80000"),
+            ("anthropic-ratelimit-tokens-remaining", "0"),
+            ("anthropic-ratelimit-tokens-reset", "2023-11-14T22:13:50Z"),
+        ],
+        "requests 49/50 1s - | tokens:other 0/80000 30s -",
+    ),
+    ("Shopify", &[("X-Shopify-Shop-Api-Call-Limit", "32/40")], "- 8/40 - -"),
+    (
+        "Kong",
+        &[
+            ("X-RateLimit-Limit-Minute", "10"),
+            ("X-RateLimit-Remaining-Minute", "9"),
+            ("X-RateLimit-Limit-Hour", "100"),
+            ("X-RateLimit-Remaining-Hour", "90"),
+        ],
+        "minute 9/10 60s 60s | hour 90/100 3600s 3600s",
+    ),
+    (
+        "milliseconds",
+        &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1700000001500")],
+        "- 3/- 1.5s -",
+    ),
+    ("below zero", &[("x-ratelimit-remaining", "-1"), ("x-ratelimit-reset", "-3")], "- 0/- 0ns -"),
+    (
+        "the current one goes first",
+        &[("RateLimit", r#""x";r=1;t=3"#), ("x-ratelimit-remaining", "9")],
+        "x 1/- 3s -",
+    ),
+    ("nothing", &[("content-type", "text/plain")], ""),
+];
+
 #[test]
 fn every_family_is_understood() {
-    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str);
-    let rows: &[Row<'_>] = &[
-        (
-            "C",
-            &[
-                ("RateLimit-Policy", r#""burst";q=100;w=60, "daily";q=1000;w=86400"#),
-                ("RateLimit", r#""burst";r=50;t=30"#),
-            ],
-            "burst 50/100 30s 60s",
-        ),
-        (
-            "C, several, on two lines",
-            &[
-                ("RateLimit-Policy", r#""a";q=10;w=1"#),
-                ("RateLimit-Policy", r#""b";q=99;w=60"#),
-                ("RateLimit", r#""a";r=5;t=1"#),
-                ("RateLimit", r#""b";r=7;t=9"#),
-            ],
-            "a 5/10 1s 1s | b 7/99 9s 60s",
-        ),
-        (
-            "C, units",
-            &[
-                (
-                    "RateLimit-Policy",
-                    r#""peruser";q=65535;qu="content-bytes";w=10;pk=:c2hvcnQ=:, "conc";q=8;qu="concurrent-requests""#,
-                ),
-                ("RateLimit", r#""peruser";r=9;t=4, "conc";r=2"#),
-            ],
-            "peruser:other 9/65535 4s 10s | conc:conc 2/8 - -",
-        ),
-        (
-            "C without policy",
-            &[("RateLimit", r#""day";r=100;t=36;pk=:dHJpYWw=:"#)],
-            "day 100/- 36s -",
-        ),
-        (
-            "C, tokens as names",
-            &[("RateLimit-Policy", "day;q=5;w=9"), ("RateLimit", "day;r=1;t=3")],
-            "day 1/5 3s 9s",
-        ),
-        (
-            "C, beta",
-            &[("Beta-RateLimit-Policy", r#""x";q=5;w=9"#), ("Beta-RateLimit", r#""x";r=1;t=3"#)],
-            "x 1/5 3s 9s",
-        ),
-        ("C, vendor parameters", &[("RateLimit", r#""x";r=1;t=3;acme-burst=20"#)], "x 1/- 3s -"),
-        (
-            "B7",
-            &[
-                ("RateLimit", "limit=100, remaining=50, reset=30"),
-                ("RateLimit-Policy", "100;w=60, 1000;w=3600"),
-            ],
-            "- 50/100 30s 60s",
-        ),
-        (
-            "A",
-            &[("RateLimit-Limit", "100"), ("RateLimit-Remaining", "50"), ("RateLimit-Reset", "30")],
-            "- 50/100 30s -",
-        ),
-        (
-            "A from -04",
-            &[
-                ("RateLimit-Limit", "100"),
-                ("RateLimit-Remaining", "50"),
-                ("RateLimit-Reset", "30"),
-                ("RateLimit-Policy", "100;w=60, 1000;w=3600"),
-            ],
-            "- 50/100 30s 60s",
-        ),
-        (
-            "GitHub",
-            &[
-                ("x-ratelimit-limit", "5000"),
-                ("x-ratelimit-remaining", "4987"),
-                ("x-ratelimit-reset", "1700001800"),
-                ("x-ratelimit-used", "13"),
-            ],
-            "- 4987/5000 1800s -",
-        ),
-        (
-            "GitHub, whose clock is 100 s ahead",
-            &[
-                ("date", "Tue, 14 Nov 2023 22:15:00 GMT"),
-                ("x-ratelimit-remaining", "1"),
-                ("x-ratelimit-reset", "1700000130"),
-            ],
-            "- 1/- 30s -",
-        ),
-        (
-            "Twitter",
-            &[
-                ("x-rate-limit-limit", "15"),
-                ("x-rate-limit-remaining", "0"),
-                ("x-rate-limit-reset", "1700000900"),
-            ],
-            "- 0/15 900s -",
-        ),
-        (
-            "Reddit",
-            &[
-                ("x-ratelimit-remaining", "595.0"),
-                ("x-ratelimit-used", "5"),
-                ("x-ratelimit-reset", "480"),
-            ],
-            "- 595/- 480s -",
-        ),
-        (
-            "Discord",
-            &[
-                ("X-RateLimit-Limit", "5"),
-                ("X-RateLimit-Remaining", "0"),
-                ("X-RateLimit-Reset", "1700000064.658"),
-                ("X-RateLimit-Reset-After", "64.57"),
-                ("X-RateLimit-Bucket", "abcd1234"),
-            ],
-            "- 0/5 64.57s -",
-        ),
-        (
-            "Atlassian",
-            &[
-                ("X-RateLimit-Limit", "350"),
-                ("X-RateLimit-Remaining", "0"),
-                ("X-RateLimit-Reset", "2023-11-14T22:14:20Z"),
-            ],
-            "- 0/350 60s -",
-        ),
-        (
-            "Envoy",
-            &[
-                ("x-ratelimit-limit", r#"10, 10;w=1;name="per-ip", 1000;w=3600"#),
-                ("x-ratelimit-remaining", "9"),
-                ("x-ratelimit-reset", "1"),
-            ],
-            "- 9/10 1s 1s",
-        ),
-        (
-            "go-limiter",
-            &[
-                ("X-RateLimit-Limit", "5"),
-                ("X-RateLimit-Remaining", "4"),
-                ("X-RateLimit-Reset", "Tue, 14 Nov 2023 22:14:20 UTC"),
-            ],
-            "- 4/5 60s -",
-        ),
-        (
-            "OpenAI",
-            &[
-                ("x-ratelimit-limit-requests", "60"),
-                ("x-ratelimit-limit-tokens", "150000"),
-                ("x-ratelimit-remaining-requests", "59"),
-                ("x-ratelimit-remaining-tokens", "149984"),
-                ("x-ratelimit-reset-requests", "1s"),
-                ("x-ratelimit-reset-tokens", "6m0s"),
-            ],
-            "requests 59/60 1s - | tokens:other 149984/150000 360s -",
-        ),
-        (
-            "Anthropic",
-            &[
-                ("anthropic-ratelimit-requests-limit", "50"),
-                ("anthropic-ratelimit-requests-remaining", "49"),
-                ("anthropic-ratelimit-requests-reset", "2023-11-14T22:13:21Z"),
-                ("anthropic-ratelimit-tokens-limit", "80000"),
-                ("anthropic-ratelimit-tokens-remaining", "0"),
-                ("anthropic-ratelimit-tokens-reset", "2023-11-14T22:13:50Z"),
-            ],
-            "requests 49/50 1s - | tokens:other 0/80000 30s -",
-        ),
-        ("Shopify", &[("X-Shopify-Shop-Api-Call-Limit", "32/40")], "- 8/40 - -"),
-        (
-            "Kong",
-            &[
-                ("X-RateLimit-Limit-Minute", "10"),
-                ("X-RateLimit-Remaining-Minute", "9"),
-                ("X-RateLimit-Limit-Hour", "100"),
-                ("X-RateLimit-Remaining-Hour", "90"),
-            ],
-            "minute 9/10 - 60s | hour 90/100 - 3600s",
-        ),
-        (
-            "milliseconds",
-            &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1700000001500")],
-            "- 3/- 1.5s -",
-        ),
-        (
-            "below zero",
-            &[("x-ratelimit-remaining", "-1"), ("x-ratelimit-reset", "-3")],
-            "- 0/- 0ns -",
-        ),
-        (
-            "the current one goes first",
-            &[("RateLimit", r#""x";r=1;t=3"#), ("x-ratelimit-remaining", "9")],
-            "x 1/- 3s -",
-        ),
-        ("nothing", &[("content-type", "text/plain")], ""),
-    ];
-    for (name, lines, expected) in rows {
+    for (name, lines, expected) in FAMILIES {
         let learned = read(200, lines);
         assert_eq!(short(&learned.policies), *expected, "{name}");
         assert_eq!((learned.malformed, learned.clamped), (0, 0), "{name}");
@@ -285,8 +280,8 @@ fn a_malformed_field_is_ignored_whole_and_counted() {
 fn a_refusal_says_when_to_come_again() {
     use Refusal::{Client, Server};
     const INFO: &str = "CAgSCXNsb3cgZG93bho2Cih0eXBlLmdvb2dsZWFwaXMuY29tL2dvb2dsZS5ycGMuUmV0cnlJbmZvEgoKCAgBEIDKte4B";
-    let after = |ms| Some(Retry::After(Duration::from_millis(ms)));
-    type Row<'a> = (u16, &'a [(&'a str, &'a str)], Option<Refusal>, Option<Retry>);
+    let after = |ms| Some(RetryWhen::After(Duration::from_millis(ms)));
+    type Row<'a> = (u16, &'a [(&'a str, &'a str)], Option<Refusal>, Option<RetryWhen>);
     let rows: &[Row<'_>] = &[
         (429, &[], Some(Client), None),
         (429, &[("Retry-After", "5")], Some(Client), after(5_000)),
@@ -327,7 +322,7 @@ fn a_refusal_says_when_to_come_again() {
             200,
             &[("grpc-status", "14"), ("grpc-retry-pushback-ms", "-1")],
             Some(Server),
-            Some(Retry::Never),
+            Some(RetryWhen::Never),
         ),
         (200, &[("grpc-status", "0")], None, None),
     ];
@@ -345,7 +340,7 @@ fn implausible_times_are_cut_to_the_bound_and_counted() {
     let lines = [("RateLimit", r#""a";r=1;t=36000, "b";r=1;t=60"#), ("Retry-After", "7200")];
     let learned = read(429, &lines);
     assert_eq!(short(&learned.policies), "a 1/- 3600s - | b 1/- 60s -");
-    assert_eq!(learned.retry, Some(Retry::After(Duration::from_secs(3600))));
+    assert_eq!(learned.retry, Some(RetryWhen::After(Duration::from_secs(3600))));
     assert_eq!(learned.clamped, 2);
     let strict = Reader::new().longest(Duration::from_secs(10));
     assert_eq!(strict.bound(), Duration::from_secs(10));
@@ -411,7 +406,7 @@ proptest! {
         for policy in &learned.policies {
             prop_assert!(policy.reset_after.is_none_or(|after| after <= bound));
         }
-        if let Some(Retry::After(after)) = learned.retry {
+        if let Some(RetryWhen::After(after)) = learned.retry {
             prop_assert!(after <= bound);
         }
     }

@@ -3,7 +3,7 @@
 //! Only a response without messages has them in its headers; that is how servers refuse. Trailers
 //! after a body are not seen here.
 
-use super::learned::Retry;
+use super::learned::RetryWhen;
 use http::HeaderMap;
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub(super) fn status(headers: &HeaderMap) -> Option<u32> {
 }
 
 /// Returns what the pushback says: a number that is negative, or none at all, forbids to retry.
-pub(super) fn pushback(headers: &HeaderMap) -> Option<Retry> {
+pub(super) fn pushback(headers: &HeaderMap) -> Option<RetryWhen> {
     let value = headers.get("grpc-retry-pushback-ms")?;
     let ms = value.to_str().ok().and_then(|text| text.parse::<i64>().ok());
     let ms = ms.and_then(|ms| u64::try_from(ms).ok());
-    Some(ms.map_or(Retry::Never, |ms| Retry::After(Duration::from_millis(ms))))
+    Some(ms.map_or(RetryWhen::Never, |ms| RetryWhen::After(Duration::from_millis(ms))))
 }
 
 /// Returns the delay of the `RetryInfo` among the details; `None` if the details are malformed,
@@ -197,12 +197,12 @@ mod tests {
     #[test]
     fn pushback_is_a_wait_or_a_ban() {
         for (text, expected) in [
-            ("0", Retry::After(Duration::ZERO)),
-            ("1500", Retry::After(Duration::from_millis(1500))),
-            ("-1", Retry::Never),
-            ("soon", Retry::Never),
-            ("", Retry::Never),
-            ("99999999999999999999", Retry::Never),
+            ("0", RetryWhen::After(Duration::ZERO)),
+            ("1500", RetryWhen::After(Duration::from_millis(1500))),
+            ("-1", RetryWhen::Never),
+            ("soon", RetryWhen::Never),
+            ("", RetryWhen::Never),
+            ("99999999999999999999", RetryWhen::Never),
         ] {
             assert_eq!(pushback(&read("grpc-retry-pushback-ms", text)), Some(expected), "{text}");
         }

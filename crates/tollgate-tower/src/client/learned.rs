@@ -65,7 +65,7 @@ pub struct Learned {
     /// Whether it is a refusal, and whose fault it is.
     pub refusal: Option<Refusal>,
     /// When to come again.
-    pub retry: Option<Retry>,
+    pub retry: Option<RetryWhen>,
     /// Whether it comes from a cache: then nothing else is read.
     pub is_cached: bool,
     /// How many times lay further ahead than is plausible, and were cut to the bound.
@@ -91,7 +91,8 @@ pub struct LearnedPolicy {
     /// Numbers above 10^12 are read as a Unix time in milliseconds, those above 10^9 in seconds,
     /// others as seconds from now; `2026-01-01T00:00:00Z`, `6m0s` and dates of HTTP are understood,
     /// too. Points in time are compared with the response's own `Date`, so that no difference of
-    /// the clocks matters; without one, with ours.
+    /// the clocks matters; without one, with ours. Where only the window is known, it is that: it
+    /// cannot take longer.
     pub reset_after: Option<Duration>,
     /// The length of a window, if it is known.
     pub window: Option<Duration>,
@@ -123,7 +124,7 @@ pub enum Refusal {
 /// When to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Retry {
+pub enum RetryWhen {
     /// Not before so long.
     After(Duration),
     /// Not at all: gRPC's pushback forbids it.
@@ -166,11 +167,14 @@ impl Reader {
         learned.retry = retry(headers, wall, &mut learned.malformed);
         learned.refusal = refusal(status, headers, learned.retry);
         for policy in &mut learned.policies {
+            if policy.reset_after.is_none() && policy.unit != Unit::Concurrent {
+                policy.reset_after = policy.window;
+            }
             if let Some(after) = &mut policy.reset_after {
                 self.clamp(after, &mut learned.clamped);
             }
         }
-        if let Some(Retry::After(after)) = &mut learned.retry {
+        if let Some(RetryWhen::After(after)) = &mut learned.retry {
             self.clamp(after, &mut learned.clamped);
         }
         learned
@@ -195,7 +199,7 @@ fn is_cached(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the latest of all times to come again; "never" is the latest.
-fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<Retry> {
+fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<RetryWhen> {
     let mut latest = None;
     if let Some(value) = headers.get(header::RETRY_AFTER) {
         let after = value.to_str().ok().and_then(|text| time::retry_after(text, wall));
@@ -210,18 +214,18 @@ fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<Ret
         }
     }
     match grpc::pushback(headers) {
-        Some(Retry::Never) => return Some(Retry::Never),
-        Some(Retry::After(after)) => latest = latest.max(Some(after)),
+        Some(RetryWhen::Never) => return Some(RetryWhen::Never),
+        Some(RetryWhen::After(after)) => latest = latest.max(Some(after)),
         None => {}
     }
     match grpc::retry_info(headers) {
         Some(after) => latest = latest.max(after),
         None => *malformed += 1,
     }
-    latest.map(Retry::After)
+    latest.map(RetryWhen::After)
 }
 
-fn refusal(status: StatusCode, headers: &HeaderMap, retry: Option<Retry>) -> Option<Refusal> {
+fn refusal(status: StatusCode, headers: &HeaderMap, retry: Option<RetryWhen>) -> Option<Refusal> {
     match (status, grpc::status(headers)) {
         (StatusCode::TOO_MANY_REQUESTS, _) | (_, Some(8)) => Some(Refusal::Client),
         (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(14)) => Some(Refusal::Server),
