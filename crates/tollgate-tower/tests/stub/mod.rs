@@ -44,7 +44,9 @@ impl Stub {
         })
     }
 
-    pub(crate) fn new(reply: impl Fn(&Request<()>) -> Response<()> + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        reply: impl Fn(&Request<()>) -> Response<()> + Send + Sync + 'static,
+    ) -> Self {
         let clock = Clock::tokio();
         let (origin, reply) = (clock.now(), Box::new(reply));
         let shared =

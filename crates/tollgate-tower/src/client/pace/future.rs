@@ -42,6 +42,7 @@ struct Job<S, B> {
     line: Option<Arc<Line>>,
     turn: Option<Turn>,
     since: Option<Tick>,
+    has_waited: bool,
     spent: Option<Spent>,
 }
 
@@ -63,7 +64,8 @@ impl<S: Service<Request<B>>, B> PaceFuture<S, B> {
         let line = shared.line(&info);
         let cost = shared.quota.as_ref().map(|limiter| (limiter, shared.cost(&info)));
         let quota = cost.map(|(limiter, cost)| limiter.acquire_n(cost).within(shared.max_wait));
-        let job = Job { service, request, line, turn: None, since: None, spent: None };
+        let job =
+            Job { service, request, line, turn: None, since: None, has_waited: false, spent: None };
         Self { shared, job: Some(job), quota, call: None, flight: None }
     }
 }
@@ -93,7 +95,10 @@ where
             let since = *job.since.get_or_insert_with(|| shared.clock.now());
             if let Some(wait) = this.quota.as_mut().as_pin_mut() {
                 let cost = wait.cost();
-                let passed = ready!(wait.poll(context));
+                let Poll::Ready(passed) = wait.poll(context) else {
+                    job.has_waited = true;
+                    return Poll::Pending;
+                };
                 this.quota.set(None);
                 if let Err(refused) = passed {
                     *this.job = None;
@@ -106,9 +111,13 @@ where
                 job.turn = Some(Turn::new(line, since.saturating_add(shared.max_wait)));
             }
             if let Some(turn) = &mut job.turn {
-                match ready!(turn.poll(context)) {
-                    Ok(flight) => *this.flight = Some(flight),
-                    Err(no) => {
+                match turn.poll(context) {
+                    Poll::Pending => {
+                        job.has_waited = true;
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Ok(flight)) => *this.flight = Some(flight),
+                    Poll::Ready(Err(no)) => {
                         *this.job = None;
                         shared.counts.refused.add(1);
                         return Poll::Ready(Err(PaceError::of(no, shared.max_wait)));
@@ -117,7 +126,7 @@ where
             }
             if let Some(job) = this.job.take() {
                 shared.counts.sent.add(1);
-                shared.counts.waited.add((shared.clock.now() > since).into());
+                shared.counts.waited.add(job.has_waited.into());
                 this.call.set(Some(job.send()));
             }
         }
