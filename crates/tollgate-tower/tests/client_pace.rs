@@ -158,6 +158,27 @@ async fn a_call_that_is_lost_lets_the_next_probe_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn futures_that_nobody_polls_hold_up_nobody_for_long() {
+    let stub = Stub::scripted([(429, "Retry-After: 5"), (200, "")]);
+    let layer = PaceLayer::builder().build().unwrap();
+    let client = layer.layer(stub.clone());
+    call(&client, "http://a/").await.unwrap();
+    // Two are polled once, so that they stand first in line, and then never again.
+    let mut first = Box::pin(call(&client, "http://a/first"));
+    let mut second = Box::pin(call(&client, "http://a/second"));
+    for sleeper in [&mut first, &mut second] {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(sleeper.as_mut().poll(&mut context).is_pending());
+    }
+    let (third, fourth) = tokio::join!(call(&client, "http://a/3"), call(&client, "http://a/4"));
+    assert!(third.is_ok() && fourth.is_ok());
+    assert_eq!(stub.paths(), ["/", "/3", "/4"]);
+    assert!(stub.now() <= seconds(5 + 3), "{:?}", stub.now());
+    // They have lost nothing but time.
+    assert!(first.await.is_ok() && second.await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn routes_are_told_apart_and_idle_ones_are_forgotten() {
     let stub = Stub::scripted([(429, "Retry-After: 5"), (200, "")]);
     let route = |info: &tollgate_tower::Info<'_>| info.uri().path().len();

@@ -1,8 +1,12 @@
 //! Waiting for one's turn at a lane, in order of arrival.
 //!
-//! Only the first in line looks at the lane and sets a timer for it; the others have a timer for
-//! their deadline. An answer wakes the first, and only a stop wakes all, so that those for whom it is
-//! too long go at once.
+//! Only the first in line looks at the lane and sets a timer for it. An answer wakes the first, and
+//! only a stop wakes all, so that those for whom it is too long go at once.
+//!
+//! A future that nobody polls any more must not hold up the others. So those behind keep an eye on
+//! the first, the second in line each second, the third every other second, and so on: that is few
+//! looks, however long the line is. If the first does not go within a second although it could, it
+//! loses its place. When it is polled again, it has it back.
 
 use super::{lane::Lane, learned::Learned, spend::Spend};
 use std::{
@@ -15,6 +19,9 @@ use std::{
 };
 use tokio::time::Timeout;
 use tollgate::{Clock, Tick};
+
+/// How long the first in line may sleep when it could go.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A lane and those who wait for it.
 #[derive(Debug)]
@@ -30,6 +37,8 @@ struct State {
     /// Whoever waits, by order of arrival.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
+    /// When the first may go, or since when it could, as far as somebody has noticed.
+    due: Option<Tick>,
 }
 
 /// A place in a line; leaves when dropped.
@@ -94,7 +103,7 @@ impl Timer {
 impl Line {
     pub(super) fn new(spend: Spend, clock: Clock, max_waiting: usize) -> Self {
         let lane = Lane::new(spend);
-        let state = State { lane, waiting: BTreeMap::new(), next_ticket: 0 };
+        let state = State { lane, waiting: BTreeMap::new(), next_ticket: 0, due: None };
         Self { state: Mutex::new(state), clock, max_waiting }
     }
 
@@ -157,15 +166,17 @@ impl Turn {
     fn look(&mut self, waker: &Waker) -> Result<Result<Flight, NoTurn>, Tick> {
         let line = Arc::clone(&self.line);
         let now = line.clock.now();
-        // Dropped after the lock is released, as it is declared before.
-        let mut spare = waker.clone();
-        let mut state = line.state();
-        let state = &mut *state;
+        // Both end after the lock is released, as they are declared before.
+        let (mut spare, _deposed);
+        spare = waker.clone();
+        let mut guard = line.state();
+        let state = &mut *guard;
         let next = state.lane.next_at(now);
-        let first = state.waiting.keys().next().copied();
-        let is_first = first.is_none() || first == self.ticket;
-        if is_first && next <= now {
+        _deposed = state.depose(self.ticket, next, now);
+        let place = state.place(self.ticket);
+        if place == 0 && next <= now {
             let number = state.lane.start(now);
+            state.due = None;
             return Ok(Ok(Flight { line: Arc::clone(&line), number: Some(number) }));
         }
         let ahead = if self.ticket.is_none() { state.waiting.len() as u64 } else { 0 };
@@ -180,9 +191,58 @@ impl Turn {
             state.next_ticket += 1;
             state.next_ticket
         });
-        let place = state.waiting.entry(ticket).or_insert_with(|| Waker::noop().clone());
-        std::mem::swap(place, &mut spare);
-        Err(if is_first { next.min(self.deadline) } else { self.deadline })
+        let stored = state.waiting.entry(ticket).or_insert_with(|| Waker::noop().clone());
+        std::mem::swap(stored, &mut spare);
+        let due = state.due.unwrap_or(next);
+        let until = match u32::try_from(place) {
+            Ok(0) => next,
+            Ok(place) => due.max(now).saturating_add(PATIENCE.saturating_mul(place)),
+            Err(_) => self.deadline,
+        };
+        Err(until.min(self.deadline))
+    }
+}
+
+impl State {
+    /// Returns how many are ahead. Whoever has no ticket is behind all.
+    fn place(&self, ticket: Option<u64>) -> usize {
+        match ticket {
+            Some(ticket) => self.waiting.range(..ticket).count(),
+            None => self.waiting.len(),
+        }
+    }
+
+    /// Notes when the first in line may go. If it has slept too long since, it loses its place to
+    /// the next. Returns wakers to be used and dropped without the lock.
+    fn depose(&mut self, ticket: Option<u64>, next: Tick, now: Tick) -> Option<Deposed> {
+        if next > now {
+            self.due = Some(next);
+            return None;
+        }
+        let due = self.due.map_or(now, |due| due.min(now));
+        self.due = Some(due);
+        let is_behind = self.waiting.keys().next().is_some_and(|first| Some(*first) != ticket);
+        if !is_behind || now.since(due) < PATIENCE {
+            return None;
+        }
+        self.due = Some(now);
+        let sleeper = self.waiting.pop_first().map(|(_, waker)| waker);
+        let next = self.waiting.values_mut().next().map(take);
+        Some(Deposed { _sleeper: sleeper, next })
+    }
+}
+
+/// Whom to wake when the first in line has lost its place, and its own waker.
+struct Deposed {
+    _sleeper: Option<Waker>,
+    next: Option<Waker>,
+}
+
+impl Drop for Deposed {
+    fn drop(&mut self) {
+        if let Some(next) = self.next.take() {
+            next.wake();
+        }
     }
 }
 
@@ -191,8 +251,8 @@ impl Drop for Turn {
     fn drop(&mut self) {
         let Some(ticket) = self.ticket else { return };
         let mut state = self.line.state();
-        let was_first = state.waiting.keys().next() == Some(&ticket);
         let own = state.waiting.remove(&ticket);
+        let was_first = state.place(Some(ticket)) == 0;
         let next = state.waiting.values_mut().next().filter(|_| was_first).map(take);
         drop(state);
         drop(own);
