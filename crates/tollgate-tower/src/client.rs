@@ -8,8 +8,9 @@
 //! | only know what a response says of the server's limits | [`Reader`] |
 //!
 //! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
-//! client of hyper-util, reqwest through tower, a channel of tonic (`tests/client_wire.rs`). Put
-//! [`RetryLayer`] outside and [`PaceLayer`] inside of it:
+//! client of hyper-util and a channel of tonic are tested (`tests/client_wire.rs`). reqwest has
+//! requests and responses of its own, which can be turned into those of `http` and back with tower's
+//! `map_request` and `map_response`. Put [`RetryLayer`] outside and [`PaceLayer`] inside of it:
 //!
 //! ```
 //! use tollgate_tower::client::{PaceLayer, RetryLayer};

@@ -94,8 +94,13 @@ async fn run(stub: &Stub, refusals: &AtomicU64, spend: Spend) -> (u64, u64) {
             let (client, next, stub) = (client.clone(), Arc::clone(&next), stub.clone());
             tokio::spawn(async move {
                 // ORDERING: Relaxed. One thread.
-                while next.fetch_add(1, Relaxed) < 200 {
-                    stub.delay(Duration::from_millis(20));
+                loop {
+                    let number = next.fetch_add(1, Relaxed);
+                    if number >= 200 {
+                        return;
+                    }
+                    // Some take longer than others, so that answers overtake each other.
+                    stub.delay(Duration::from_millis(number * 37 % 150));
                     client.clone().oneshot(get("http://a/")).await.unwrap();
                 }
             })

@@ -8,7 +8,9 @@ use std::{convert::Infallible, time::Duration};
 use stub::{Stub, get, seconds};
 use tokio::time::timeout;
 use tollgate::{Clock, Limiter, Quota};
-use tollgate_tower::client::{Pace, PaceBuildError, PaceError, PaceLayer, Spend, Unsent};
+use tollgate_tower::client::{
+    Pace, PaceBuildError, PaceError, PaceFuture, PaceLayer, Spend, Unsent,
+};
 use tower::{Layer, Service, ServiceExt};
 
 type Outcome = Result<Response<()>, PaceError<Infallible>>;
@@ -284,6 +286,21 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
         client.ready().await.unwrap().call(get("http://a/")).await.unwrap();
         answering.ready().await.unwrap().call(get("http://a/")).await.unwrap();
     }
+}
+
+#[test]
+fn public_types_can_be_sent_shared_and_printed() {
+    fn check<T: Send + Sync + std::fmt::Debug>() {}
+    check::<PaceLayer>();
+    check::<Pace<Strict>>();
+    check::<PaceError<Infallible>>();
+    check::<tollgate_tower::client::PaceAnswer<Strict>>();
+    check::<tollgate_tower::client::Retry<Strict>>();
+    check::<tollgate_tower::client::RetryLayer>();
+    check::<tollgate_tower::client::RetryBudget>();
+    check::<tollgate_tower::client::Learned>();
+    check::<tollgate_tower::client::Reader>();
+    check::<PaceFuture<Strict, ()>>();
 }
 
 #[test]

@@ -5,8 +5,9 @@
 //! # The rules
 //!
 //! 1. "r left for t" lets r calls start before t has passed. Calls that are still in the air may be
-//!    counted in r or not, so they are taken off. An answer to an earlier call than the latest one
-//!    heard of may be older than it looks, so it can only tighten.
+//!    counted in r or not, so they are taken off. When such a call is answered after a later one, it
+//!    is no longer in the air, so one more may start; but it is older than it looks, so it cannot
+//!    raise what is left beyond that, only lower it.
 //! 2. When t has passed, what was left is still there. If nothing was left, calls start at the
 //!    policy's own rate, one every window / limit, until an answer tells more. If that rate is
 //!    unknown, one call goes ahead as a probe, and the others wait for its answer.
@@ -61,8 +62,8 @@ struct Probe {
 struct Known {
     name: Option<Box<str>>,
     unit: Unit,
-    /// So many may start...
-    left: u64,
+    /// So many may start; below zero if more are in the air than were left...
+    left: i64,
     /// ...before this.
     until: Tick,
     /// At least so long from start to start.
@@ -95,7 +96,7 @@ impl Lane {
         self.renew(now);
         let mut at = now.max(self.stopped_until);
         for policy in &self.policies {
-            if policy.left == 0 {
+            if policy.left <= 0 {
                 at = at.max(policy.until);
             } else if let Some(last) = self.last_start {
                 at = at.max(last.saturating_add(policy.interval));
@@ -113,7 +114,8 @@ impl Lane {
         let next = self.next_at(now);
         let mut at = next;
         for policy in self.policies.iter().filter(|policy| policy.unit == Unit::Requests) {
-            let bound = if policy.left.saturating_add(self.in_flight) <= ahead {
+            let most = policy.left.saturating_add(signed(self.in_flight));
+            let bound = if most <= signed(ahead) {
                 policy.until
             } else if policy.is_guess {
                 next
@@ -217,16 +219,19 @@ impl Lane {
 
     fn adopt(&mut self, now: Tick, policy: &LearnedPolicy, time: Duration, is_late: bool) {
         let left = match policy.unit {
-            Unit::Requests => policy.remaining.saturating_sub(self.in_flight),
+            Unit::Requests => signed(policy.remaining).saturating_sub(signed(self.in_flight)),
             _ => 0,
         };
         let known = self.policies.iter_mut().find(|known| known.is(policy));
         if let Some(known) = known {
-            if is_late && known.until > now {
-                known.left = known.left.min(left);
-                return;
+            let is_current = known.until > now;
+            if is_late && is_current && known.is_guess {
+                // It tells of a window that is over.
+            } else if is_late && is_current {
+                known.left = known.left.saturating_add(1).min(left);
+            } else {
+                *known = Known::new(now, policy, (left, time), self.spend);
             }
-            *known = Known::new(now, policy, (left, time), self.spend);
             return;
         }
         if self.policies.len() == MOST_POLICIES {
@@ -256,7 +261,7 @@ impl Lane {
                 needs_probe |= policy.unit == Unit::Requests;
                 return false;
             };
-            policy.left = u64::MAX;
+            policy.left = i64::MAX;
             (policy.interval, policy.is_guess) = (per_call, true);
             true
         });
@@ -267,7 +272,7 @@ impl Lane {
 }
 
 impl Known {
-    fn new(now: Tick, policy: &LearnedPolicy, (left, time): (u64, Duration), spend: Spend) -> Self {
+    fn new(now: Tick, policy: &LearnedPolicy, (left, time): (i64, Duration), spend: Spend) -> Self {
         let limit = policy.limit.filter(|limit| *limit > 0);
         let counts = policy.unit == Unit::Requests;
         let per_call = policy.window.zip(limit).filter(|_| counts);
@@ -276,7 +281,7 @@ impl Known {
             unit: policy.unit,
             left,
             until: now.saturating_add(time),
-            interval: spend.interval(left, limit, time),
+            interval: spend.interval(u64::try_from(left).unwrap_or(0), limit, time),
             is_guess: false,
             span: policy.window.unwrap_or(time),
             per_call: per_call.map(|(window, limit)| share(window, limit)),
@@ -286,6 +291,11 @@ impl Known {
     fn is(&self, policy: &LearnedPolicy) -> bool {
         self.name == policy.name && self.unit == policy.unit
     }
+}
+
+/// Returns a count as a signed number. Counts above 2^63 count as that.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Returns one of so many equal shares of a time, rounded up.

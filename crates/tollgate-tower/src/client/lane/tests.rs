@@ -66,14 +66,51 @@ fn no_more_than_what_is_left_before_its_time() {
 }
 
 #[test]
-fn an_answer_to_an_earlier_call_only_tightens() {
+fn an_answer_to_an_earlier_call_raises_nothing_but_that_it_is_there() {
     run(
         Spend::Burst,
         &[
             (0, Start, 0),
             (0, Start, 0),
-            (10, Answer(1, 200, "RateLimit: \"a\";r=1;t=5"), 5010),
-            (11, Answer(0, 200, "RateLimit: \"a\";r=2;t=5"), 5010),
+            (0, Start, 0),
+            // One is left and two are in the air, which may be in that or not.
+            (10, Answer(2, 200, "RateLimit: \"a\";r=1;t=5"), 5010),
+            (11, Answer(0, 200, "RateLimit: \"a\";r=3;t=5"), 5010),
+            (12, Answer(1, 200, "RateLimit: \"a\";r=2;t=5"), 12),
+            (13, Start, 5010),
+        ],
+    );
+    run(
+        Spend::Burst,
+        &[
+            (0, Start, 0),
+            (0, Start, 0),
+            (10, Answer(1, 200, "RateLimit: \"a\";r=2;t=5"), 10),
+            // It was counted after the other.
+            (11, Answer(0, 200, "RateLimit: \"a\";r=1;t=5"), 11),
+            (12, Start, 5010),
+        ],
+    );
+}
+
+#[test]
+fn an_answer_from_a_window_that_is_over_does_not_stop_the_next() {
+    run(
+        Spend::Burst,
+        &[
+            (0, Start, 0),
+            (0, Start, 0),
+            (
+                0,
+                Answer(1, 200, "RateLimit-Policy: \"a\";q=10;w=10\nRateLimit: \"a\";r=0;t=3"),
+                3000,
+            ),
+            (3000, Start, 4000),
+            (
+                3010,
+                Answer(0, 200, "RateLimit-Policy: \"a\";q=10;w=10\nRateLimit: \"a\";r=1;t=3"),
+                4000,
+            ),
         ],
     );
 }
