@@ -3,6 +3,7 @@
 //! Being built: see the modules.
 
 pub mod answer;
+pub mod client;
 mod info;
 pub mod key;
 

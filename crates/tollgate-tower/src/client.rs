@@ -1,0 +1,60 @@
+//! The client's side: to call a server no faster than it allows.
+//!
+//! | I want to | use |
+//! |---|---|
+//! | stay below what the server allows, as it tells by its headers | [`PaceLayer`] |
+//! | stay below a limit that I know myself | [`PaceLayer`] with a [`quota`](PaceBuilder::quota) |
+//! | repeat what the server refused, without making things worse | [`RetryLayer`] |
+//! | only know what a response says of the server's limits | [`Reader`] |
+//!
+//! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
+//! client of hyper-util and a channel of tonic are tested (`tests/client_wire.rs`). reqwest has
+//! requests and responses of its own, which can be turned into those of `http` and back with tower's
+//! `map_request` and `map_response`. Put [`RetryLayer`] outside and [`PaceLayer`] inside of it:
+//!
+//! ```
+//! use tollgate_tower::client::{PaceLayer, RetryLayer};
+//! use tower_layer::Layer;
+//!
+//! let (retry, pace) = (RetryLayer::builder().build()?, PaceLayer::builder().build()?);
+//! # let client = ();
+//! let client = retry.layer(pace.layer(client));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What holds, and what does not
+//!
+//! * Before the time that a server names has passed, no more calls start than it said are left, and
+//!   none after a refusal (`src/client/lane/tests.rs`). That holds for one process: clients that
+//!   share a limit do not know of each other.
+//! * A server that tells what is left is followed without a refusal, whatever its algorithm is
+//!   (`tests/client_follows.rs`). A server that tells nothing has to refuse before anything is
+//!   learned, and refuses what is in the air then.
+//! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
+//!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/client_pace.rs`).
+//! * A refusal at the end of a stream of gRPC, after messages, is in the trailers, and is not seen.
+
+mod counts;
+mod family;
+mod field;
+mod grpc;
+mod lane;
+mod lanes;
+mod learned;
+mod pace;
+mod retry;
+mod spend;
+mod time;
+mod turn;
+
+pub use counts::PaceCounts;
+pub use learned::{Learned, LearnedPolicy, Reader, Refusal, RetryWhen, Unit};
+pub use pace::{
+    Pace, PaceAnswer, PaceAnswerFuture, PaceAnswerLayer, PaceBuildError, PaceBuilder, PaceError,
+    PaceFuture, PaceLayer, Unsent,
+};
+pub use retry::{
+    CloneBody, CloneRequest, Retry, RetryBudget, RetryBudgetBuilder, RetryBuildError, RetryBuilder,
+    RetryFuture, RetryLayer,
+};
+pub use spend::Spend;

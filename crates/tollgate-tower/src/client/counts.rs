@@ -1,0 +1,72 @@
+//! What has happened, in numbers.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What has happened to the calls of a [`PaceLayer`](super::PaceLayer), all its clones together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PaceCounts {
+    /// Calls that were sent.
+    pub sent: u64,
+    /// Calls that had to wait before they were sent.
+    pub waited: u64,
+    /// Calls that were not sent, because it would have taken too long.
+    pub refused: u64,
+    /// Answers that stopped all calls to a server for a time.
+    pub stops: u64,
+    /// Times in answers that were implausible, and cut to the bound.
+    pub clamped: u64,
+    /// Fields of answers that were malformed, and ignored.
+    pub malformed: u64,
+    /// Answers from a cache, which tell nothing.
+    pub cached: u64,
+    /// Servers that were forgotten to make room for others.
+    pub evicted: u64,
+    /// Calls to servers for which there was no room, because all the others were in use.
+    pub crowded: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn add(&self, more: u64) {
+        if more > 0 {
+            // ORDERING: Relaxed, here and below. A count publishes nothing else.
+            self.0.fetch_add(more, Relaxed);
+        }
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) sent: Count,
+    pub(super) waited: Count,
+    pub(super) refused: Count,
+    pub(super) stops: Count,
+    pub(super) clamped: Count,
+    pub(super) malformed: Count,
+    pub(super) cached: Count,
+    pub(super) evicted: Count,
+    pub(super) crowded: Count,
+}
+
+impl Counts {
+    pub(super) fn get(&self) -> PaceCounts {
+        PaceCounts {
+            sent: self.sent.get(),
+            waited: self.waited.get(),
+            refused: self.refused.get(),
+            stops: self.stops.get(),
+            clamped: self.clamped.get(),
+            malformed: self.malformed.get(),
+            cached: self.cached.get(),
+            evicted: self.evicted.get(),
+            crowded: self.crowded.get(),
+        }
+    }
+}

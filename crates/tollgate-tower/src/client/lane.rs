@@ -1,0 +1,309 @@
+//! What is known of one server, and when the next call to it may start: a pure machine.
+//!
+//! Time and answers go in, the tick of the next start comes out. Nothing here waits or locks.
+//!
+//! # The rules
+//!
+//! 1. "r left for t" lets r calls start before t has passed. Calls that are still in the air may be
+//!    counted in r or not, so they are taken off. When such a call is answered after a later one, it
+//!    is no longer in the air, so one more may start; but it is older than it looks, so it cannot
+//!    raise what is left beyond that, only lower it.
+//! 2. When t has passed, what was left is still there. If nothing was left, calls start at the
+//!    policy's own rate, one every window / limit, until an answer tells more. If that rate is
+//!    unknown, one call goes ahead as a probe, and the others wait for its answer.
+//! 3. A refusal with a time stops all until then, and a probe goes first. A refusal without one
+//!    stops for 1 s, twice that for the next one, and so on up to a minute.
+//! 4. A probe that is not answered within 1 s is followed by another.
+//!
+//! What is not counted in requests (tokens, bytes) stops calls only when nothing is left.
+
+use super::{
+    learned::{Learned, LearnedPolicy, Refusal, RetryWhen, Unit},
+    spend::Spend,
+};
+use std::time::Duration;
+use tollgate::Tick;
+
+/// The most policies of one server that are remembered.
+const MOST_POLICIES: usize = 16;
+/// The pause after a refusal that says nothing, and between probes.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often that pause doubles: up to 64 s, cut to a minute.
+const MOST_DOUBLINGS: u32 = 6;
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What is known of one server.
+#[derive(Debug)]
+pub(super) struct Lane {
+    spend: Spend,
+    policies: Vec<Known>,
+    stopped_until: Tick,
+    probe: Option<Probe>,
+    /// Calls without an answer.
+    in_flight: u64,
+    /// The number of the next call.
+    next: u64,
+    /// All calls below that number are older than the latest that was answered.
+    heard: u64,
+    last_start: Option<Tick>,
+    /// Refusals in a row that did not say when to come again.
+    silent: u32,
+}
+
+/// Calls from this number on may tell whether the way is free.
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    from: u64,
+    since: Option<Tick>,
+}
+
+/// What is known of a policy.
+#[derive(Debug)]
+struct Known {
+    name: Option<Box<str>>,
+    unit: Unit,
+    /// So many may start; below zero if more are in the air than were left...
+    left: i64,
+    /// ...before this.
+    until: Tick,
+    /// At least so long from start to start.
+    interval: Duration,
+    /// Whether the interval was made up until an answer comes.
+    is_guess: bool,
+    /// For how long what is left has to do, if no answer comes.
+    span: Duration,
+    /// The time of one call at the policy's own rate.
+    per_call: Option<Duration>,
+}
+
+impl Lane {
+    pub(super) fn new(spend: Spend) -> Self {
+        Self {
+            spend,
+            policies: Vec::new(),
+            stopped_until: Tick::ZERO,
+            probe: None,
+            in_flight: 0,
+            next: 0,
+            heard: 0,
+            last_start: None,
+            silent: 0,
+        }
+    }
+
+    /// Returns when the next call may start: `now`, or later.
+    pub(super) fn next_at(&mut self, now: Tick) -> Tick {
+        self.renew(now);
+        let mut at = now.max(self.stopped_until);
+        for policy in &self.policies {
+            if policy.left <= 0 {
+                at = at.max(policy.until);
+            } else if let Some(last) = self.last_start {
+                at = at.max(last.saturating_add(policy.interval));
+            }
+        }
+        if let Some(since) = self.probe.and_then(|probe| probe.since) {
+            at = at.max(since.saturating_add(PAUSE));
+        }
+        at
+    }
+
+    /// Returns when a call may start at the earliest that has so many others before it, as far as is
+    /// certain.
+    pub(super) fn earliest(&mut self, now: Tick, ahead: u64) -> Tick {
+        let next = self.next_at(now);
+        let mut at = next;
+        for policy in self.policies.iter().filter(|policy| policy.unit == Unit::Requests) {
+            let most = policy.left.saturating_add(signed(self.in_flight));
+            let bound = if most <= signed(ahead) {
+                policy.until
+            } else if policy.is_guess {
+                next
+            } else {
+                let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+                next.saturating_add(policy.interval.saturating_mul(ahead))
+            };
+            at = at.max(bound);
+        }
+        at
+    }
+
+    /// Starts a call, and returns its number.
+    pub(super) fn start(&mut self, now: Tick) -> u64 {
+        for policy in &mut self.policies {
+            policy.left = policy.left.saturating_sub(1);
+        }
+        if let Some(probe) = &mut self.probe {
+            probe.since = Some(now);
+        }
+        self.last_start = Some(now);
+        self.in_flight += 1;
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Forgets a call that ended without an answer.
+    pub(super) fn lose(&mut self, number: u64) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        if let Some(probe) = self.probe.as_mut().filter(|probe| number >= probe.from) {
+            probe.since = None;
+        }
+    }
+
+    /// Takes an answer in. Tells whether it stopped the lane.
+    pub(super) fn answer(&mut self, now: Tick, number: u64, learned: &Learned) -> bool {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let is_late = number < self.heard;
+        self.heard = self.heard.max(number + 1);
+        let is_news = self.probe.is_none_or(|probe| number >= probe.from);
+        let stop = self.stop_of(learned, is_news);
+        if stop.is_none() && is_news {
+            self.probe = None;
+        }
+        let mut pause = stop;
+        for policy in &learned.policies {
+            // Retry-After goes before the time of a policy that is used up.
+            let is_empty = policy.remaining == 0;
+            let time = stop.filter(|_| is_empty).or(policy.reset_after);
+            match time {
+                _ if policy.unit == Unit::Concurrent => {}
+                Some(time) if is_empty || policy.unit == Unit::Requests => {
+                    self.adopt(now, policy, time, is_late);
+                }
+                _ => {
+                    self.policies.retain(|known| !known.is(policy));
+                    if is_empty && time.is_none() {
+                        pause = pause.max(Some(PAUSE));
+                    }
+                }
+            }
+        }
+        if let Some(pause) = pause {
+            self.stopped_until = self.stopped_until.max(now.saturating_add(pause));
+            if is_news {
+                self.probe = Some(Probe { from: self.next, since: None });
+            }
+        }
+        pause.is_some()
+    }
+
+    /// Tells whether forgetting this lane changes nothing.
+    pub(super) fn is_idle(&self, now: Tick) -> bool {
+        self.in_flight == 0
+            && self.stopped_until <= now
+            && self.policies.iter().all(|policy| policy.until <= now)
+    }
+
+    /// Returns how long a refusal stops all calls.
+    fn stop_of(&mut self, learned: &Learned, is_news: bool) -> Option<Duration> {
+        let stop = match (learned.refusal, learned.retry) {
+            (Some(_), Some(RetryWhen::After(after))) => Some(after),
+            (Some(Refusal::Client), _) => {
+                let empty = learned.policies.iter().filter(|policy| policy.remaining == 0);
+                let known = empty.filter_map(|policy| policy.reset_after).max();
+                // Those that were in the air together count as one.
+                let before = if is_news { self.silent } else { self.silent.saturating_sub(1) };
+                let pause = PAUSE * 2_u32.pow(before.min(MOST_DOUBLINGS));
+                if known.is_none() && is_news {
+                    self.silent = self.silent.saturating_add(1);
+                }
+                Some(known.unwrap_or(pause.min(LONGEST_PAUSE)))
+            }
+            _ => None,
+        };
+        if stop.is_none() && is_news {
+            self.silent = 0;
+        }
+        stop
+    }
+
+    fn adopt(&mut self, now: Tick, policy: &LearnedPolicy, time: Duration, is_late: bool) {
+        let left = match policy.unit {
+            Unit::Requests => signed(policy.remaining).saturating_sub(signed(self.in_flight)),
+            _ => 0,
+        };
+        let known = self.policies.iter_mut().find(|known| known.is(policy));
+        if let Some(known) = known {
+            let is_current = known.until > now;
+            if is_late && is_current && known.is_guess {
+                // It tells of a window that is over.
+            } else if is_late && is_current {
+                known.left = known.left.saturating_add(1).min(left);
+            } else {
+                *known = Known::new(now, policy, (left, time), self.spend);
+            }
+            return;
+        }
+        if self.policies.len() == MOST_POLICIES {
+            let first = self.policies.iter().enumerate().min_by_key(|(_, known)| known.until);
+            if let Some((index, _)) = first {
+                self.policies.swap_remove(index);
+            }
+        }
+        self.policies.push(Known::new(now, policy, (left, time), self.spend));
+    }
+
+    /// Sees to policies whose time has passed.
+    fn renew(&mut self, now: Tick) {
+        let mut needs_probe = false;
+        self.policies.retain_mut(|policy| {
+            if policy.until > now {
+                return true;
+            }
+            policy.until = policy.until.saturating_add(policy.span);
+            if policy.until <= now {
+                policy.until = now.saturating_add(policy.span);
+            }
+            if policy.left > 0 {
+                return policy.span > Duration::ZERO;
+            }
+            let Some(per_call) = policy.per_call else {
+                needs_probe |= policy.unit == Unit::Requests;
+                return false;
+            };
+            policy.left = i64::MAX;
+            (policy.interval, policy.is_guess) = (per_call, true);
+            true
+        });
+        if needs_probe && self.probe.is_none() {
+            self.probe = Some(Probe { from: self.next, since: None });
+        }
+    }
+}
+
+impl Known {
+    fn new(now: Tick, policy: &LearnedPolicy, (left, time): (i64, Duration), spend: Spend) -> Self {
+        let limit = policy.limit.filter(|limit| *limit > 0);
+        let counts = policy.unit == Unit::Requests;
+        let per_call = policy.window.zip(limit).filter(|_| counts);
+        Self {
+            name: policy.name.clone(),
+            unit: policy.unit,
+            left,
+            until: now.saturating_add(time),
+            interval: spend.interval(u64::try_from(left).unwrap_or(0), limit, time),
+            is_guess: false,
+            span: policy.window.unwrap_or(time),
+            per_call: per_call.map(|(window, limit)| share(window, limit)),
+        }
+    }
+
+    fn is(&self, policy: &LearnedPolicy) -> bool {
+        self.name == policy.name && self.unit == policy.unit
+    }
+}
+
+/// Returns a count as a signed number. Counts above 2^63 count as that.
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Returns one of so many equal shares of a time, rounded up.
+pub(super) fn share(time: Duration, shares: u64) -> Duration {
+    // OVERFLOW: a duration is below 2^94 ns; shares above 2^64 ns, 584 years, count as that.
+    let nanos = time.as_nanos().div_ceil(u128::from(shares.max(1)));
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What a response tells of the server's limits.
+
+use super::{family, grpc, time};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use std::time::Duration;
+
+/// How far ahead a time may lie before it counts as implausible, unless told otherwise.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// Reads what responses tell of the server's limits.
+///
+/// It knows, and takes the first of these that is there:
+///
+/// 1. `RateLimit` and `RateLimit-Policy` of draft-ietf-httpapi-ratelimit-headers, revisions 08 to 11
+///    (also with the prefix `Beta-`);
+/// 2. the same of revision 07, `RateLimit: limit=100, remaining=50, reset=30`;
+/// 3. `RateLimit-Limit`, `-Remaining` and `-Reset` of revisions 00 to 06;
+/// 4. `anthropic-ratelimit-requests-limit` and so on;
+/// 5. `x-ratelimit-limit-requests` and so on, as OpenAI has them, for requests and tokens;
+/// 6. `X-RateLimit-Limit`, `-Remaining`, `-Reset` or `-Reset-After`, and `X-Rate-Limit-*`;
+/// 7. `X-RateLimit-Remaining-Minute` and so on, as Kong has them;
+/// 8. `X-Shopify-Shop-Api-Call-Limit: 32/40`.
+///
+/// Besides: `Retry-After` in both forms, `retry-after-ms`, `x-ms-retry-after-ms`,
+/// `x-amz-retry-after`; of gRPC `grpc-status`, `grpc-retry-pushback-ms` and the `RetryInfo` in
+/// `grpc-status-details-bin`.
+///
+/// A reset is a distance or a point in time: see [`LearnedPolicy::reset_after`]. A field with a fault
+/// is ignored whole and counted. A response from a cache (`Age` above zero) tells nothing.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{Response, StatusCode};
+/// use tollgate_tower::client::Reader;
+///
+/// let response = Response::builder()
+///     .header("RateLimit-Policy", r#""burst";q=100;w=60"#)
+///     .header("RateLimit", r#""burst";r=50;t=30"#)
+///     .body(())?;
+/// let wall = Duration::from_secs(1_800_000_000); // since the Unix epoch
+/// let learned = Reader::new().read(StatusCode::OK, response.headers(), wall);
+/// assert_eq!(learned.policies[0].remaining, 50);
+/// assert_eq!(learned.policies[0].reset_after, Some(Duration::from_secs(30)));
+/// # Ok::<(), http::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Reader {
+    longest: Duration,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// What one response tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Learned {
+    /// The policies it has figures of, at most sixteen.
+    pub policies: Vec<LearnedPolicy>,
+    /// Whether it is a refusal, and whose fault it is.
+    pub refusal: Option<Refusal>,
+    /// When to come again.
+    pub retry: Option<RetryWhen>,
+    /// Whether it comes from a cache: then nothing else is read.
+    pub is_cached: bool,
+    /// How many times lay further ahead than is plausible, and were cut to the bound.
+    pub clamped: u32,
+    /// How many fields were malformed, and ignored.
+    pub malformed: u32,
+}
+
+/// What a response tells of one policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LearnedPolicy {
+    /// The name, if it has one.
+    pub name: Option<Box<str>>,
+    /// What is counted.
+    pub unit: Unit,
+    /// How much a full window allows, if it is known.
+    pub limit: Option<u64>,
+    /// How much is left.
+    pub remaining: u64,
+    /// For how long no more than that may be used.
+    ///
+    /// Numbers above 10^12 are read as a Unix time in milliseconds, those above 10^9 in seconds,
+    /// others as seconds from now; `2026-01-01T00:00:00Z`, `6m0s` and dates of HTTP are understood,
+    /// too. Points in time are compared with the response's own `Date`, so that no difference of
+    /// the clocks matters; without one, with ours. Where only the window is known, it is that: it
+    /// cannot take longer.
+    pub reset_after: Option<Duration>,
+    /// The length of a window, if it is known.
+    pub window: Option<Duration>,
+}
+
+/// What a policy counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Requests.
+    Requests,
+    /// Requests that run at the same time.
+    Concurrent,
+    /// Anything else: tokens, bytes.
+    Other,
+}
+
+/// Whose fault a refusal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The client is over its share, and nothing was done: 429, `RESOURCE_EXHAUSTED`, or 403 with a
+    /// `Retry-After`.
+    Client,
+    /// The server is overloaded: 503, `UNAVAILABLE`. It may have done some of the work.
+    Server,
+}
+
+/// When to come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RetryWhen {
+    /// Not before so long.
+    After(Duration),
+    /// Not at all: gRPC's pushback forbids it.
+    Never,
+}
+
+impl Reader {
+    /// Returns a reader for which a time more than one hour ahead is implausible.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { longest: LONGEST }
+    }
+
+    /// Sets how far ahead a time may lie, by default one hour. Beyond that it is cut to this, and
+    /// counted in [`Learned::clamped`].
+    #[must_use]
+    pub const fn longest(mut self, longest: Duration) -> Self {
+        self.longest = longest;
+        self
+    }
+
+    /// Returns the bound of [`longest`](Self::longest).
+    #[must_use]
+    pub const fn bound(&self) -> Duration {
+        self.longest
+    }
+
+    /// Reads what the status and the headers of a response tell. `wall` is the time now, since the
+    /// Unix epoch.
+    #[must_use]
+    pub fn read(&self, status: StatusCode, headers: &HeaderMap, wall: Duration) -> Learned {
+        let mut learned = Learned::default();
+        if is_cached(headers) {
+            learned.is_cached = true;
+            return learned;
+        }
+        let date = text(headers, &header::DATE).and_then(|text| time::date(text, wall));
+        let wall = date.unwrap_or(wall);
+        family::read(headers, wall, &mut learned);
+        learned.retry = retry(headers, wall, &mut learned.malformed);
+        learned.refusal = refusal(status, headers, learned.retry);
+        for policy in &mut learned.policies {
+            if policy.reset_after.is_none() && policy.unit != Unit::Concurrent {
+                policy.reset_after = policy.window;
+            }
+            if let Some(after) = &mut policy.reset_after {
+                self.clamp(after, &mut learned.clamped);
+            }
+        }
+        if let Some(RetryWhen::After(after)) = &mut learned.retry {
+            self.clamp(after, &mut learned.clamped);
+        }
+        learned
+    }
+
+    fn clamp(&self, after: &mut Duration, clamped: &mut u32) {
+        if *after > self.longest {
+            *after = self.longest;
+            *clamped += 1;
+        }
+    }
+}
+
+/// Returns the text of the first line of a header.
+fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn is_cached(headers: &HeaderMap) -> bool {
+    let age = text(headers, &header::AGE).and_then(|text| time::decimal(text.trim()));
+    age.is_some_and(|age| age > Duration::ZERO)
+}
+
+/// Returns the latest of all times to come again; "never" is the latest.
+fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<RetryWhen> {
+    let mut latest = None;
+    if let Some(value) = headers.get(header::RETRY_AFTER) {
+        let after = value.to_str().ok().and_then(|text| time::retry_after(text, wall));
+        *malformed += u32::from(after.is_none());
+        latest = latest.max(after);
+    }
+    for name in ["retry-after-ms", "x-ms-retry-after-ms", "x-amz-retry-after"] {
+        if let Some(value) = headers.get(name) {
+            let ms = value.to_str().ok().and_then(|text| time::decimal(text.trim()));
+            *malformed += u32::from(ms.is_none());
+            latest = latest.max(ms.map(|ms| ms / 1000));
+        }
+    }
+    match grpc::pushback(headers) {
+        Some(RetryWhen::Never) => return Some(RetryWhen::Never),
+        Some(RetryWhen::After(after)) => latest = latest.max(Some(after)),
+        None => {}
+    }
+    match grpc::retry_info(headers) {
+        Some(after) => latest = latest.max(after),
+        None => *malformed += 1,
+    }
+    latest.map(RetryWhen::After)
+}
+
+fn refusal(status: StatusCode, headers: &HeaderMap, retry: Option<RetryWhen>) -> Option<Refusal> {
+    match (status, grpc::status(headers)) {
+        (StatusCode::TOO_MANY_REQUESTS, _) | (_, Some(8)) => Some(Refusal::Client),
+        (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(14)) => Some(Refusal::Server),
+        (StatusCode::FORBIDDEN, _) => retry.map(|_| Refusal::Client),
+        _ => None,
+    }
+}

@@ -1,0 +1,195 @@
+//! Calls no faster than the server allows.
+
+mod answer;
+mod builder;
+mod error;
+mod future;
+
+pub use answer::{PaceAnswer, PaceAnswerFuture, PaceAnswerLayer, Unsent};
+pub use builder::PaceBuilder;
+pub use error::{PaceBuildError, PaceError};
+pub use future::PaceFuture;
+
+use super::{
+    counts::{Counts, PaceCounts},
+    lanes::Lanes,
+    learned::{Learned, Reader},
+    turn::Line,
+};
+use crate::Info;
+use http::{Request, Response, header};
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tollgate::{Clock, Limiter};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Paces the calls of a client: by a quota of its own, and by what the server says.
+///
+/// Each server (host and port), or each route of it, is learned of by its answers: it is told from
+/// the `RateLimit` headers and their relatives how many calls are left and for how long, and from
+/// `Retry-After` and gRPC's pushback when to come again. [`Reader`] lists what is understood. Calls
+/// that would be too many wait their turn, up to [`max_wait`](PaceBuilder::max_wait); what would take
+/// longer is not sent, and fails at once.
+///
+/// Clones of the layer, and of the services it makes, share the quota and what is learned.
+///
+/// * In `poll_ready` it asks the inner service, nothing else.
+/// * In `call` it takes the service that was polled ready, and leaves a clone. The wait begins when
+///   the future is polled first.
+/// * The error becomes a [`PaceError`], which holds the inner one. To keep the inner type, use
+///   [`answering`](Self::answering).
+/// * A future that is dropped while it waits gives its place and its permits back. Once the call was
+///   sent, it counts.
+///
+/// Put it inside of [`RetryLayer`](super::RetryLayer), so that a repeated call is paced, too, and
+/// outside of what limits concurrency, so that whoever waits here holds no place there.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_tower::client::PaceLayer;
+/// use tower_layer::Layer;
+/// # let client = ();
+///
+/// let pace = PaceLayer::builder()
+///     .quota(Limiter::new(Quota::per_second(50))?)
+///     .max_wait(Duration::from_secs(10))
+///     .build()?;
+/// let client = pace.layer(client); // a client of hyper, or a channel of tonic
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct PaceLayer {
+    shared: Arc<Shared>,
+}
+
+/// A service whose calls are paced; made by [`PaceLayer`].
+#[derive(Clone, Debug)]
+pub struct Pace<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+type CostOf = Box<dyn Fn(&Info<'_>) -> u64 + Send + Sync>;
+type RouteOf = Box<dyn Fn(&Info<'_>, &mut dyn Hasher) + Send + Sync>;
+
+/// What all clones share.
+struct Shared {
+    quota: Option<Limiter>,
+    cost: Option<CostOf>,
+    route: Option<RouteOf>,
+    /// None if nothing is to be learned.
+    lanes: Option<Lanes>,
+    reader: Reader,
+    max_wait: Duration,
+    clock: Clock,
+    counts: Counts,
+    hash: RandomState,
+}
+
+impl PaceLayer {
+    /// Returns a builder of a layer that learns from the server and has no quota of its own.
+    pub fn builder() -> PaceBuilder {
+        PaceBuilder::new()
+    }
+
+    /// Answers calls that it does not send with a response, so that the error type stays that of
+    /// the inner service.
+    ///
+    /// The response is a 429 with `Retry-After`, or for gRPC a `RESOURCE_EXHAUSTED` with a pushback,
+    /// with an empty body.
+    #[must_use]
+    pub fn answering(self) -> PaceAnswerLayer {
+        PaceAnswerLayer::new(self)
+    }
+
+    /// Returns what has happened so far.
+    #[must_use]
+    pub fn counts(&self) -> PaceCounts {
+        self.shared.counts.get()
+    }
+
+    /// Returns how many servers, or routes of them, are remembered.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.shared.lanes.as_ref().map_or(0, Lanes::len)
+    }
+}
+
+impl<S> Layer<S> for PaceLayer {
+    type Service = Pace<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Pace { inner, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Pace<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Response = Response<R>;
+    type Error = PaceError<S::Error>;
+    type Future = PaceFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context).map_err(PaceError::Inner)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        PaceFuture::new(ready, request, Arc::clone(&self.shared))
+    }
+}
+
+impl Shared {
+    fn cost(&self, info: &Info<'_>) -> u64 {
+        self.cost.as_ref().map_or(1, |cost| cost(info))
+    }
+
+    /// Returns the lane of a request, if anything is learned.
+    fn line(&self, info: &Info<'_>) -> Option<Arc<Line>> {
+        let lanes = self.lanes.as_ref()?;
+        let mut hasher = self.hash.build_hasher();
+        // Names of hosts have no case. Requests without one share a lane.
+        let authority = info.uri().authority().map(|it| it.as_str().as_bytes());
+        let host = || info.headers().get(header::HOST).map(http::HeaderValue::as_bytes);
+        for byte in authority.or_else(host).unwrap_or_default() {
+            hasher.write_u8(byte.to_ascii_lowercase());
+        }
+        if let Some(route) = &self.route {
+            hasher.write_u8(0xff);
+            route(info, &mut hasher);
+        }
+        Some(lanes.get(hasher.finish(), &self.counts))
+    }
+
+    /// Reads what a response tells, and counts.
+    fn learn<R>(&self, response: &Response<R>) -> Learned {
+        let wall = self.clock.to_wall(self.clock.now());
+        let learned = self.reader.read(response.status(), response.headers(), wall);
+        self.counts.clamped.add(learned.clamped.into());
+        self.counts.malformed.add(learned.malformed.into());
+        self.counts.cached.add(learned.is_cached.into());
+        learned
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("quota", &self.quota)
+            .field("max_wait", &self.max_wait)
+            .field("counts", &self.counts.get())
+            .finish_non_exhaustive()
+    }
+}

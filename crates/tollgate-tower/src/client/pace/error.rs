@@ -1,0 +1,133 @@
+//! What can go wrong with pacing.
+
+use crate::client::turn::NoTurn;
+use std::{error::Error, fmt, time::Duration};
+use tollgate::Refused;
+
+/// Why a paced call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PaceError<E> {
+    /// The inner service failed.
+    Inner(E),
+    /// One's own quota did not let it pass. It was not sent.
+    Quota(Refused),
+    /// The server does not want it before a time that is too far away. It was not sent.
+    TooLong {
+        /// How long it would have to wait, at least.
+        wait: Duration,
+        /// How long a call may wait in all.
+        max_wait: Duration,
+    },
+    /// As many calls wait for that server as may. It was not sent.
+    QueueFull {
+        /// The most that may wait.
+        max_waiting: usize,
+    },
+}
+
+impl<E> PaceError<E> {
+    pub(super) const fn of(no: NoTurn, max_wait: Duration) -> Self {
+        match no {
+            NoTurn::TooLong(wait) => Self::TooLong { wait, max_wait },
+            NoTurn::Full(max_waiting) => Self::QueueFull { max_waiting },
+        }
+    }
+
+    /// Returns the error of the inner service, if it is one.
+    pub fn into_inner(self) -> Option<E> {
+        match self {
+            Self::Inner(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// Tells whether the call was not sent, so that it is safe to repeat.
+    pub const fn is_unsent(&self) -> bool {
+        !matches!(self, Self::Inner(_))
+    }
+
+    /// Returns how long to wait before another try, if that is known and helps.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Quota(refused) => {
+                let decision = refused.decision();
+                decision.retry_after(decision.at())
+            }
+            Self::TooLong { wait, .. } => Some(*wait),
+            Self::Inner(_) | Self::QueueFull { .. } => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for PaceError<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inner(_) => f.write_str("the paced call failed"),
+            Self::Quota(_) => f.write_str("the client's own quota did not let the call pass"),
+            Self::TooLong { wait, max_wait } => write!(
+                f,
+                "the server wants no call for another {wait:?}, more than {max_wait:?}; come back \
+                 later, or allow a longer wait"
+            ),
+            Self::QueueFull { max_waiting } => write!(
+                f,
+                "{max_waiting} calls wait for that server already, as many as may; call less, or \
+                 allow more to wait"
+            ),
+        }
+    }
+}
+
+impl<E: Error + 'static> Error for PaceError<E> {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Inner(error) => Some(error),
+            Self::Quota(refused) => Some(refused),
+            _ => None,
+        }
+    }
+}
+
+/// Why there is no pacing layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PaceBuildError {
+    /// There is no quota, and nothing is to be learned.
+    NothingToPaceBy,
+    /// Calls have costs, but there is no quota.
+    CostWithoutQuota,
+    /// No server may be remembered.
+    NoLanes,
+    /// No time is plausible.
+    NoTime,
+    /// More than 100 percent of a limit.
+    Percent(u8),
+}
+
+impl fmt::Display for PaceBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NothingToPaceBy => f.write_str(
+                "there is nothing to pace by: no quota, and nothing is learned; set a quota, or let \
+                 it learn",
+            ),
+            Self::CostWithoutQuota => f.write_str(
+                "calls have a cost, but there is no quota to take it from; set a quota, or leave \
+                 the cost out",
+            ),
+            Self::NoLanes => f.write_str(
+                "max_lanes 0 remembers no server; allow at least 1, or build it without_learning",
+            ),
+            Self::NoTime => f.write_str(
+                "longest 0 s makes every time implausible; allow more, or build it \
+                 without_learning",
+            ),
+            Self::Percent(percent) => {
+                write!(f, "{percent} % of a limit is more than all of it; say at most 100")
+            }
+        }
+    }
+}
+
+impl Error for PaceBuildError {}

@@ -1,0 +1,216 @@
+//! Repeats refused calls.
+
+mod backoff;
+mod budget;
+mod builder;
+mod future;
+
+pub use budget::{RetryBudget, RetryBudgetBuilder};
+pub use builder::{RetryBuildError, RetryBuilder};
+pub use future::RetryFuture;
+
+use super::learned::{Learned, Reader, Refusal, RetryWhen};
+use backoff::Backoff;
+use http::{Method, Request, Response};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+use tollgate::Clock;
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Repeats calls that the server refused.
+///
+/// Repeating adds load just when there is too much of it. So it is done within bounds: so many
+/// tries, so much time, and a [`RetryBudget`] that all clones share, which successes fill. When a
+/// bound is reached, the last refusal is returned as it came. A repeat comes after a pause at
+/// random, whose bound doubles each time, and never before the time that the server names.
+///
+/// | refusal | repeated |
+/// |---|---|
+/// | 429; 403 with `Retry-After` | yes: nothing was done |
+/// | 503 with `Retry-After` | if the method is idempotent, or the request has an `Idempotency-Key` |
+/// | gRPC `RESOURCE_EXHAUSTED` with `RetryInfo` or pushback | yes |
+/// | gRPC `UNAVAILABLE` | if [asked for](RetryBuilder::unavailable) |
+/// | any with a pushback that forbids it | no |
+/// | anything else, errors too | no |
+///
+/// Only requests that can be cloned are repeated: those whose body is `Clone`, or what
+/// [`clone_with`](RetryBuilder::clone_with) clones. Of gRPC, only refusals without messages are
+/// seen, which is how servers refuse. Repeats of gRPC have `grpc-previous-rpc-attempts`.
+///
+/// * In `poll_ready` it asks the inner service, nothing else; before each repeat it does so again.
+/// * In `call` it takes the service that was polled ready, and leaves a clone.
+/// * The error type does not change.
+/// * A future that is dropped repeats nothing; the budget keeps what it has taken.
+///
+/// Put it outside of [`PaceLayer`](super::PaceLayer), so that repeats are paced, too.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_tower::client::{RetryBudget, RetryLayer};
+///
+/// let budget = RetryBudget::builder().percent(10).min_per_second(1).build()?;
+/// let retry = RetryLayer::builder()
+///     .max_attempts(4)
+///     .max_elapsed(Duration::from_secs(20))
+///     .budget(budget)
+///     .build()?;
+/// # drop(retry);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct RetryLayer<C = CloneBody> {
+    shared: Arc<Shared<C>>,
+}
+
+/// A service whose refused calls are repeated; made by [`RetryLayer`].
+#[derive(Debug)]
+pub struct Retry<S, C = CloneBody> {
+    inner: S,
+    shared: Arc<Shared<C>>,
+}
+
+/// Clones requests, to repeat them.
+pub trait CloneRequest<B> {
+    /// Returns a clone, or nothing if this request is not to be repeated.
+    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>>;
+}
+
+/// Clones any request whose body can be cloned.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CloneBody;
+
+impl<B: Clone> CloneRequest<B> for CloneBody {
+    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
+        Some(request.clone())
+    }
+}
+
+impl<B, F: Fn(&Request<B>) -> Option<Request<B>>> CloneRequest<B> for F {
+    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
+        self(request)
+    }
+}
+
+/// What all clones share.
+struct Shared<C> {
+    clone: C,
+    max_attempts: u32,
+    max_elapsed: Duration,
+    backoff: Backoff,
+    budget: RetryBudget,
+    retries_unavailable: bool,
+    clock: Clock,
+    reader: Reader,
+}
+
+impl RetryLayer {
+    /// Returns a builder.
+    pub fn builder() -> RetryBuilder {
+        RetryBuilder::new()
+    }
+}
+
+impl<C> RetryLayer<C> {
+    /// Returns the budget.
+    #[must_use]
+    pub fn budget(&self) -> &RetryBudget {
+        &self.shared.budget
+    }
+}
+
+impl<S, C> Layer<S> for RetryLayer<C> {
+    type Service = Retry<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Retry { inner, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<C> Clone for RetryLayer<C> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S: Clone, C> Clone for Retry<S, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S, B, R, C> Service<Request<B>> for Retry<S, C>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    C: CloneRequest<B>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = RetryFuture<S, B, C>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let clone = self.inner.clone();
+        let ready = std::mem::replace(&mut self.inner, clone);
+        RetryFuture::new(ready, request, Arc::clone(&self.shared))
+    }
+}
+
+/// What of a request decides whether it may be repeated after some work was done.
+#[derive(Clone, Copy, Debug)]
+struct Repeatable(bool);
+
+impl Repeatable {
+    fn of<B>(request: &Request<B>) -> Self {
+        let is_idempotent = Method::is_idempotent(request.method());
+        Self(is_idempotent || request.headers().contains_key("idempotency-key"))
+    }
+}
+
+impl<C> Shared<C> {
+    /// Reads an answer.
+    fn learn<R>(&self, response: &Response<R>) -> Learned {
+        let wall = self.clock.to_wall(self.clock.now());
+        self.reader.read(response.status(), response.headers(), wall)
+    }
+
+    /// Returns how long to wait at least before a repeat, if there is to be one.
+    fn retry_after(
+        &self,
+        learned: &Learned,
+        is_grpc: bool,
+        repeatable: Repeatable,
+    ) -> Option<Duration> {
+        let after = match learned.retry {
+            Some(RetryWhen::Never) => return None,
+            Some(RetryWhen::After(after)) => Some(after),
+            None => None,
+        };
+        match (learned.refusal?, is_grpc) {
+            (Refusal::Client, false) => Some(after.unwrap_or_default()),
+            (Refusal::Client, true) => after,
+            (Refusal::Server, false) => after.filter(|_| repeatable.0),
+            (Refusal::Server, true) => self.retries_unavailable.then(|| after.unwrap_or_default()),
+        }
+    }
+}
+
+impl<C> fmt::Debug for Shared<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("max_attempts", &self.max_attempts)
+            .field("max_elapsed", &self.max_elapsed)
+            .field("backoff", &self.backoff)
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! How a retrying layer is put together.
+
+use super::{Backoff, CloneBody, RetryBudget, RetryLayer, Shared};
+use crate::client::learned::Reader;
+use std::{error::Error, fmt, sync::Arc, time::Duration};
+use tollgate::{Clock, QuotaError};
+
+/// Builds a [`RetryLayer`]. Nothing is judged before [`build`](Self::build).
+#[must_use = "a builder does nothing until `build`"]
+pub struct RetryBuilder<C = CloneBody> {
+    clone: C,
+    max_attempts: u32,
+    max_elapsed: Duration,
+    backoff: Backoff,
+    budget: Option<RetryBudget>,
+    retries_unavailable: bool,
+    clock: Option<Clock>,
+}
+
+/// Why there is no retrying layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RetryBuildError {
+    /// No attempt at all is allowed.
+    NoAttempt,
+    /// The first pause is longer than the longest.
+    Backoff {
+        /// The bound of the first pause.
+        base: Duration,
+        /// The bound of all pauses.
+        most: Duration,
+    },
+    /// There is no budget to be had.
+    Budget(QuotaError),
+}
+
+impl RetryBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            clone: CloneBody,
+            max_attempts: 3,
+            max_elapsed: Duration::from_secs(30),
+            backoff: Backoff { base: Duration::from_millis(100), most: Duration::from_secs(10) },
+            budget: None,
+            retries_unavailable: false,
+            clock: None,
+        }
+    }
+}
+
+impl<C> RetryBuilder<C> {
+    /// Sets how requests are cloned, for bodies that are not `Clone`, and to repeat only some of
+    /// them: what is not cloned is not repeated.
+    ///
+    /// Give it a closure `|request: &Request<B>| -> Option<Request<B>>`.
+    pub fn clone_with<F>(self, clone: F) -> RetryBuilder<F> {
+        let Self { max_attempts, max_elapsed, backoff, budget, retries_unavailable, clock, .. } =
+            self;
+        RetryBuilder {
+            clone,
+            max_attempts,
+            max_elapsed,
+            backoff,
+            budget,
+            retries_unavailable,
+            clock,
+        }
+    }
+
+    /// Sets how often a call is sent at most, the first time included; by default 3.
+    pub fn max_attempts(mut self, most: u32) -> Self {
+        self.max_attempts = most;
+        self
+    }
+
+    /// Sets how long after the first attempt the last may start, by default 30 s. A refusal that
+    /// asks for more is returned at once.
+    pub fn max_elapsed(mut self, longest: Duration) -> Self {
+        self.max_elapsed = longest;
+        self
+    }
+
+    /// Sets the bound of the first pause, by default 100 ms. It doubles with each attempt.
+    pub fn backoff(mut self, base: Duration) -> Self {
+        self.backoff.base = base;
+        self
+    }
+
+    /// Sets the bound of all pauses, by default 10 s. What the server asks for comes on top.
+    pub fn max_backoff(mut self, most: Duration) -> Self {
+        self.backoff.most = most;
+        self
+    }
+
+    /// Sets the budget, by default one of its own with 20 % of the successes and one each second.
+    pub fn budget(mut self, budget: RetryBudget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// Repeats calls of gRPC that end with `UNAVAILABLE`. The server may have done some of the work:
+    /// say this only if all calls may be done twice.
+    pub fn unavailable(mut self) -> Self {
+        self.retries_unavailable = true;
+        self
+    }
+
+    /// Sets the clock, by default [`Clock::tokio`]. Pauses are timers of tokio, so another clock must
+    /// run as fast: a manual one does not.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Builds the layer.
+    ///
+    /// # Errors
+    ///
+    /// When a bound makes no sense.
+    pub fn build(self) -> Result<RetryLayer<C>, RetryBuildError> {
+        if self.max_attempts == 0 {
+            return Err(RetryBuildError::NoAttempt);
+        }
+        let Backoff { base, most } = self.backoff;
+        if base > most {
+            return Err(RetryBuildError::Backoff { base, most });
+        }
+        let clock = self.clock.unwrap_or_else(Clock::tokio);
+        let budget = match self.budget {
+            Some(budget) => budget,
+            None => RetryBudget::builder()
+                .clock(clock.clone())
+                .build()
+                .map_err(RetryBuildError::Budget)?,
+        };
+        let shared = Shared {
+            clone: self.clone,
+            max_attempts: self.max_attempts,
+            max_elapsed: self.max_elapsed,
+            backoff: self.backoff,
+            budget,
+            retries_unavailable: self.retries_unavailable,
+            clock,
+            // Nothing is cut: a repeat must not come early, but may not come at all.
+            reader: Reader::new().longest(Duration::MAX),
+        };
+        Ok(RetryLayer { shared: Arc::new(shared) })
+    }
+}
+
+impl fmt::Display for RetryBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAttempt => {
+                f.write_str("max_attempts 0 sends nothing; the first attempt counts, so say 1")
+            }
+            Self::Backoff { base, most } => write!(
+                f,
+                "the first pause of {base:?} is longer than the longest, {most:?}; lower the one \
+                 or raise the other"
+            ),
+            Self::Budget(_) => f.write_str("the default budget cannot be built; give one"),
+        }
+    }
+}
+
+impl Error for RetryBuildError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Budget(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl<C> fmt::Debug for RetryBuilder<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetryBuilder")
+            .field("max_attempts", &self.max_attempts)
+            .field("max_elapsed", &self.max_elapsed)
+            .field("backoff", &self.backoff)
+            .finish_non_exhaustive()
+    }
+}

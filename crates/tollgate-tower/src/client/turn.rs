@@ -1,0 +1,288 @@
+//! Waiting for one's turn at a lane, in order of arrival.
+//!
+//! Only the first in line looks at the lane and sets a timer for it. An answer wakes the first, and
+//! only a stop wakes all, so that those for whom it is too long go at once.
+//!
+//! A future that nobody polls any more must not hold up the others. So those behind keep an eye on
+//! the first, the second in line each second, the third every other second, and so on: that is few
+//! looks, however long the line is. If the first does not go within a second although it could, it
+//! loses its place. When it is polled again, it has it back.
+
+use super::{lane::Lane, learned::Learned, spend::Spend};
+use std::{
+    collections::BTreeMap,
+    future::Pending,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::time::Timeout;
+use tollgate::{Clock, Tick};
+
+/// How long the first in line may sleep when it could go.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A lane and those who wait for it.
+#[derive(Debug)]
+pub(super) struct Line {
+    state: Mutex<State>,
+    clock: Clock,
+    max_waiting: usize,
+}
+
+#[derive(Debug)]
+struct State {
+    lane: Lane,
+    /// Whoever waits, by order of arrival.
+    waiting: BTreeMap<u64, Waker>,
+    next_ticket: u64,
+    /// When the first may go, or since when it could, as far as somebody has noticed.
+    due: Option<Tick>,
+}
+
+/// A place in a line; leaves when dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    line: Arc<Line>,
+    deadline: Tick,
+    ticket: Option<u64>,
+    timer: Timer,
+}
+
+/// A call in the air. Dropped without an answer, it counts as lost.
+#[derive(Debug)]
+pub(super) struct Flight {
+    line: Arc<Line>,
+    number: Option<u64>,
+}
+
+/// Why somebody does not wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoTurn {
+    /// It would take so long, or longer.
+    TooLong(Duration),
+    /// So many wait already.
+    Full(usize),
+}
+
+/// Time that passes, in tokio's words.
+type Sleep = Timeout<Pending<()>>;
+
+/// A timer that costs nothing until it is set.
+#[derive(Debug, Default)]
+pub(super) struct Timer {
+    set: Option<(Tick, Pin<Box<Sleep>>)>,
+}
+
+impl Timer {
+    /// Is ready from `due` on.
+    pub(super) fn poll(&mut self, clock: &Clock, due: Tick, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let now = clock.now();
+            if now >= due {
+                self.set = None;
+                return Poll::Ready(());
+            }
+            let timer = match &mut self.set {
+                Some((set, timer)) if *set == due => timer,
+                _ => {
+                    let timer = tokio::time::timeout(due.since(now), std::future::pending());
+                    &mut self.set.insert((due, Box::pin(timer))).1
+                }
+            };
+            if timer.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            // The runtime's clock and ours may differ by a little.
+            self.set = None;
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn new(spend: Spend, clock: Clock, max_waiting: usize) -> Self {
+        let lane = Lane::new(spend);
+        let state = State { lane, waiting: BTreeMap::new(), next_ticket: 0, due: None };
+        Self { state: Mutex::new(state), clock, max_waiting }
+    }
+
+    pub(super) fn is_idle(&self, now: Tick) -> bool {
+        let state = self.state();
+        state.waiting.is_empty() && state.lane.is_idle(now)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // The machine has no half-made states: whoever panicked left it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the lane, and then wakes whoever has to look at it: the first, or all.
+    fn change(&self, change: impl FnOnce(&mut Lane, Tick) -> Whom) {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let many = match change(&mut state.lane, now) {
+            Whom::First => 1,
+            Whom::All => usize::MAX,
+        };
+        let wakers: Vec<Waker> = state.waiting.values_mut().take(many).map(take).collect();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// Takes a waker out. Whoever is woken leaves another when it looks; wakers are other people's code,
+/// which must not run, nor be cloned or dropped, under the lock.
+fn take(waker: &mut Waker) -> Waker {
+    std::mem::replace(waker, Waker::noop().clone())
+}
+
+/// Who has to look at a lane that has changed.
+enum Whom {
+    First,
+    All,
+}
+
+impl Turn {
+    pub(super) fn new(line: Arc<Line>, deadline: Tick) -> Self {
+        Self { line, deadline, ticket: None, timer: Timer::default() }
+    }
+
+    /// Starts a call as soon as it is its turn.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Flight, NoTurn>> {
+        loop {
+            let until = match self.look(context.waker()) {
+                Ok(answer) => return Poll::Ready(answer),
+                Err(until) => until,
+            };
+            let clock = &self.line.clock;
+            if self.timer.poll(clock, until, context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Is answered, or says until when to wait unless it is woken.
+    fn look(&mut self, waker: &Waker) -> Result<Result<Flight, NoTurn>, Tick> {
+        let line = Arc::clone(&self.line);
+        let now = line.clock.now();
+        // Both end after the lock is released, as they are declared before.
+        let (mut spare, _deposed);
+        spare = waker.clone();
+        let mut guard = line.state();
+        let state = &mut *guard;
+        let next = state.lane.next_at(now);
+        _deposed = state.depose(self.ticket, next, now);
+        let place = state.place(self.ticket);
+        if place == 0 && next <= now {
+            let number = state.lane.start(now);
+            state.due = None;
+            return Ok(Ok(Flight { line: Arc::clone(&line), number: Some(number) }));
+        }
+        let ahead = if self.ticket.is_none() { state.waiting.len() as u64 } else { 0 };
+        let earliest = state.lane.earliest(now, ahead);
+        if earliest > self.deadline || now >= self.deadline {
+            return Ok(Err(NoTurn::TooLong(earliest.since(now))));
+        }
+        if self.ticket.is_none() && state.waiting.len() >= line.max_waiting {
+            return Ok(Err(NoTurn::Full(line.max_waiting)));
+        }
+        let ticket = *self.ticket.get_or_insert_with(|| {
+            state.next_ticket += 1;
+            state.next_ticket
+        });
+        let stored = state.waiting.entry(ticket).or_insert_with(|| Waker::noop().clone());
+        std::mem::swap(stored, &mut spare);
+        let due = state.due.unwrap_or(next);
+        let until = match u32::try_from(place) {
+            Ok(0) => next,
+            Ok(place) => due.max(now).saturating_add(PATIENCE.saturating_mul(place)),
+            Err(_) => self.deadline,
+        };
+        Err(until.min(self.deadline))
+    }
+}
+
+impl State {
+    /// Returns how many are ahead. Whoever has no ticket is behind all.
+    fn place(&self, ticket: Option<u64>) -> usize {
+        match ticket {
+            Some(ticket) => self.waiting.range(..ticket).count(),
+            None => self.waiting.len(),
+        }
+    }
+
+    /// Notes when the first in line may go. If it has slept too long since, it loses its place to
+    /// the next. Returns wakers to be used and dropped without the lock.
+    fn depose(&mut self, ticket: Option<u64>, next: Tick, now: Tick) -> Option<Deposed> {
+        if next > now {
+            self.due = Some(next);
+            return None;
+        }
+        let due = self.due.map_or(now, |due| due.min(now));
+        self.due = Some(due);
+        let is_behind = self.waiting.keys().next().is_some_and(|first| Some(*first) != ticket);
+        if !is_behind || now.since(due) < PATIENCE {
+            return None;
+        }
+        self.due = Some(now);
+        let sleeper = self.waiting.pop_first().map(|(_, waker)| waker);
+        let next = self.waiting.values_mut().next().map(take);
+        Some(Deposed { _sleeper: sleeper, next })
+    }
+}
+
+/// Whom to wake when the first in line has lost its place, and its own waker.
+struct Deposed {
+    _sleeper: Option<Waker>,
+    next: Option<Waker>,
+}
+
+impl Drop for Deposed {
+    fn drop(&mut self) {
+        if let Some(next) = self.next.take() {
+            next.wake();
+        }
+    }
+}
+
+impl Drop for Turn {
+    /// Leaves the line. The next one looks, if this was the first.
+    fn drop(&mut self) {
+        let Some(ticket) = self.ticket else { return };
+        let mut state = self.line.state();
+        let own = state.waiting.remove(&ticket);
+        let was_first = state.place(Some(ticket)) == 0;
+        let next = state.waiting.values_mut().next().filter(|_| was_first).map(take);
+        drop(state);
+        drop(own);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+impl Flight {
+    /// Takes the answer in. Tells whether it stopped all calls.
+    pub(super) fn answer(mut self, learned: &Learned) -> bool {
+        let mut has_stopped = false;
+        if let Some(number) = self.number.take() {
+            self.line.change(|lane, now| {
+                has_stopped = lane.answer(now, number, learned);
+                if has_stopped { Whom::All } else { Whom::First }
+            });
+        }
+        has_stopped
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(number) = self.number.take() {
+            self.line.change(|lane, _| {
+                lane.lose(number);
+                Whom::First
+            });
+        }
+    }
+}
