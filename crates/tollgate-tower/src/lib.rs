@@ -6,6 +6,11 @@ pub mod answer;
 pub mod client;
 mod info;
 pub mod key;
+mod limit;
 
 pub use info::{Info, Peer};
 pub use key::Key;
+pub use limit::{
+    Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, Policy, RateLimit,
+    RateLimitBuilder, RateLimitLayer, Settle,
+};

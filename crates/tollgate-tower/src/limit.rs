@@ -1,0 +1,165 @@
+//! The layer that limits: who may pass, what clients are told, and what is settled afterwards.
+
+mod body;
+mod builder;
+mod future;
+mod gate;
+mod policy;
+mod settle;
+
+pub use body::LimitBody;
+pub use builder::{LayerError, RateLimitBuilder};
+pub use future::LimitFuture;
+pub use policy::{Mode, Policy};
+pub use settle::{Charge, Settle};
+
+use crate::Info;
+use future::{Held, Ticket};
+use gate::{Gate, Nothing};
+use http::{Request, Response};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Limits the requests of any tower stack. Clones, and all services that it makes, share one limit.
+///
+/// It never waits: what exceeds a limit is answered at once, with a status, headers and a body that
+/// say why and when to come back. The error of the inner service stays as it is.
+///
+/// | a request that | pays |
+/// |---|---|
+/// | is refused | nothing, by any policy |
+/// | passes | the cost of every policy that counts it |
+/// | passes, but is dropped before the inner service was polled | nothing: it never ran |
+/// | was shed further in ([`NotRun`]) | nothing |
+/// | has a policy that [settles](Policy::settle) or [charges](Policy::charge) by the response | what that says |
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_tower::{Policy, RateLimitLayer, key::Key};
+///
+/// let layer = RateLimitLayer::builder()
+///     .policy(Policy::new("per-client", Quota::per_minute(60)).key(Key::peer()))
+///     .policy(Policy::new("global", Quota::per_second(1000)))
+///     .build()?;
+/// // axum: Router::new().route(..).layer(layer)
+/// # let _ = layer;
+/// # Ok::<(), tollgate_tower::LayerError>(())
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer {
+    gate: Arc<Gate>,
+}
+
+impl RateLimitLayer {
+    /// Starts a layer.
+    pub fn builder() -> RateLimitBuilder {
+        RateLimitBuilder::new()
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit { inner, gate: Arc::clone(&self.gate) }
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let policies = self.gate.limits.iter().map(|limit| &limit.policy);
+        f.debug_tuple("RateLimitLayer").field(&policies.collect::<Vec<_>>()).finish()
+    }
+}
+
+/// A service behind limits; made by [`RateLimitLayer`].
+#[derive(Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    gate: Arc<Gate>,
+}
+
+/// What happens when a store cannot be asked.
+///
+/// A store with a failure policy of its own (`Guarded` of `tollgate-redis`) never comes to this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnStoreError {
+    /// The request passes, and the failure is logged.
+    #[default]
+    Allow,
+    /// The request is refused.
+    Refuse,
+}
+
+/// A mark on a response (in its extensions): the request was shed before any work was done, so
+/// whoever charged for it gives back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotRun;
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+{
+    type Response = Response<LimitBody<R>>;
+    type Error = S::Error;
+    type Future = LimitFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let gate = &self.gate;
+        let (is_grpc, mut pass) = {
+            let info = Info::of(&request);
+            let pass = match gate.prepare(&info) {
+                Ok(pass) => pass,
+                Err(Nothing::Free) => {
+                    let ticket = Ticket::new(Arc::clone(gate), None);
+                    return LimitFuture::runs(self.inner.call(request), ticket);
+                }
+                Err(Nothing::NoKey(limit)) => {
+                    return LimitFuture::refused(gate.no_key(limit, info.is_grpc()));
+                }
+            };
+            (info.is_grpc(), pass)
+        };
+        if !gate.ask_now(&mut pass) {
+            let gate = Arc::clone(gate);
+            let service = self.take_ready();
+            let held = Held { gate: Arc::clone(&gate), service, request, is_grpc };
+            let asking = async move {
+                gate.ask(&mut pass).await;
+                pass
+            };
+            return LimitFuture::asks(Box::pin(asking), held);
+        }
+        if !pass.is_allowed {
+            return LimitFuture::refused(gate.refusal(&pass, is_grpc));
+        }
+        let ticket = Ticket::new(Arc::clone(gate), Some(pass));
+        LimitFuture::runs(self.inner.call(request), ticket)
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// Takes out the service that was polled ready, and leaves another one.
+    fn take_ready(&mut self) -> S {
+        let other = self.inner.clone();
+        std::mem::replace(&mut self.inner, other)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,184 @@
+//! One limit of a layer: what is counted, for whom, and what it costs.
+
+use super::settle::{Charge, Settle};
+use crate::{Info, key::Key};
+use std::{fmt, sync::Arc};
+use tollgate::{Algorithm, Quota};
+
+/// Looks at a request and tells something about it.
+pub(super) type Look<T> = Arc<dyn Fn(&Info<'_>) -> T + Send + Sync>;
+
+/// A named limit of a [`RateLimitLayer`](super::RateLimitLayer): a quota, a key and a cost.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_tower::{Policy, key::Key};
+///
+/// let writes = Policy::new("writes", Quota::per_minute(60))
+///     .key(Key::header("x-api-key").or_anonymous())
+///     .only(|info| info.method() != http::Method::GET)
+///     .cost_by(|info| if info.uri().path().starts_with("/bulk") { 10 } else { 1 });
+/// # let _ = writes;
+/// ```
+#[must_use = "a policy limits nothing until it is given to a layer"]
+#[derive(Clone)]
+pub struct Policy {
+    pub(super) name: Box<str>,
+    pub(super) quota: Quota,
+    pub(super) algorithm: Algorithm,
+    pub(super) key: Key,
+    pub(super) cost: Cost,
+    pub(super) applies: Option<Look<bool>>,
+    pub(super) tier: Option<Look<Option<usize>>>,
+    pub(super) tiers: Vec<(Box<str>, Quota)>,
+    pub(super) mode: Mode,
+    pub(super) settle: Option<Settle>,
+    pub(super) charge: Charge,
+}
+
+/// What a request costs.
+#[derive(Clone)]
+pub(super) enum Cost {
+    Fixed(u64),
+    By(Look<u64>),
+    /// The length of its body, as its header tells; so much if it does not.
+    ContentLength {
+        unknown: u64,
+    },
+}
+
+/// Whether a policy is in force.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// What exceeds the quota is refused.
+    #[default]
+    Enforce,
+    /// It is counted, and told to the observer, and passes.
+    Shadow,
+    /// It is enforced for so many of a hundred keys, and watched for the others. A key stays on its
+    /// side.
+    Percent(u8),
+}
+
+impl Policy {
+    /// Returns a policy that counts all requests together, one permit each.
+    pub fn new(name: impl Into<Box<str>>, quota: Quota) -> Self {
+        Self {
+            name: name.into(),
+            quota,
+            algorithm: Algorithm::default(),
+            key: Key::global(),
+            cost: Cost::Fixed(1),
+            applies: None,
+            tier: None,
+            tiers: Vec::new(),
+            mode: Mode::Enforce,
+            settle: None,
+            charge: Charge::always(),
+        }
+    }
+
+    /// Counts each key by itself.
+    pub fn key(mut self, key: Key) -> Self {
+        self.key = key;
+        self
+    }
+
+    /// Sets the algorithm, by default [`Algorithm::Gcra`].
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Sets what each request costs, by default 1.
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.cost = Cost::Fixed(cost);
+        self
+    }
+
+    /// Works out what a request costs. Zero is not counted.
+    pub fn cost_by(mut self, cost: impl Fn(&Info<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.cost = Cost::By(Arc::new(cost));
+        self
+    }
+
+    /// Lets a request cost the bytes of its body, by its `Content-Length`; or `unknown` if it has
+    /// none.
+    pub fn cost_by_length(mut self, unknown: u64) -> Self {
+        self.cost = Cost::ContentLength { unknown };
+        self
+    }
+
+    /// Counts only the requests for which this is true: a skip list, one method, one route.
+    pub fn only(mut self, applies: impl Fn(&Info<'_>) -> bool + Send + Sync + 'static) -> Self {
+        self.applies = Some(Arc::new(applies));
+        self
+    }
+
+    /// Adds a tier with a quota of its own; see [`tier_by`](Self::tier_by).
+    pub fn tier(mut self, name: impl Into<Box<str>>, quota: Quota) -> Self {
+        self.tiers.push((name.into(), quota));
+        self
+    }
+
+    /// Chooses the tier of a request, by its number in the order in which they were added; `None`
+    /// is the policy's own quota.
+    pub fn tier_by(
+        mut self,
+        tier: impl Fn(&Info<'_>) -> Option<usize> + Send + Sync + 'static,
+    ) -> Self {
+        self.tier = Some(Arc::new(tier));
+        self
+    }
+
+    /// Sets whether the policy is in force, by default [`Mode::Enforce`].
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Corrects the cost when the response is there: see [`Settle`].
+    ///
+    /// What was charged before is an estimate then, which is reserved.
+    pub fn settle(mut self, settle: Settle) -> Self {
+        self.settle = Some(settle);
+        self
+    }
+
+    /// Says which responses are charged at all: see [`Charge`].
+    pub fn charge(mut self, charge: Charge) -> Self {
+        self.charge = charge;
+        self
+    }
+
+    /// Tells whether something is to be given back or settled by the response.
+    pub(super) fn reserves(&self) -> bool {
+        self.settle.is_some() || !self.charge.is_always()
+    }
+
+    pub(super) fn cost_of(&self, info: &Info<'_>) -> u64 {
+        match &self.cost {
+            Cost::Fixed(cost) => *cost,
+            Cost::By(cost) => cost(info),
+            Cost::ContentLength { unknown } => {
+                let length = info.headers().get(http::header::CONTENT_LENGTH);
+                let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+                length.unwrap_or(*unknown)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy")
+            .field("name", &self.name)
+            .field("quota", &self.quota.to_string())
+            .field("algorithm", &self.algorithm)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! What a request has really cost: known when its response is there.
+
+use http::{HeaderName, StatusCode, response::Parts};
+use std::{fmt, sync::Arc};
+
+/// Looks at the head of a response and tells something about it.
+type Look<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
+
+/// Which responses are charged.
+///
+/// What is not charged is reserved when the request comes and given back when the response is there.
+/// To look first and charge later would let many through at once.
+///
+/// # Examples
+///
+/// Five failed logins in a minute, and as many good ones as one likes:
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_tower::{Charge, Policy, key::Key};
+///
+/// let logins = Policy::new("logins", Quota::per_minute(5))
+///     .key(Key::peer())
+///     .charge(Charge::on_failure());
+/// # let _ = logins;
+/// ```
+#[derive(Clone)]
+pub struct Charge(Option<Look<bool>>);
+
+impl Charge {
+    /// Charges all of them, the default.
+    #[must_use]
+    pub const fn always() -> Self {
+        Self(None)
+    }
+
+    /// Charges failures, whoever is to blame: 4xx and 5xx.
+    #[must_use]
+    pub fn on_failure() -> Self {
+        Self::by(|head| head.status.is_client_error() || head.status.is_server_error())
+    }
+
+    /// Charges all but failures of the server: 5xx are given back.
+    #[must_use]
+    pub fn unless_server_error() -> Self {
+        Self::by(|head| !head.status.is_server_error())
+    }
+
+    /// Charges responses with one of these statuses.
+    #[must_use]
+    pub fn on_status(statuses: impl Into<Vec<StatusCode>>) -> Self {
+        let statuses = statuses.into();
+        Self::by(move |head| statuses.contains(&head.status))
+    }
+
+    /// Charges the responses for which this is true.
+    #[must_use]
+    pub fn by(is_charged: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(is_charged)))
+    }
+
+    pub(super) const fn is_always(&self) -> bool {
+        self.0.is_none()
+    }
+
+    pub(super) fn is_charged(&self, head: &Parts) -> bool {
+        self.0.as_ref().is_none_or(|is_charged| is_charged(head))
+    }
+}
+
+impl Default for Charge {
+    fn default() -> Self {
+        Self::always()
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_always() { "Charge(always)" } else { "Charge(by)" })
+    }
+}
+
+/// Where the real cost of a request is found in its response.
+///
+/// What the policy charges before is an estimate then, which is reserved and corrected: down, or up
+/// into debt.
+///
+/// # Examples
+///
+/// A budget of tokens for a language model, which says afterwards what it has used:
+///
+/// ```
+/// use tollgate::Quota;
+/// use tollgate_tower::{Policy, Settle, key::Key};
+///
+/// let tokens = Policy::new("tokens", Quota::per_minute(100_000))
+///     .key(Key::bearer())
+///     .cost(2_000)
+///     .settle(Settle::header(http::HeaderName::from_static("x-tokens-used")));
+/// # let _ = tokens;
+/// ```
+#[derive(Clone)]
+pub struct Settle(How);
+
+#[derive(Clone)]
+enum How {
+    Header(HeaderName),
+    BodyBytes,
+    By(Look<Option<u64>>),
+}
+
+impl Settle {
+    /// Reads the cost in a header, as a whole number. Where it is not, the estimate stays.
+    #[must_use]
+    pub const fn header(name: HeaderName) -> Self {
+        Self(How::Header(name))
+    }
+
+    /// Counts the bytes of the body as they are sent. A client that leaves pays for what it got.
+    #[must_use]
+    pub const fn body_bytes() -> Self {
+        Self(How::BodyBytes)
+    }
+
+    /// Works the cost out from the head of the response; `None` leaves the estimate.
+    #[must_use]
+    pub fn by(actual: impl Fn(&Parts) -> Option<u64> + Send + Sync + 'static) -> Self {
+        Self(How::By(Arc::new(actual)))
+    }
+
+    /// Tells whether the cost is the length of the body.
+    pub(super) const fn is_by_body(&self) -> bool {
+        matches!(self.0, How::BodyBytes)
+    }
+
+    /// Returns the cost if the head tells it.
+    pub(super) fn head(&self, head: &Parts) -> Option<u64> {
+        match &self.0 {
+            How::Header(name) => head.headers.get(name)?.to_str().ok()?.trim().parse().ok(),
+            How::By(actual) => actual(head),
+            How::BodyBytes => None,
+        }
+    }
+}
+
+impl fmt::Debug for Settle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            How::Header(name) => f.debug_tuple("Settle").field(name).finish(),
+            How::BodyBytes => f.write_str("Settle(body bytes)"),
+            How::By(_) => f.write_str("Settle(by)"),
+        }
+    }
+}

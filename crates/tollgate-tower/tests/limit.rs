@@ -1,0 +1,338 @@
+//! The layer that limits: who passes, who pays, and what clients are told.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use bytes::Bytes;
+use http::{HeaderName, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tollgate::{Algorithm, Clock, ManualClock, Quota, store::MemoryStore};
+use tollgate_tower::{
+    Charge, LimitBody, Mode, NotRun, Policy, RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
+    key::Key,
+};
+use tower::{Service, ServiceExt};
+use tower_layer::Layer;
+
+type Answer = Response<Full<Bytes>>;
+
+/// A service that answers what the path says: a status, and headers by the query.
+async fn answer(request: Request<String>) -> Result<Answer, Infallible> {
+    let status = request.uri().path().trim_start_matches('/').parse().unwrap_or(200);
+    let mut response = Response::new(Full::from("0123456789"));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    if let Some(used) = request.uri().query().and_then(|query| query.strip_prefix("used=")) {
+        response.headers_mut().insert("x-used", used.parse().unwrap());
+    }
+    if request.headers().contains_key("x-shed") {
+        response.extensions_mut().insert(NotRun);
+    }
+    Ok(response)
+}
+
+fn built(
+    with: impl FnOnce(RateLimitBuilder) -> RateLimitBuilder,
+) -> (RateLimitLayer, MemoryStore, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let layer = with(RateLimitLayer::builder().memory(store.clone())).build().unwrap();
+    (layer, store, hand)
+}
+
+/// One policy, for a key in a header.
+fn one(policy: Policy) -> (RateLimitLayer, ManualClock) {
+    let (layer, _, hand) = built(|builder| builder.policy(policy));
+    (layer, hand)
+}
+
+fn request(path: &str, key: &str) -> Request<String> {
+    Request::builder().uri(path).header("x-key", key).body(String::new()).unwrap()
+}
+
+async fn ask(layer: &RateLimitLayer, request: Request<String>) -> Response<LimitBody<Full<Bytes>>> {
+    layer.layer(tower::service_fn(answer)).oneshot(request).await.unwrap()
+}
+
+async fn status(layer: &RateLimitLayer, path: &str, key: &str) -> u16 {
+    ask(layer, request(path, key)).await.status().as_u16()
+}
+
+fn by_header() -> Key {
+    Key::header("x-key")
+}
+
+#[tokio::test]
+async fn what_exceeds_the_quota_is_refused_and_told_why() {
+    let (layer, hand) = one(Policy::new("per-key", Quota::per_minute(2)).key(by_header()));
+    let first = ask(&layer, request("/", "a")).await;
+    assert_eq!(first.status(), 200);
+    assert_eq!(first.headers()["ratelimit"], "\"per-key\";r=1;t=30");
+    assert_eq!(first.headers()["ratelimit-policy"], "\"per-key\";q=2;w=60");
+    assert_eq!(status(&layer, "/", "a").await, 200);
+    let refused = ask(&layer, request("/", "a")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["retry-after"], "30");
+    assert_eq!(refused.headers()["cache-control"], "no-store");
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["per-key"]));
+    assert_eq!(status(&layer, "/", "b").await, 200, "another key has its own quota");
+    hand.advance(Duration::from_secs(30));
+    assert_eq!(status(&layer, "/", "a").await, 200);
+}
+
+#[tokio::test]
+async fn several_policies_are_charged_all_or_none() {
+    let (layer, _, _hand) = built(|builder| {
+        builder
+            .policy(Policy::new("per-key", Quota::per_minute(1)).key(by_header()))
+            .policy(Policy::new("global", Quota::per_minute(3)))
+    });
+    assert_eq!(status(&layer, "/", "a").await, 200);
+    for _ in 0..5 {
+        assert_eq!(status(&layer, "/", "a").await, 429, "a has spent its own");
+    }
+    assert_eq!(status(&layer, "/", "b").await, 200, "what was refused has cost the others nothing");
+    assert_eq!(status(&layer, "/", "c").await, 200);
+    let refused = ask(&layer, request("/", "d")).await;
+    let body = refused.into_body().collect().await.unwrap().to_bytes();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(problem["violated-policies"], serde_json::json!(["global"]));
+}
+
+#[tokio::test]
+async fn a_retry_exactly_at_retry_after_passes_by_every_algorithm() {
+    for algorithm in Algorithm::ALL {
+        let policy = Policy::new("p", Quota::per(3, Duration::from_millis(7_300)));
+        let (layer, hand) = one(policy.algorithm(algorithm));
+        hand.advance(Duration::from_millis(1_234));
+        while status(&layer, "/", "a").await == 200 {}
+        let refused = ask(&layer, request("/", "a")).await;
+        let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        hand.advance(Duration::from_secs(wait));
+        assert_eq!(status(&layer, "/", "a").await, 200, "{algorithm}");
+    }
+}
+
+#[tokio::test]
+async fn all_services_and_their_clones_share_one_limit() {
+    let (layer, _hand) = one(Policy::new("global", Quota::per_minute(3)));
+    let mut services: Vec<RateLimit<_>> =
+        (0..2).map(|_| layer.clone().layer(tower::service_fn(answer))).collect();
+    services.push(services[0].clone());
+    let mut passed = 0;
+    for round in 0..9 {
+        let service = &mut services[round % 3];
+        let response = service.ready().await.unwrap().call(request("/", "a")).await.unwrap();
+        passed += usize::from(response.status() == 200);
+    }
+    assert_eq!(passed, 3);
+}
+
+#[tokio::test]
+async fn who_cannot_be_counted_is_refused_unless_said_otherwise() {
+    let bare = || Request::new(String::new());
+    for (key, expected) in [
+        (by_header(), [403, 403, 403]),
+        (by_header().or_anonymous(), [200, 200, 429]),
+        (by_header().or_skip(), [200, 200, 200]),
+    ] {
+        let (layer, _hand) = one(Policy::new("p", Quota::per_minute(2)).key(key));
+        for expected in expected {
+            assert_eq!(ask(&layer, bare()).await.status(), expected);
+        }
+    }
+}
+
+#[tokio::test]
+async fn costs_and_what_does_not_count() {
+    let policy = Policy::new("p", Quota::per_minute(10))
+        .only(|info| info.uri().path() != "/200")
+        .cost_by(|info| info.uri().path().len() as u64);
+    let (layer, _hand) = one(policy);
+    assert_eq!(status(&layer, "/status", "a").await, 200, "7 of 10");
+    for _ in 0..20 {
+        assert_eq!(status(&layer, "/200", "a").await, 200, "it is not counted");
+    }
+    assert_eq!(status(&layer, "/201", "a").await, 429, "4 do not fit");
+    assert_eq!(status(&layer, "/ab", "a").await, 200, "3 do");
+
+    let (layer, _hand) = one(Policy::new("bytes", Quota::per_minute(100)).cost_by_length(1));
+    let mut upload = request("/", "a");
+    upload.headers_mut().insert("content-length", "99".parse().unwrap());
+    assert_eq!(ask(&layer, upload).await.status(), 200);
+    assert_eq!(status(&layer, "/", "a").await, 200);
+    assert_eq!(status(&layer, "/", "a").await, 429);
+}
+
+#[tokio::test]
+async fn tiers_have_quotas_of_their_own() {
+    let policy = Policy::new("p", Quota::per_minute(1))
+        .key(by_header())
+        .tier("gold", Quota::per_minute(3))
+        .tier_by(|info| (info.headers()["x-key"].as_bytes()[0] == b'g').then_some(0));
+    let (layer, _hand) = one(policy);
+    for (key, most) in [("a", 1), ("g", 3)] {
+        for number in 0..5 {
+            let expected = if number < most { 200 } else { 429 };
+            assert_eq!(status(&layer, "/", key).await, expected, "{key}: number {number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shadow_counts_and_never_refuses() {
+    let (layer, _hand) = one(Policy::new("p", Quota::per_minute(1)).mode(Mode::Shadow));
+    for _ in 0..5 {
+        let response = ask(&layer, request("/", "a")).await;
+        assert_eq!(response.status(), 200);
+        assert!(!response.headers().contains_key("ratelimit"), "clients are not told of it");
+    }
+}
+
+#[tokio::test]
+async fn a_percentage_of_the_keys_is_held_to_the_limit() {
+    let policy = Policy::new("p", Quota::once(1)).key(by_header()).mode(Mode::Percent(30));
+    let (layer, _hand) = one(policy);
+    let mut held = 0;
+    for key in 0..500 {
+        let key = key.to_string();
+        let statuses = [status(&layer, "/", &key).await, status(&layer, "/", &key).await];
+        assert_eq!(statuses[0], 200);
+        held += u64::from(statuses[1] == 429);
+    }
+    assert!((100..200).contains(&held), "{held} of 500 are held, of 150 expected");
+}
+
+#[tokio::test]
+async fn failed_logins_are_charged_and_good_ones_are_not() {
+    let policy = Policy::new("logins", Quota::per_minute(2)).charge(Charge::on_failure());
+    let (layer, _hand) = one(policy);
+    for _ in 0..10 {
+        assert_eq!(status(&layer, "/200", "a").await, 200);
+    }
+    assert_eq!(status(&layer, "/401", "a").await, 401);
+    assert_eq!(status(&layer, "/200", "a").await, 200);
+    assert_eq!(status(&layer, "/401", "a").await, 401);
+    assert_eq!(status(&layer, "/200", "a").await, 429, "two have failed");
+}
+
+#[tokio::test]
+async fn an_estimate_is_settled_with_what_the_response_says() {
+    let used = Settle::header(HeaderName::from_static("x-used"));
+    let policy = Policy::new("tokens", Quota::once(100)).cost(40).settle(used);
+    let (layer, _hand) = one(policy);
+    assert_eq!(status(&layer, "/200?used=10", "a").await, 200); // 90 left
+    assert_eq!(status(&layer, "/200?used=45", "a").await, 200); // 45 left: more than the estimate
+    assert_eq!(status(&layer, "/200", "a").await, 200); // 5 left: the estimate stays
+    assert_eq!(status(&layer, "/200?used=1", "a").await, 429);
+}
+
+#[tokio::test]
+async fn bytes_of_a_body_are_settled_when_it_ends_or_is_dropped() {
+    let policy = Policy::new("bytes", Quota::once(30)).cost(20).settle(Settle::body_bytes());
+    let (layer, _hand) = one(policy);
+    let whole = ask(&layer, request("/", "a")).await;
+    assert_eq!(status(&layer, "/", "a").await, 429, "20 are reserved while it is sent");
+    assert_eq!(whole.into_body().collect().await.unwrap().to_bytes().len(), 10);
+    let dropped = ask(&layer, request("/", "a")).await;
+    assert_eq!(dropped.status(), 200, "20 are left");
+    drop(dropped);
+    assert_eq!(status(&layer, "/", "a").await, 200, "nothing was sent, so 20 are left");
+}
+
+#[tokio::test]
+async fn what_never_ran_costs_nothing() {
+    let ran = Arc::new(AtomicU64::new(0));
+    let (layer, _hand) = one(Policy::new("p", Quota::per_minute(2)));
+    let count = Arc::clone(&ran);
+    let mut service = layer.layer(tower::service_fn(move |request| {
+        count.fetch_add(1, SeqCst);
+        answer(request)
+    }));
+    for _ in 0..10 {
+        // Called, and dropped before anybody polled.
+        drop(service.ready().await.unwrap().call(request("/", "a")));
+    }
+    for _ in 0..10 {
+        // Shed further in.
+        let mut shed = request("/", "a");
+        shed.headers_mut().insert("x-shed", "1".parse().unwrap());
+        assert_eq!(ask(&layer, shed).await.status(), 200);
+    }
+    assert_eq!(status(&layer, "/", "a").await, 200);
+    assert_eq!(status(&layer, "/", "a").await, 200);
+    assert_eq!(status(&layer, "/", "a").await, 429);
+}
+
+#[tokio::test]
+async fn grpc_is_refused_in_its_own_words() {
+    let (layer, _hand) = one(Policy::new("calls", Quota::per_minute(1)));
+    let call = || {
+        let request = Request::post("/echo.Echo/Say").header("content-type", "application/grpc");
+        request.body(String::new()).unwrap()
+    };
+    assert_eq!(ask(&layer, call()).await.status(), 200);
+    let refused = ask(&layer, call()).await;
+    assert_eq!(refused.status(), 200);
+    assert_eq!(refused.headers()["grpc-status"], "8");
+    assert_eq!(refused.headers()["grpc-retry-pushback-ms"], "60000");
+    assert!(refused.into_body().collect().await.unwrap().to_bytes().is_empty());
+}
+
+#[tokio::test]
+async fn a_store_that_others_share_decides_the_same() {
+    let (clock, _hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let layer = RateLimitLayer::builder()
+        .store(store)
+        .policy(Policy::new("p", Quota::per_minute(2)).key(by_header()))
+        .build()
+        .unwrap();
+    for expected in [200, 200, 429, 429] {
+        assert_eq!(status(&layer, "/", "a").await, expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_at_the_start() {
+    let builder = RateLimitLayer::builder;
+    let policy = || Policy::new("p", Quota::per_minute(1));
+    let cases = [
+        (builder(), "TG-L01"),
+        (builder().policy(policy()).policy(policy()), "TG-L03"),
+        (builder().policy(policy()).settle_within(Duration::ZERO), "TG-L04"),
+        (builder().policy(policy().mode(Mode::Percent(101))), "TG-L05"),
+        (builder().policy(policy().tier("gold", Quota::per_minute(2))), "TG-L06"),
+        (builder().policy(policy().tier_by(|_| None)), "TG-L06"),
+        (builder().policy(Policy::new("p", Quota::per(1, Duration::ZERO))), "TG-L07"),
+    ];
+    for (builder, code) in cases {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(error.to_string().contains(code), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_router_of_axum_and_its_clones_hold_one_limit() {
+    use axum::{Router, body::Body, routing::get};
+    let layer = RateLimitLayer::builder()
+        .policy(Policy::new("global", Quota::per_hour(5)))
+        .build()
+        .unwrap();
+    let nested = Router::new().route("/inner", get(|| async { "inner" }));
+    let app = Router::new().route("/", get(|| async { "hello" })).nest("/sub", nested).layer(layer);
+    let mut statuses = Vec::new();
+    for path in ["/", "/sub/inner", "/", "/", "/sub/inner", "/", "/"] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        statuses.push(app.clone().oneshot(request).await.unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 200, 200, 200, 429, 429]);
+}
