@@ -2,43 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(unsafe_code, reason = "an allocator that counts has no safe form in std")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+#[path = "support/counting.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod counting;
+
+use counting::blocks;
+use std::time::Duration;
 use tollgate::{Debouncer, Driver, Fired, ManualClock, Throttle};
-
-thread_local! {
-    static BLOCKS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
-        let _ = BLOCKS.try_with(|blocks| blocks.set(blocks.get() + 1));
-        // SAFETY: the caller's promises are those of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Returns how many blocks this thread asks for meanwhile.
-fn blocks(run: impl FnOnce()) -> u64 {
-    let before = BLOCKS.get();
-    run();
-    BLOCKS.get() - before
-}
 
 const TRIGGERS: u64 = 1_000;
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(feature = "tokio")]
 
-use std::{
-    pin::Pin,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+#[path = "support/queued.rs"]
+mod queued;
+
+use queued::{Pinned, poll, queued, times};
+use std::{task::Poll, time::Duration};
 use tollgate::{
     Algorithm, Assigned, Clock, Escalation, Inherit, KeyedBuilder, KeyedLimiter, Limits,
-    ManualClock, Passed, Quota, Reason, Refused, Seed, Tick, Wait, WhenFull,
+    ManualClock, Quota, Reason, Refused, Seed, Tick, WhenFull,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,34 +32,6 @@ fn windows(limit: u64) -> (KeyedLimiter<str>, ManualClock) {
     let (clock, hand) = Clock::manual();
     let builder = KeyedLimiter::builder(Quota::per(limit, 10 * MS));
     (builder.algorithm(Algorithm::FixedWindow).clock(clock).build().unwrap(), hand)
-}
-
-type Pinned = Pin<Box<Wait>>;
-
-fn poll(wait: &mut Pinned) -> Poll<Result<Passed, Refused>> {
-    wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Starts to wait.
-fn queued(wait: Wait) -> Pinned {
-    let mut wait = Box::pin(wait);
-    assert!(poll(&mut wait).is_pending());
-    wait
-}
-
-/// Tells when each passed, in milliseconds, by moving the hand until all have.
-fn times(hand: &ManualClock, waits: &mut [Pinned]) -> Vec<u64> {
-    let mut times = vec![None; waits.len()];
-    for _ in 0..300 {
-        for (wait, time) in waits.iter_mut().zip(&mut times).filter(|(_, time)| time.is_none()) {
-            if let Poll::Ready(answer) = poll(wait) {
-                answer.unwrap();
-                *time = Some(hand.now().as_nanos() / 1_000_000);
-            }
-        }
-        hand.advance(MS);
-    }
-    times.into_iter().map(Option::unwrap).collect()
 }
 
 /// Somebody for `key`, `count` times, after its burst is used up.

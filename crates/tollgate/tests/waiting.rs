@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(feature = "tokio")]
 
+#[path = "support/queued.rs"]
+mod queued;
+
+use queued::{poll, queued, times};
 use std::{
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::SeqCst},
@@ -12,8 +15,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Bypass, Clock, Inherit, Limiter, LimiterBuilder, Limits, ManualClock, Passed, Quota,
-    Refused, Tick, Wait,
+    Algorithm, Bypass, Clock, Inherit, Limiter, LimiterBuilder, Limits, ManualClock, Quota,
+    Refused, Tick,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -30,34 +33,6 @@ fn built(
 
 fn limiter(burst: u64) -> (Limiter, ManualClock) {
     built(burst, |builder| builder)
-}
-
-type Pinned = Pin<Box<Wait>>;
-
-fn poll(wait: &mut Pinned) -> Poll<Result<Passed, Refused>> {
-    wait.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// Starts to wait.
-fn queued(wait: Wait) -> Pinned {
-    let mut wait = Box::pin(wait);
-    assert!(poll(&mut wait).is_pending());
-    wait
-}
-
-/// Tells when each passed, in milliseconds, by moving the hand until all have.
-fn times(hand: &ManualClock, waits: &mut [Pinned]) -> Vec<u64> {
-    let mut times = vec![None; waits.len()];
-    for _ in 0..1000 {
-        for (wait, time) in waits.iter_mut().zip(&mut times).filter(|(_, time)| time.is_none()) {
-            if let Poll::Ready(answer) = poll(wait) {
-                answer.unwrap();
-                *time = Some(hand.now().as_nanos() / 1_000_000);
-            }
-        }
-        hand.advance(MS);
-    }
-    times.into_iter().map(Option::unwrap).collect()
 }
 
 #[test]

@@ -3,40 +3,13 @@
 #![allow(unsafe_code, reason = "an allocator that counts has no safe form in std")]
 #![cfg(feature = "tokio")]
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-    time::Duration,
-};
+#[path = "support/counting.rs"]
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod counting;
+
+use counting::blocks_so_far as blocks;
+use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota};
-
-thread_local! {
-    static BLOCKS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: every call is handed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that is going away has no counter any more.
-        let _ = BLOCKS.try_with(|blocks| blocks.set(blocks.get() + 1));
-        // SAFETY: the caller's promises are those of the system's allocator.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn blocks() -> u64 {
-    BLOCKS.with(Cell::get)
-}
 
 /// Everything runs on this thread: the tasks, the driver of the queue and tokio's timers.
 #[tokio::test(start_paused = true, flavor = "current_thread")]

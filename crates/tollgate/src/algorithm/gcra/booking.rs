@@ -1,0 +1,70 @@
+//! Booking the future of a GCRA, and giving back beside those who have booked.
+
+use super::Gcra;
+use crate::{
+    Tick,
+    algorithm::{Step, timeline::DEBT_SPAN},
+};
+use std::time::Duration;
+
+/// A booking on the timeline: `[start, end)`, and the first tick at which it may act.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Booked {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) act_at: Tick,
+}
+
+impl Gcra {
+    /// Books `cost` if it can act at most `max_wait` from now. Returns the first tick at which it
+    /// may act.
+    pub(crate) fn reserve(
+        &self,
+        tat: &mut u64,
+        now: Tick,
+        cost: u64,
+        max_wait: Duration,
+    ) -> Option<Tick> {
+        self.book(tat, now, (cost, max_wait), |end| end).map(|booked| booked.act_at)
+    }
+
+    /// Books `cost` if it can act at most `max_wait` from now, where `act` says where the permits
+    /// end with which it acts, given where those end that it books.
+    pub(crate) fn book(
+        &self,
+        tat: &mut u64,
+        now: Tick,
+        (cost, max_wait): (u64, Duration),
+        act: impl Fn(u64) -> u64,
+    ) -> Option<Booked> {
+        if cost > self.burst {
+            return None;
+        }
+        let position = self.position(now);
+        let start = (*tat).max(position);
+        let end = start + self.span(cost);
+        let act_at = self.act_at(act(end), now)?;
+        let fits = act_at.since(now) <= max_wait && end - position <= DEBT_SPAN;
+        if fits {
+            *tat = end;
+        }
+        fits.then_some(Booked { start, end, act_at })
+    }
+
+    /// Returns the first tick, not before `now`, at which permits that end at `end` may be used.
+    pub(crate) fn act_at(&self, end: u64, now: Tick) -> Option<Tick> {
+        let act = self.act_position(end).max(self.position(now));
+        Some(self.timeline.tick(act)?.max(now))
+    }
+
+    /// Returns the first position at which permits that end at `end` may be used.
+    pub(crate) const fn act_position(&self, end: u64) -> u64 {
+        end.saturating_sub(self.span(self.burst))
+    }
+
+    /// [`Step::refund`] beside `waiting` positions that are booked and not spent.
+    pub(crate) fn refund_beside(&self, tat: &mut u64, now: Tick, cost: u64, waiting: u64) -> u64 {
+        let spent = tat.saturating_sub(self.position(now)).saturating_sub(waiting);
+        self.give_back(tat, now, *tat, self.units(cost).min(spent))
+    }
+}
