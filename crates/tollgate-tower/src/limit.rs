@@ -27,7 +27,7 @@ use tower_service::Service;
 
 /// Limits the requests of any tower stack. Clones, and all services that it makes, share one limit.
 ///
-/// It never waits: what exceeds a limit is answered at once, with a status, headers and a body that
+/// It does not wait, unless [asked to](RateLimitBuilder::wait_up_to): what exceeds a limit is answered at once, with a status, headers and a body that
 /// say why and when to come back. The error of the inner service stays as it is.
 ///
 /// | a request that | pays |
@@ -132,12 +132,13 @@ where
             };
             (info.is_grpc(), pass)
         };
-        if !gate.ask_now(&mut pass) {
+        let was_asked = gate.ask_now(&mut pass);
+        if !was_asked || gate.wait(&pass).is_some() {
             let gate = Arc::clone(gate);
             let service = self.take_ready();
             let held = Held { gate: Arc::clone(&gate), service, request, is_grpc };
             let asking = async move {
-                gate.ask(&mut pass).await;
+                gate.ask_and_wait(&mut pass, was_asked).await;
                 pass
             };
             return LimitFuture::asks(Box::pin(asking), held);

@@ -300,6 +300,48 @@ async fn a_store_that_others_share_decides_the_same() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_if_it_may_and_if_that_suffices() {
+    let store = MemoryStore::builder().clock(Clock::tokio()).build().unwrap();
+    let layer = RateLimitLayer::builder()
+        .memory(store)
+        .policy(Policy::new("p", Quota::per_second(10).burst(1)))
+        .wait_up_to(Duration::from_millis(250))
+        .build()
+        .unwrap();
+    let clock = Clock::tokio();
+    let begin = clock.now();
+    for number in 0..5u64 {
+        assert_eq!(status(&layer, "/", "a").await, 200);
+        let at = clock.now().since(begin);
+        let due = Duration::from_millis(100 * number);
+        assert!(at >= due && at <= due + Duration::from_millis(3 * number), "{at:?}");
+    }
+    // Of five at once two come in time, and the others are refused at once.
+    let all = futures_of(&layer, 5).await;
+    assert_eq!(all.iter().filter(|status| **status == 200).count(), 2, "{all:?}");
+    // Whoever leaves while it waits has paid nothing.
+    let mut service = layer.layer(tower::service_fn(answer));
+    let waits = service.ready().await.unwrap().call(request("/", "a"));
+    assert!(tokio::time::timeout(Duration::from_millis(1), waits).await.is_err());
+    assert_eq!(status(&layer, "/", "a").await, 200);
+}
+
+/// Asks so many times at once, and returns the statuses.
+async fn futures_of(layer: &RateLimitLayer, count: usize) -> Vec<u16> {
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let layer = layer.clone();
+            tokio::spawn(async move { status(&layer, "/", "a").await })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for task in tasks {
+        statuses.push(task.await.unwrap());
+    }
+    statuses
+}
+
 #[test]
 fn what_cannot_be_meant_is_refused_at_the_start() {
     let builder = RateLimitLayer::builder;

@@ -27,6 +27,7 @@ pub struct RateLimitBuilder {
     hook: Option<Hook>,
     life: Duration,
     on_store_error: OnStoreError,
+    max_wait: Duration,
 }
 
 impl RateLimitBuilder {
@@ -39,6 +40,7 @@ impl RateLimitBuilder {
             hook: None,
             life: Duration::from_secs(300),
             on_store_error: OnStoreError::Allow,
+            max_wait: Duration::ZERO,
         }
     }
 
@@ -64,6 +66,16 @@ impl RateLimitBuilder {
     /// Sets what happens when the store cannot be asked, by default that requests pass.
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.on_store_error = on_store_error;
+        self
+    }
+
+    /// Lets a refused request wait for at most `longest`, in a tokio runtime with timers, instead of
+    /// refusing it at once; what would take longer is refused at once. By default nobody waits.
+    ///
+    /// Whoever waits asks again when its time has come, and pays only when it passes. There is no
+    /// queue: requests of one key may overtake each other.
+    pub fn wait_up_to(mut self, longest: Duration) -> Self {
+        self.max_wait = longest;
         self
     }
 
@@ -101,7 +113,7 @@ impl RateLimitBuilder {
     ///
     /// [`LayerError`] names the policy, what is wrong with it, and a way out.
     pub fn build(self) -> Result<RateLimitLayer, LayerError> {
-        let Self { policies, backend, headers, body, hook, life, on_store_error } = self;
+        let Self { policies, backend, headers, body, hook, life, on_store_error, max_wait } = self;
         if policies.is_empty() {
             return Err(LayerError::new("", Why::NoPolicy));
         }
@@ -119,7 +131,8 @@ impl RateLimitBuilder {
             limits.push(ready(policy)?);
         }
         let reserves = limits.iter().any(|limit| limit.policy.reserves());
-        let gate = Gate { backend, limits, headers, body, hook, life, on_store_error, reserves };
+        let gate =
+            Gate { backend, limits, headers, body, hook, life, on_store_error, max_wait, reserves };
         Ok(RateLimitLayer { gate: Arc::new(gate) })
     }
 }

@@ -90,6 +90,8 @@ pub(super) struct Gate {
     pub(super) hook: Option<Hook>,
     pub(super) life: Duration,
     pub(super) on_store_error: OnStoreError,
+    /// How long a refused request may wait; zero if it does not.
+    pub(super) max_wait: Duration,
     /// Something may be given back or corrected when the response is there.
     pub(super) reserves: bool,
 }
@@ -174,6 +176,35 @@ impl Gate {
         let answer = at_once(self.ask(pass));
         debug_assert!(answer.is_some(), "memory answers at once");
         answer.is_some()
+    }
+
+    /// Returns how long a refused request would wait, if it may.
+    pub(super) fn wait(&self, pass: &Pass) -> Option<Duration> {
+        if pass.is_allowed || self.max_wait.is_zero() {
+            return None;
+        }
+        let refusing = pass.parts.iter().filter_map(|part| part.decision);
+        let refusing = refusing.filter(Decision::is_denied);
+        // A limit that no wait helps refuses at once.
+        let waits: Option<Vec<_>> = refusing.map(|it| it.retry_after(pass.now)).collect();
+        waits?.into_iter().max().filter(|wait| *wait <= self.max_wait)
+    }
+
+    /// Asks until the request passes, or may not wait any longer.
+    #[allow(clippy::disallowed_methods, reason = "waiting is what was asked for")]
+    pub(super) async fn ask_and_wait(&self, pass: &mut Pass, mut was_asked: bool) {
+        let until = self.backend.clock().now().saturating_add(self.max_wait);
+        loop {
+            if !was_asked {
+                self.ask(pass).await;
+            }
+            was_asked = false;
+            let Some(wait) = self.wait(pass) else { return };
+            if pass.now.saturating_add(wait) > until {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// Asks, wherever the store is.
