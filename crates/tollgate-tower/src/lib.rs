@@ -1,6 +1,68 @@
-//! Rate limiting for axum, tonic, hyper and any tower stack.
+//! Rate limiting for axum, tonic, hyper and any tower stack: servers that say no well, clients that
+//! pace themselves.
 //!
-//! Being built: see the modules.
+//! ```
+//! use axum::{Router, routing::get};
+//! use tollgate::Quota;
+//! use tollgate_tower::{Key, LayerError, Policy, RateLimitLayer};
+//!
+//! fn app() -> Result<Router, LayerError> {
+//!     let limits = RateLimitLayer::builder()
+//!         .policy(Policy::new("per-address", Quota::per_minute(60)).key(Key::peer()))
+//!         .policy(Policy::new("global", Quota::per_second(1000)))
+//!         .build()?;
+//!     Ok(Router::new().route("/", get(|| async { "hello" })).layer(limits))
+//! }
+//! # assert!(app().is_ok());
+//! ```
+//!
+//! Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that addresses are known,
+//! and with the feature `axum`, so that they are read.
+//!
+//! # I want ... -> use ...
+//!
+//! | I want | use |
+//! |---|---|
+//! | to limit requests, by one or several limits in one decision | [`RateLimitLayer`], [`Policy`] |
+//! | to count by address, user, token, route | [`Key`], and [`key`] for a table |
+//! | to count the right address behind proxies | [`key::ClientAddress`], [`key::Trust`] |
+//! | requests without identity to pass, or to share a quota | [`Key::or_skip`], [`Key::or_anonymous`] |
+//! | other quotas for some users | [`Policy::tier`], [`Policy::tier_by`] |
+//! | to leave some requests out | [`Policy::only`] |
+//! | a cost by request, or by its length | [`Policy::cost_by`], [`Policy::cost_by_length`] |
+//! | a cost that the response tells: tokens, bytes | [`Policy::settle`], [`Settle`] |
+//! | to charge failures only, as for logins | [`Policy::charge`], [`Charge::on_failure`] |
+//! | to try a limit out first | [`Mode::Shadow`], [`Mode::Percent`] |
+//! | one limit over several processes | [`RateLimitBuilder::store`] |
+//! | other headers, another body, a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
+//! | a client that keeps to the server's limits | [`client::PaceLayer`] |
+//! | to repeat refused calls without making things worse | [`client::RetryLayer`] |
+//!
+//! The pages `docs/middleware.md` and `docs/clients.md` tell more: where in a stack the layer belongs,
+//! proxies, settling, and all error codes. Each of the `examples` is tested.
+//!
+//! # What holds, and what does not
+//!
+//! * All policies of a layer are charged, or none; a refusal costs nothing; clones share one limit;
+//!   what never ran is given back; a retry exactly at `Retry-After` passes in an idle system, by
+//!   every algorithm (`tests/limit.rs`).
+//! * Of addresses in headers only those are taken that a trusted proxy has written
+//!   (`tests/keys_proxies.rs`). Tokens and API keys are counted, not checked.
+//! * Attempts at the same time get no further than one by one where failures are charged
+//!   (`tests/examples.rs`).
+//! * Every header parses with an independent parser of structured fields (`tests/answer`).
+//! * A request that is cut off while it runs keeps what was reserved for it spent, and a shadow is not
+//!   settled (`tests/docs.rs`).
+//! * [`client`] says what holds for clients.
+//!
+//! # Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `axum` | reads the address and the matched route that axum leaves in a request |
+//! | `tonic` | reads the address that tonic leaves in a request |
+//!
+//! None is on by default, and the layers work without them. MSRV: 1.89.
 
 pub mod answer;
 pub mod client;
@@ -14,3 +76,12 @@ pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, Policy, RateLimit,
     RateLimitBuilder, RateLimitLayer, Settle,
 };
+
+/// The user's pages, compiled: their examples are tests.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/middleware.md")]
+    struct Middleware;
+    #[doc = include_str!("../../../docs/clients.md")]
+    struct Clients;
+}

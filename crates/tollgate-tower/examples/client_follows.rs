@@ -1,0 +1,72 @@
+//! A client of reqwest that follows what a server says of its limits: it is never refused.
+//!
+//! `cargo run -p tollgate-tower --example client_follows`
+
+use axum::{Router, routing::get};
+use http::{Request, Response};
+use reqwest::Body;
+use std::{error::Error, net::SocketAddr};
+use tokio::net::TcpListener;
+use tollgate::Quota;
+use tollgate_tower::{
+    LayerError, Policy, RateLimitLayer,
+    client::{PaceCounts, PaceLayer, RetryLayer},
+};
+use tower::{Layer, ServiceExt, service_fn};
+
+/// A server that allows 20 calls a second, and says so in its headers.
+pub(crate) fn server() -> Result<Router, LayerError> {
+    let limits =
+        RateLimitLayer::builder().policy(Policy::new("calls", Quota::per_second(20))).build()?;
+    Ok(Router::new().route("/", get(|| async { "hello" })).layer(limits))
+}
+
+/// Lets reqwest send requests of the crate `http`, which is what layers of tower know.
+async fn send(
+    client: reqwest::Client,
+    request: Request<Body>,
+) -> Result<Response<Body>, reqwest::Error> {
+    let response = client.execute(request.try_into()?).await?;
+    Ok(response.into())
+}
+
+/// Clones a request whose body is there as a whole.
+fn clone(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut clone = Request::new(Body::from(request.body().as_bytes()?.to_vec()));
+    *clone.method_mut() = request.method().clone();
+    *clone.uri_mut() = request.uri().clone();
+    *clone.headers_mut() = request.headers().clone();
+    Some(clone)
+}
+
+/// Calls so many times, as fast as it may; returns how many were refused, and what the layer has
+/// counted.
+pub(crate) async fn call(
+    server: SocketAddr,
+    calls: usize,
+) -> Result<(usize, PaceCounts), Box<dyn Error>> {
+    let reqwest = reqwest::Client::new();
+    let pace = PaceLayer::builder().build()?;
+    // What is repeated has to be cloned, and a body of reqwest may be a stream.
+    let retry = RetryLayer::builder().clone_with(clone).build()?;
+    let inner = service_fn(move |request| send(reqwest.clone(), request));
+    let client = retry.layer(pace.layer(inner));
+    let mut refused = 0;
+    for _ in 0..calls {
+        let request = Request::get(format!("http://{server}/")).body(Body::default())?;
+        let response = client.clone().oneshot(request).await?;
+        refused += usize::from(!response.status().is_success());
+    }
+    Ok((refused, pace.counts()))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let app = server()?;
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let (refused, counts) = call(address, 60).await?;
+    println!("60 calls, {refused} refused, {} waited", counts.waited);
+    Ok(())
+}

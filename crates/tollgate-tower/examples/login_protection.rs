@@ -1,0 +1,64 @@
+//! Failed logins are limited, good ones are not.
+//!
+//! Each attempt reserves a permit when it comes, and has it back when it succeeds. So a thousand
+//! guesses at the same time get no further than a thousand one by one.
+//!
+//! `cargo run -p tollgate-tower --features axum --example login_protection`, then
+//! `curl -i -d 'alice:guess' localhost:3000/login`.
+
+use axum::{Router, http::StatusCode, routing::post};
+use std::net::SocketAddr;
+use tokio::net::TcpListener;
+use tollgate::Quota;
+use tollgate_tower::{
+    Charge, LayerError, Policy, RateLimitLayer,
+    key::{ClientAddress, Key},
+};
+
+/// Checks a password. A real service has a slow hash here, which is one more reason to limit.
+async fn login(body: String) -> (StatusCode, &'static str) {
+    match body.split_once(':') {
+        Some(("alice", "correct horse")) => (StatusCode::OK, "welcome\n"),
+        Some(_) => (StatusCode::UNAUTHORIZED, "wrong name or password\n"),
+        None => (StatusCode::BAD_REQUEST, "write name:password\n"),
+    }
+}
+
+/// Two limits on failures: one for an address, and a wider one for whoever has many of IPv6.
+fn limits() -> Result<RateLimitLayer, LayerError> {
+    let network = ClientAddress::peer().ipv6_prefix(48).ipv4_prefix(24);
+    RateLimitLayer::builder()
+        .policy(
+            Policy::new("failures", Quota::per_hour(5))
+                .key(Key::peer())
+                // 4xx and 5xx are charged, everything else is given back.
+                .charge(Charge::on_failure()),
+        )
+        .policy(
+            Policy::new("failures-of-network", Quota::per_hour(50))
+                .key(Key::client(network))
+                .charge(Charge::on_failure()),
+        )
+        .build()
+}
+
+/// Returns the service: only the login is limited.
+pub(crate) fn app() -> Result<Router, LayerError> {
+    Ok(Router::new()
+        .route("/login", post(login))
+        .route_layer(limits()?)
+        .route("/", post(|| async { "not limited\n" })))
+}
+
+/// Serves it, with the addresses of clients.
+pub(crate) async fn serve(listener: TcpListener, app: Router) -> std::io::Result<()> {
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    serve(listener, app()?).await?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! What `docs/middleware.md` says holds: its codes, and what it tells of order and of settling.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use axum::{Router, body::Body, routing::get};
+use http::{Request, StatusCode};
+use tollgate::Quota;
+use tollgate_tower::{
+    Charge, Info, Key, Mode, OnStoreError, Peer, Policy, RateLimitLayer,
+    key::{ClientAddress, Hint, KeyError, Trust},
+};
+use tower::{Layer, ServiceExt};
+
+const PAGE: &str = include_str!("../../../docs/middleware.md");
+
+/// Returns the file and the anchor that a link goes to.
+fn target(link: &str) -> (&str, &str) {
+    link.split_once('#').unwrap()
+}
+
+fn anchors(id: &str) -> usize {
+    PAGE.matches(&format!("<a id=\"{id}\"></a>")).count()
+}
+
+#[test]
+fn every_code_is_explained_once() {
+    let keys = (1..=15).chain(51..=53).map(|number| format!("tg-k{number:02}"));
+    let layers = (1..=8).map(|number| format!("tg-l{number:02}"));
+    for id in keys.chain(layers) {
+        assert_eq!(anchors(&id), 1, "{id}");
+    }
+    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 26, "no code that there is not");
+}
+
+#[test]
+fn links_go_to_the_code() {
+    let everybody = ClientAddress::x_forwarded_for(Trust::networks(["0.0.0.0/0"]));
+    let nobody = ClientAddress::x_forwarded_for(Trust::hops(0));
+    let keys = [
+        Key::client(everybody),
+        Key::client(nobody),
+        Key::header("not a name"),
+        Key::client(ClientAddress::peer().ipv6_prefix(8)),
+        Key::all([]),
+        Key::client(ClientAddress::x_forwarded_for(Trust::networks(["10.0.0.1/8"]))),
+        Key::client(ClientAddress::forwarded(Trust::networks([""; 0]))),
+        Key::client(ClientAddress::header("x-real-ip", Trust::hops(2))),
+        Key::client(ClientAddress::header("x-forwarded-for", Trust::hops(1))),
+        Key::any([Key::global(), Key::peer()]),
+        Key::any([Key::bearer().or_skip(), Key::peer()]),
+        Key::bearer().hash_key("short"),
+        Key::peer().hash_key([7; 32]),
+        Key::all(vec![Key::method(); 65]),
+        Key::cookie("not a name"),
+    ];
+    for (number, key) in keys.iter().enumerate() {
+        let error: KeyError = key.check().unwrap_err();
+        assert_eq!(error.code(), format!("TG-K{:02}", number + 1), "{error}");
+        let (page, anchor) = target(error.docs());
+        assert_eq!((page, anchors(anchor)), ("docs/middleware.md", 1), "{error}");
+        assert_eq!(anchor, error.code().to_ascii_lowercase());
+    }
+}
+
+#[test]
+fn links_of_hints_go_to_the_code() {
+    let behind = Key::client(ClientAddress::x_forwarded_for(Trust::networks(["10.0.0.0/8"])));
+    let request = |header: &str| {
+        let peer = Peer(([10, 0, 0, 1], 4711).into());
+        http::Request::builder().header(header, "192.0.2.1").extension(peer).body(()).unwrap()
+    };
+    let hints = [
+        (Key::peer().hint(&Info::of(&request("x-forwarded-for"))), "TG-K51"),
+        (Key::peer().hint(&Info::of(&http::Request::new(()))), "TG-K52"),
+        (behind.hint(&Info::of(&request("forwarded"))), "TG-K53"),
+    ];
+    for (hint, code) in hints {
+        let hint: Hint = hint.unwrap();
+        assert_eq!(hint.code(), code);
+        assert_eq!(target(hint.docs()), ("docs/middleware.md", &*code.to_ascii_lowercase()));
+    }
+}
+
+fn layer(policy: Policy) -> RateLimitLayer {
+    RateLimitLayer::builder().policy(policy).build().unwrap()
+}
+
+fn hello() -> Router {
+    Router::new().route("/users/{id}", get(|| async { "hello" }))
+}
+
+fn request() -> Request<Body> {
+    Request::get("/users/7").body(Body::empty()).unwrap()
+}
+
+async fn status(app: &Router) -> StatusCode {
+    app.clone().oneshot(request()).await.unwrap().status()
+}
+
+#[tokio::test]
+async fn the_route_is_known_behind_the_routing_only() {
+    let limits = layer(Policy::new("per-route", Quota::per_hour(1)).key(Key::route()));
+    let inside = hello().layer(limits.clone());
+    assert_eq!(status(&inside).await, StatusCode::OK);
+    assert_eq!(status(&inside).await, StatusCode::TOO_MANY_REQUESTS);
+    let around = limits.layer(hello()).oneshot(request()).await.unwrap();
+    assert_eq!(around.status(), StatusCode::FORBIDDEN, "nobody has matched a route yet");
+}
+
+#[tokio::test]
+async fn what_an_outer_layer_has_charged_stays_charged() {
+    let inner = layer(Policy::new("inner", Quota::per_hour(1)));
+    let outer = layer(Policy::new("outer", Quota::per_hour(3)));
+    let app = hello().layer(inner).layer(outer.clone());
+    assert_eq!(status(&app).await, StatusCode::OK);
+    assert_eq!(status(&app).await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(status(&app).await, StatusCode::TOO_MANY_REQUESTS);
+    let alone = hello().layer(outer);
+    assert_eq!(status(&alone).await, StatusCode::TOO_MANY_REQUESTS, "three were charged");
+}
+
+#[tokio::test]
+async fn a_request_that_is_cut_off_keeps_its_estimate_spent() {
+    let limits = layer(Policy::new("failures", Quota::per_hour(1)).charge(Charge::on_failure()));
+    let stuck = Router::new().route("/users/{id}", get(std::future::pending::<()>));
+    let mut call = Box::pin(stuck.layer(limits.clone()).oneshot(request()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    drop(call);
+    assert_eq!(status(&hello().layer(limits)).await, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test]
+async fn a_shadow_is_not_settled() {
+    let memory = tollgate::store::MemoryStore::new();
+    let with = |mode| {
+        let failures = Policy::new("failures", Quota::per_hour(2)).charge(Charge::on_failure());
+        let builder = RateLimitLayer::builder().memory(memory.clone());
+        hello().layer(builder.policy(failures.mode(mode)).build().unwrap())
+    };
+    let (shadow, enforced) = (with(Mode::Shadow), with(Mode::Enforce));
+    for _ in 0..5 {
+        assert_eq!(status(&enforced).await, StatusCode::OK, "success is given back");
+    }
+    for _ in 0..5 {
+        assert_eq!(status(&shadow).await, StatusCode::OK);
+    }
+    assert_eq!(status(&enforced).await, StatusCode::TOO_MANY_REQUESTS, "the shadow has counted");
+}
+
+#[tokio::test]
+async fn without_a_store_requests_pass_or_are_refused_as_declared() {
+    for (on_error, expected) in [
+        (OnStoreError::Allow, StatusCode::OK),
+        (OnStoreError::Refuse, StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        // There is no room for a reservation, which is an error of the store.
+        let memory = tollgate::store::MemoryStore::builder().max_reservations(0).build().unwrap();
+        let failures = Policy::new("failures", Quota::per_hour(2)).charge(Charge::on_failure());
+        let builder = RateLimitLayer::builder().memory(memory).on_store_error(on_error);
+        let app = hello().layer(builder.policy(failures).build().unwrap());
+        let response = app.oneshot(request()).await.unwrap();
+        assert_eq!(response.status(), expected);
+        assert!(!response.headers().contains_key("retry-after"));
+    }
+}

@@ -1,0 +1,146 @@
+//! The examples do what they say, over loopback.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(dead_code, reason = "the main functions of the examples are not for tests")]
+
+use http::StatusCode;
+use reqwest::{Client, Response};
+use std::{net::SocketAddr, time::Duration};
+use tokio::net::TcpListener;
+
+#[path = "../examples/axum_limits.rs"]
+mod axum_limits;
+#[path = "../examples/client_follows.rs"]
+mod client_follows;
+#[path = "../examples/llm_budget.rs"]
+mod llm_budget;
+#[path = "../examples/login_protection.rs"]
+mod login_protection;
+#[path = "../examples/tonic_limits.rs"]
+mod tonic_limits;
+
+/// Listens on a free port.
+async fn listen() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Returns the policies that a refusal names.
+async fn violated(refused: Response) -> serde_json::Value {
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(refused.headers().contains_key("retry-after"));
+    let body = refused.bytes().await.unwrap();
+    serde_json::from_slice::<serde_json::Value>(&body).unwrap()["violated-policies"].clone()
+}
+
+#[tokio::test]
+async fn axum_counts_by_address_by_user_and_over_all() {
+    let (listener, address) = listen().await;
+    tokio::spawn(axum_limits::serve(listener, axum_limits::app().unwrap()));
+    let client = Client::new();
+    let get = |key: Option<&str>| {
+        let request = client.get(format!("http://{address}/"));
+        match key {
+            Some(key) => request.header("x-api-key", key).send(),
+            None => request.send(),
+        }
+    };
+    for _ in 0..5 {
+        let response = get(Some("alice-key")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let policies = response.headers()["ratelimit-policy"].to_str().unwrap();
+        for name in ["per-address", "per-user", "global"] {
+            assert!(policies.contains(name), "{policies}");
+        }
+        assert_eq!(response.text().await.unwrap(), "hello, alice");
+    }
+    assert_eq!(
+        violated(get(Some("alice-key")).await.unwrap()).await,
+        serde_json::json!(["per-user"])
+    );
+    assert_eq!(get(Some("wrong")).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    // Twelve from this address: five of alice's, and seven of others. Her refusal has cost nothing.
+    for number in 5..12 {
+        let key = (number % 2 == 0).then_some("bob-key");
+        assert_eq!(get(key).await.unwrap().status(), StatusCode::OK, "number {number}");
+    }
+    let refused = get(Some("bob-key")).await.unwrap();
+    assert_eq!(violated(refused).await, serde_json::json!(["per-address"]));
+}
+
+#[tokio::test]
+async fn guesses_at_the_same_time_get_no_further_than_one_by_one() {
+    let (listener, address) = listen().await;
+    tokio::spawn(login_protection::serve(listener, login_protection::app().unwrap()));
+    let client = Client::new();
+    let login =
+        |body: &'static str| client.post(format!("http://{address}/login")).body(body).send();
+    for _ in 0..20 {
+        let good = login("alice:correct horse").await.unwrap();
+        assert_eq!(good.status(), StatusCode::OK, "what succeeds is not charged");
+    }
+    let guesses = (0..30).map(|_| tokio::spawn(login("alice:guess"))).collect::<Vec<_>>();
+    let mut checked = 0;
+    for guess in guesses {
+        let status = guess.await.unwrap().unwrap().status();
+        checked += usize::from(status == StatusCode::UNAUTHORIZED);
+        assert!([StatusCode::UNAUTHORIZED, StatusCode::TOO_MANY_REQUESTS].contains(&status));
+    }
+    assert_eq!(checked, 5);
+    let locked_out = login("alice:correct horse").await.unwrap();
+    assert_eq!(violated(locked_out).await, serde_json::json!(["failures"]));
+    let other = client.post(format!("http://{address}/")).send().await.unwrap();
+    assert_eq!(other.status(), StatusCode::OK, "other routes are not limited");
+}
+
+#[tokio::test]
+async fn tokens_are_settled_with_what_the_model_has_used() {
+    let (listener, address) = listen().await;
+    let app = llm_budget::app().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let client = Client::new();
+    let chat = |token: &str, prompt: String| {
+        client.post(format!("http://{address}/chat")).bearer_auth(token).body(prompt).send()
+    };
+    // 80 words and 20 for the answer are 100 tokens. The estimate is 440 for 160 bytes, so a call
+    // passes while 440 of the 1000 are left: six times.
+    let prompt = || "a ".repeat(80);
+    for number in 0..6 {
+        let response = chat("alice", prompt()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "number {number}");
+        assert_eq!(response.headers()["x-tokens-used"], "100");
+    }
+    let refused = chat("alice", prompt()).await.unwrap();
+    assert_eq!(violated(refused).await, serde_json::json!(["tokens"]));
+    assert_eq!(chat("bob", prompt()).await.unwrap().status(), StatusCode::OK);
+    let nobody = client.post(format!("http://{address}/chat")).send().await.unwrap();
+    assert_eq!(nobody.status(), StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn a_client_of_tonic_is_told_when_to_come_back() {
+    let (listener, address) = listen().await;
+    tokio::spawn(tonic_limits::serve(listener));
+    let (passed, status) = tonic_limits::call_until_refused(address).await.unwrap();
+    assert_eq!(passed, 3);
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
+    // One permit comes back every 20 minutes.
+    let wait = tonic_limits::retry_after(&status).unwrap();
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    assert!(wait > minutes(19) && wait <= minutes(20), "{wait:?}");
+}
+
+#[tokio::test]
+async fn a_client_of_reqwest_follows_a_server() {
+    let (listener, address) = listen().await;
+    let app = client_follows::server().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let (refused, counts) = client_follows::call(address, 40).await.unwrap();
+    assert_eq!(refused, 0);
+    assert!(counts.waited > 0, "{counts:?}");
+    assert_eq!(
+        (counts.sent, counts.stops),
+        (40, 0),
+        "nothing was refused and repeated: {counts:?}"
+    );
+}
