@@ -151,7 +151,7 @@ async fn a_shadow_is_not_settled() {
 async fn without_a_store_requests_pass_or_are_refused_as_declared() {
     for (on_error, expected) in [
         (OnStoreError::Allow, StatusCode::OK),
-        (OnStoreError::Refuse, StatusCode::TOO_MANY_REQUESTS),
+        (OnStoreError::Refuse, StatusCode::SERVICE_UNAVAILABLE),
     ] {
         // There is no room for a reservation, which is an error of the store.
         let memory = tollgate::store::MemoryStore::builder().max_reservations(0).build().unwrap();

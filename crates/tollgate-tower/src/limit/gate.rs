@@ -246,8 +246,9 @@ impl Gate {
         for (place, part) in pass.parts.iter().enumerate().filter(|(_, part)| !part.is_enforced) {
             if let Some((policy, _)) = self.way(part).filter(|_| is_allowed) {
                 let mut demand = [Demand::new(policy, part.key.as_bytes(), part.cost)];
-                let decision = store.acquire(&mut demand).await?;
-                told.push((place, Some(decision)));
+                // What is only watched decides nothing, not even by a failure.
+                let decision = store.acquire(&mut demand).await;
+                told.push((place, decision.ok()));
             }
         }
         drop(demands);
@@ -275,6 +276,10 @@ impl Gate {
     /// Returns the response to a refused request.
     pub(super) fn refusal(&self, pass: &Pass, is_grpc: bool) -> Response<Bytes> {
         self.told(pass, |verdict| {
+            // If no limit refuses, the store could not be asked.
+            let is_down = verdict.is_allowed();
+            let down = verdict.refused(Refusal::ReducedCapacity);
+            let verdict = if is_down { &down } else { verdict };
             let response = if is_grpc {
                 self.headers.grpc_response(verdict).map(|()| Bytes::new())
             } else {

@@ -56,7 +56,7 @@ pub enum Mode {
     /// What exceeds the quota is refused.
     #[default]
     Enforce,
-    /// It is counted, and told to the observer, and passes.
+    /// It is counted as if it were enforced, and passes. It is not settled or given back.
     Shadow,
     /// It is enforced for so many of a hundred keys, and watched for the others. A key stays on its
     /// side.
