@@ -65,8 +65,8 @@ pin_project! {
         limiter: Option<Limiter>,
         // What has come from the body and was not handed on.
         rest: Bytes,
-        #[pin]
-        wait: Option<Wait>,
+        // On the heap, and for all pieces, so that this can be moved if the body can.
+        wait: Option<Pin<Box<Option<Wait>>>>,
         pause: Option<Pin<Box<Timeout<Pending<()>>>>>,
     }
 }
@@ -78,24 +78,25 @@ impl<B> ShapedBody<B> {
 
     /// Hands on the next piece of the rest, when it is time.
     fn poll_piece(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Bytes> {
-        let mut this = self.project();
+        let this = self.project();
         let Some(source) = this.source else {
             return Poll::Ready(std::mem::take(this.rest));
         };
         let limiter = this.limiter.get_or_insert_with(|| source.limiter());
+        let slot = this.wait.get_or_insert_with(|| Box::pin(None));
         loop {
             if let Some(pause) = this.pause {
                 // It always ends with the time being over.
                 let _over = ready!(pause.as_mut().poll(context));
                 *this.pause = None;
             }
-            let Some(wait) = this.wait.as_mut().as_pin_mut() else {
-                this.wait.set(Some(limiter.acquire_n(piece(limiter, this.rest))));
+            let Some(wait) = slot.as_mut().as_pin_mut() else {
+                slot.set(Some(limiter.acquire_n(piece(limiter, this.rest))));
                 continue;
             };
             let cost = wait.cost();
             let answer = ready!(wait.poll(context));
-            this.wait.set(None);
+            slot.set(None);
             let has_runtime = tokio::runtime::Handle::try_current().is_ok();
             match answer {
                 Ok(_) => {
