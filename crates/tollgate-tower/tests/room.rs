@@ -6,6 +6,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use std::{
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -18,8 +19,8 @@ use tokio::{
 };
 use tollgate::{Concurrency, KeyedConcurrency, Quota};
 use tollgate_tower::{
-    ConcurrencyLayer, ConcurrencyLayerBuilder, Key, NotRun, Policy, RateLimitLayer, Room, RoomBody,
-    answer::Refusal,
+    BandwidthLayer, ConcurrencyLayer, ConcurrencyLayerBuilder, Key, NotRun, Policy, RateLimitLayer,
+    Room, RoomBody, Shaping, answer::Refusal,
 };
 use tower::{Layer, Service, ServiceExt};
 
@@ -342,7 +343,7 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 /// Sends a request over a connection of its own.
-async fn connect(address: std::net::SocketAddr) -> TcpStream {
+async fn connect(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n").await.unwrap();
     stream
@@ -356,11 +357,9 @@ async fn head(stream: &mut TcpStream) -> String {
     String::from_utf8(text).unwrap()
 }
 
-#[tokio::test]
-async fn clients_that_hang_up_leave_no_slot_behind() {
-    let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
-    let layer = built(ConcurrencyLayer::builder(limit.clone()).max_wait(LONG));
-    let (bodies, mut senders) = mpsc::unbounded_channel::<Sender>();
+/// Serves bodies that are fed by a test on a free port, as long as the runtime lives.
+async fn serve(layer: ConcurrencyLayer) -> (SocketAddr, mpsc::UnboundedReceiver<Sender>) {
+    let (bodies, senders) = mpsc::unbounded_channel::<Sender>();
     let handler = move || {
         let (sender, receiver) = mpsc::unbounded_channel();
         bodies.send(sender).unwrap();
@@ -369,7 +368,15 @@ async fn clients_that_hang_up_leave_no_slot_behind() {
     let router = axum::Router::new().route("/", axum::routing::get(handler)).layer(layer);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = tokio::spawn(async move { axum::serve(listener, router).await });
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (address, senders)
+}
+
+#[tokio::test]
+async fn clients_that_hang_up_leave_no_slot_behind() {
+    let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
+    let layer = built(ConcurrencyLayer::builder(limit.clone()).max_wait(LONG));
+    let (address, mut senders) = serve(layer).await;
 
     let mut first = connect(address).await;
     let first_body = timeout(LONG, senders.recv()).await.unwrap().unwrap();
@@ -393,5 +400,49 @@ async fn clients_that_hang_up_leave_no_slot_behind() {
     assert_eq!((limit.in_flight(), limit.waiting()), (1, 0));
     drop(third_body);
     until("the third is done, on a connection that stays", || limit.in_flight() == 0).await;
-    server.abort();
+}
+
+#[tokio::test]
+async fn streams_that_are_reset_leave_no_slot_behind() {
+    use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+    let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
+    let layer = built(ConcurrencyLayer::builder(limit.clone()).max_wait(LONG));
+    let (address, mut senders) = serve(layer).await;
+    let client: Client<_, String> =
+        Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let get = || timeout(LONG, client.request(request(&format!("http://{address}/"))));
+
+    let first = get().await.unwrap().unwrap();
+    assert_eq!(first.version(), http::Version::HTTP_2);
+    let body = senders.recv().await.unwrap();
+    body.send(Ok("half")).unwrap();
+    let mut first = first.into_body();
+    let half = timeout(LONG, first.frame()).await.unwrap().unwrap().unwrap();
+    assert_eq!(half.into_data().unwrap(), "half");
+    let waiting = tokio::spawn(get());
+    until("the second waits", || limit.waiting() == 1).await;
+    waiting.abort();
+    until("it was reset while it waited", || limit.waiting() == 0).await;
+    assert_eq!(limit.in_flight(), 1, "the first is being sent");
+    drop(first);
+    until("it was reset half way", || limit.in_flight() == 0).await;
+    assert_eq!(get().await.unwrap().unwrap().status(), 200, "on the same connection");
+}
+
+#[tokio::test]
+async fn the_layers_fit_around_the_routes_of_tonic() {
+    let limit = Concurrency::new(1).unwrap();
+    let rate = Shaping::each(Quota::per_second(1_000_000));
+    let shape = BandwidthLayer::builder().request(rate.clone()).response(rate).build().unwrap();
+    let routes = shape.layer(tonic::service::Routes::default().prepare());
+    let routes = built(ConcurrencyLayer::builder(limit.clone())).layer(routes);
+    let call = || {
+        let call = Request::post("/a.B/C").header("content-type", "application/grpc");
+        routes.clone().oneshot(call.body(tonic::body::Body::empty()).unwrap())
+    };
+    let held = call().await.unwrap();
+    assert_eq!(held.headers()["grpc-status"], "12", "there is no such method");
+    assert_eq!(call().await.unwrap().headers()["grpc-status"], "14", "there is no slot");
+    drop(held);
+    assert_eq!(call().await.unwrap().headers()["grpc-status"], "12");
 }

@@ -47,11 +47,14 @@ impl ConcurrencyLayerBuilder {
         self
     }
 
-    /// Waits for a slot, so long at most; by default nobody waits. It needs a tokio runtime with
-    /// timers.
+    /// Waits for a slot, so long at most; by default nobody waits.
     ///
-    /// How many may wait is said by the limit (`max_waiting`, which is 0 unless set). Whoever comes
-    /// then is refused at once.
+    /// How many may wait is said by the limit (`max_waiting`, which is 0 unless set; for keys this
+    /// is not checked). Whoever comes then is refused at once. Places are given in the order of
+    /// calls, and the time counts from the call.
+    ///
+    /// Outside of a tokio runtime nobody waits either. As with all of tokio's timers, a runtime that
+    /// was built without them makes calls that have to wait panic.
     pub fn max_wait(mut self, longest: Duration) -> Self {
         self.max_wait = Some(longest);
         self
