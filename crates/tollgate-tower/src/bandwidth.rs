@@ -29,6 +29,10 @@ use tower_service::Service;
 /// of bodies, as they are at this place in the stack: put it outside of compression to shape what is
 /// sent. Headers and trailers are not counted.
 ///
+/// A client that hangs up in the middle of a response is noticed at once. In the middle of a request
+/// over HTTP/1 it is noticed when what it had sent has been read, at the rate of this layer, since
+/// a server that does not read does not see the end: so set a timeout for requests, too.
+///
 /// It waits on tokio's timers. Without a runtime that has them bodies pass unshaped, with a warning
 /// in the log.
 ///

@@ -236,6 +236,16 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     assert!(builder().request(Shaping::each(Quota::unlimited())).build().is_ok());
 }
 
+/// Waits for what must come, and comes by itself: that so many wait.
+async fn until_waiting(limiter: &Limiter, count: usize) -> Result<(), tokio::time::error::Elapsed> {
+    let until = async {
+        while limiter.waiting() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(LONG, until).await
+}
+
 #[tokio::test]
 async fn a_client_that_hangs_up_gives_way_to_the_next() {
     use axum::{Router, body::Body, routing::get};
@@ -259,17 +269,51 @@ async fn a_client_that_hangs_up_gives_way_to_the_next() {
         text.push(timeout(LONG, client.read_u8()).await.unwrap().unwrap());
     }
     assert!(String::from_utf8(text).unwrap().contains("content-length: 2000"));
-    let waits = |count| {
-        let limiter = &limiter;
-        let until = async move {
-            while limiter.waiting() != count {
-                tokio::task::yield_now().await;
+    until_waiting(&limiter, 1).await.unwrap();
+    drop(client);
+    until_waiting(&limiter, 0).await.unwrap();
+    server.abort();
+}
+
+/// Says when a handler has ended, or was dropped.
+struct Ends(tokio::sync::mpsc::UnboundedSender<()>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_cut_off_gives_way_to_the_next() {
+    use axum::{Router, body::Body, routing::post};
+    // The first has sent everything, so that its end is seen while it waits for an hour. The second
+    // has sent more than the server has read, so that this comes first, at its rate.
+    for (quota, length, sent) in [
+        (Quota::per_hour(1000), 2000, 2000),
+        (Quota::per_second(1_000_000).burst(10_000), 10_000_000, 300_000),
+    ] {
+        let limiter = Limiter::new(quota).unwrap();
+        let layer = BandwidthLayer::builder().request(Shaping::shared(limiter.clone()));
+        let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let handler = move |body: Body| {
+            let ends = Ends(sender.clone());
+            async move {
+                let _ends = ends;
+                let _cut_off = body.collect().await;
             }
         };
-        timeout(LONG, until)
-    };
-    waits(1).await.unwrap();
-    drop(client);
-    waits(0).await.unwrap();
-    server.abort();
+        let router = Router::new().route("/", post(handler)).layer(layer.build().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head = format!("POST / HTTP/1.1\r\nhost: here\r\ncontent-length: {length}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        client.write_all(&vec![b'x'; sent]).await.unwrap();
+        until_waiting(&limiter, 1).await.unwrap();
+        drop(client);
+        timeout(LONG, ended.recv()).await.unwrap().unwrap();
+        assert_eq!(limiter.waiting(), 0, "{quota:?}");
+    }
 }

@@ -51,7 +51,9 @@ impl ConcurrencyLayerBuilder {
     ///
     /// How many may wait is said by the limit (`max_waiting`, which is 0 unless set; for keys this
     /// is not checked). Whoever comes then is refused at once. Places are given in the order of
-    /// calls, and the time counts from the call.
+    /// calls, and the time counts from the call. A client that hangs up leaves the queue when the
+    /// server sees it: over HTTP/1 with a large body unread, that may be only when its turn or the
+    /// end of its wait has come.
     ///
     /// Outside of a tokio runtime nobody waits either. As with all of tokio's timers, a runtime that
     /// was built without them makes calls that have to wait panic.
