@@ -35,6 +35,8 @@
 //! | to try a limit out first | [`Mode::Shadow`], [`Mode::Percent`] |
 //! | one limit over several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body, a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
+//! | a limit on requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
+//! | bytes per second, of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | to repeat refused calls without making things worse | [`client::RetryLayer`] |
 //!
@@ -65,16 +67,25 @@
 //! None is on by default, and the layers work without them. MSRV: 1.89.
 
 pub mod answer;
+mod bandwidth;
 pub mod client;
 mod info;
 pub mod key;
 mod limit;
+mod room;
 
+pub use bandwidth::{
+    Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
+    Shaping,
+};
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, Policy, RateLimit,
     RateLimitBuilder, RateLimitLayer, Settle,
+};
+pub use room::{
+    ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,
 };
 
 /// The user's pages, compiled: their examples are tests.

@@ -1,0 +1,117 @@
+//! The layer that shapes bodies to so many bytes per second.
+//!
+//! One permit is one byte. A frame of a body is handed on when its bytes have been waited for; a
+//! frame that is larger than the burst, or than 64 KiB, is handed on in pieces, so that nothing is
+//! sent on credit and bodies that share a limiter take turns. While a piece waits, the body behind
+//! it is not polled: whoever sends slows down. At most one frame is held.
+
+mod body;
+mod builder;
+mod future;
+
+pub use body::ShapedBody;
+pub use builder::{BandwidthBuilder, BandwidthError, Shaping};
+pub use future::BandwidthFuture;
+
+use body::Source;
+use http::{Request, Response};
+use std::{
+    fmt,
+    sync::Arc,
+    task::{Context, Poll},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// Shapes bodies of requests, of responses, or both, to so many bytes per second.
+///
+/// Nothing is ever refused, and the error of the inner service stays as it is. It counts the bytes
+/// of bodies, as they are at this place in the stack: put it outside of compression to shape what is
+/// sent. Headers and trailers are not counted.
+///
+/// A client that hangs up in the middle of a response is noticed at once. In the middle of a request
+/// over HTTP/1 it is noticed when what it had sent has been read, at the rate of this layer, since
+/// a server that does not read does not see the end: so set a timeout for requests, too.
+///
+/// It waits on tokio's timers. Without a runtime that has them bodies pass unshaped, with a warning
+/// in the log.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, Quota};
+/// use tollgate_tower::{BandwidthLayer, Shaping};
+///
+/// // Each download at 1 MB/s after the first 256 KiB, and all uploads together at 10 MB/s.
+/// let uploads = Limiter::new(Quota::per_second(10_000_000).burst(65_536))?;
+/// let layer = BandwidthLayer::builder()
+///     .response(Shaping::each(Quota::per_second(1_000_000).burst(262_144)))
+///     .request(Shaping::shared(uploads))
+///     .build()?;
+/// # let _ = layer;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct BandwidthLayer {
+    pipes: Arc<Pipes>,
+}
+
+/// What bodies pass through.
+#[derive(Debug)]
+struct Pipes {
+    request: Option<Source>,
+    response: Option<Source>,
+}
+
+impl BandwidthLayer {
+    /// Starts a layer.
+    pub fn builder() -> BandwidthBuilder {
+        BandwidthBuilder::new()
+    }
+}
+
+impl<S> Layer<S> for BandwidthLayer {
+    type Service = Bandwidth<S>;
+
+    fn layer(&self, inner: S) -> Bandwidth<S> {
+        Bandwidth { inner, pipes: Arc::clone(&self.pipes) }
+    }
+}
+
+impl fmt::Debug for BandwidthLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("BandwidthLayer").field(&self.pipes).finish()
+    }
+}
+
+/// A service whose bodies are shaped; made by [`BandwidthLayer`].
+#[derive(Clone)]
+pub struct Bandwidth<S> {
+    inner: S,
+    pipes: Arc<Pipes>,
+}
+
+impl<S, B, R> Service<Request<B>> for Bandwidth<S>
+where
+    S: Service<Request<ShapedBody<B>>, Response = Response<R>>,
+{
+    type Response = Response<ShapedBody<R>>;
+    type Error = S::Error;
+    type Future = BandwidthFuture<S::Future>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let source = self.pipes.request.clone();
+        let future = self.inner.call(request.map(|body| ShapedBody::new(body, source)));
+        BandwidthFuture::new(future, self.pipes.response.clone())
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Bandwidth<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bandwidth").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,170 @@
+//! A body that is handed on at so many bytes per second.
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use std::{
+    fmt,
+    future::Pending,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+use tokio::time::Timeout;
+use tollgate::{Clock, Limiter, Quota, Refused, Wait};
+
+/// The largest piece, in bytes: bodies that share a limiter take turns after each.
+const PIECE_MAX: u64 = 65_536;
+/// When to ask again if as many wait as may, or if the quota gives nothing: soon enough for a
+/// person who raises it, and too rarely to be felt.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Where bodies get their bytes from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// Each has its own.
+    Each(Arc<Each>),
+    Shared(Limiter),
+}
+
+#[derive(Debug)]
+pub(super) struct Each {
+    pub(super) quota: Quota,
+    pub(super) clock: Clock,
+    /// Made of the same to see that it can be.
+    pub(super) sample: Limiter,
+}
+
+impl Source {
+    fn limiter(&self) -> Limiter {
+        match self {
+            Self::Shared(limiter) => limiter.clone(),
+            Self::Each(each) => {
+                let own = Limiter::builder(each.quota).clock(each.clock.clone()).build();
+                // INVARIANT: the sample could be built, so this can.
+                debug_assert!(own.is_ok(), "the quota was checked");
+                own.unwrap_or_else(|_| each.sample.clone())
+            }
+        }
+    }
+}
+
+pin_project! {
+    /// A body that is handed on at so many bytes per second; made by
+    /// [`Bandwidth`](super::Bandwidth).
+    ///
+    /// # Cancel safety
+    ///
+    /// It may be dropped at any time: what was waited for and not handed on goes to the next.
+    pub struct ShapedBody<B> {
+        #[pin]
+        body: B,
+        source: Option<Source>,
+        // Made for the first frame: most requests have none.
+        limiter: Option<Limiter>,
+        // What has come from the body and was not handed on.
+        rest: Bytes,
+        // On the heap, and for all pieces, so that this can be moved if the body can.
+        wait: Option<Pin<Box<Option<Wait>>>>,
+        pause: Option<Pin<Box<Timeout<Pending<()>>>>>,
+    }
+}
+
+impl<B> ShapedBody<B> {
+    pub(super) const fn new(body: B, source: Option<Source>) -> Self {
+        Self { body, source, limiter: None, rest: Bytes::new(), wait: None, pause: None }
+    }
+
+    /// Hands on the next piece of the rest, when it is time.
+    fn poll_piece(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Bytes> {
+        let this = self.project();
+        let Some(source) = this.source else {
+            return Poll::Ready(std::mem::take(this.rest));
+        };
+        let limiter = this.limiter.get_or_insert_with(|| source.limiter());
+        let slot = this.wait.get_or_insert_with(|| Box::pin(None));
+        loop {
+            if let Some(pause) = this.pause {
+                // It always ends with the time being over.
+                let _over = ready!(pause.as_mut().poll(context));
+                *this.pause = None;
+            }
+            let Some(wait) = slot.as_mut().as_pin_mut() else {
+                slot.set(Some(limiter.acquire_n(piece(limiter, this.rest))));
+                continue;
+            };
+            let cost = wait.cost();
+            let answer = ready!(wait.poll(context));
+            slot.set(None);
+            let has_runtime = tokio::runtime::Handle::try_current().is_ok();
+            match answer {
+                Ok(_) => {
+                    // INVARIANT: the rest does not change while a piece of it waits.
+                    let length = usize::try_from(cost).unwrap_or(usize::MAX).min(this.rest.len());
+                    return Poll::Ready(this.rest.split_to(length));
+                }
+                Err(refused) if !has_runtime || matches!(refused, Refused::NoRuntime(_)) => {
+                    tracing::warn!("a body passes unshaped: there is no runtime with timers");
+                    *this.source = None;
+                    return Poll::Ready(std::mem::take(this.rest));
+                }
+                // The queue is full, or the quota was changed meanwhile.
+                Err(_) => {
+                    let pause = tokio::time::timeout(PAUSE, std::future::pending());
+                    *this.pause = Some(Box::pin(pause));
+                }
+            }
+        }
+    }
+}
+
+/// Returns how much of the rest is waited for at once.
+fn piece(limiter: &Limiter, rest: &Bytes) -> u64 {
+    let quota = limiter.quota();
+    let capacity = if quota.is_unlimited() { PIECE_MAX } else { quota.capacity().max(1) };
+    (rest.len() as u64).min(PIECE_MAX).min(capacity)
+}
+
+impl<B: Body<Data = Bytes>> Body for ShapedBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.rest.is_empty() {
+            let frame = match ready!(self.as_mut().project().body.poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                ended => return Poll::Ready(ended),
+            };
+            match frame.into_data() {
+                Ok(data) if data.is_empty() => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Ok(data) => *self.as_mut().project().rest = data,
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        self.poll_piece(context).map(|piece| Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, inner) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower().saturating_add(rest));
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper.saturating_add(rest));
+        }
+        hint
+    }
+}
+
+impl<B> fmt::Debug for ShapedBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShapedBody").field("rest", &self.rest.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! Who may enter, and what the others are told.
+
+use crate::{
+    Info, Key, NotRun,
+    answer::{Body, Headers, Label, Refusal, Told, Verdict},
+    key::{Found, KeyBytes},
+};
+use bytes::Bytes;
+use http::Response;
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tokio::time::Timeout;
+use tollgate::{
+    Acquire, Answer, Clock, Concurrency, Decision, Full, KeyedConcurrency, Outcome, Permit, Tick,
+};
+
+/// Changes the response to a refused request.
+pub(super) type Hook = Arc<dyn Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
+
+/// The slots that are taken.
+pub(super) enum Slots {
+    All(Concurrency),
+    Each(KeyedConcurrency<[u8]>, Key),
+}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All(limit) => limit.fmt(f),
+            Self::Each(limit, key) => {
+                f.debug_tuple("Each").field(&limit.limit()).field(key).finish()
+            }
+        }
+    }
+}
+
+/// What all services of a layer share.
+pub(super) struct Door {
+    pub(super) slots: Slots,
+    pub(super) label: Label,
+    pub(super) max_wait: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) refusal: Refusal,
+    pub(super) headers: Headers,
+    pub(super) body: Body,
+    pub(super) hook: Option<Hook>,
+    pub(super) clock: Clock,
+}
+
+/// What came of asking for a slot.
+pub(super) enum Entered {
+    /// There is one; none if the request is not counted.
+    Inside(Option<Permit>),
+    Waits(Waiting),
+    Refused(Why),
+}
+
+/// Somebody in the queue.
+pub(super) struct Waiting {
+    turn: Pin<Box<Timeout<Acquire>>>,
+    /// The limit when it came.
+    limit: u64,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Why {
+    /// Nobody knows whom to count.
+    NoKey,
+    /// So many may be in flight, and are.
+    Full { limit: u64 },
+    /// There is no room for anybody new, whoever it is.
+    Overload { limit: u64 },
+}
+
+impl From<Full> for Why {
+    fn from(full: Full) -> Self {
+        let limit = full.limit();
+        match full.is_too_many_keys() || full.is_closed() {
+            true => Self::Overload { limit },
+            false => Self::Full { limit },
+        }
+    }
+}
+
+impl Waiting {
+    /// Is ready when there is a slot, or the time is over.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Permit, Why>> {
+        self.turn.as_mut().poll(context).map(|answer| match answer {
+            Ok(answer) => answer.map_err(Why::from),
+            Err(_) => Err(Why::Full { limit: self.limit }),
+        })
+    }
+}
+
+impl Door {
+    /// Takes a slot, or a place in the queue.
+    pub(super) fn enter(&self, info: &Info<'_>) -> Entered {
+        match &self.slots {
+            Slots::All(limit) => match self.max_wait {
+                None => at_once(limit.try_acquire()),
+                Some(longest) => queue(limit.acquire(), longest, || limit.limit()),
+            },
+            Slots::Each(limit, key) => {
+                let mut bytes = KeyBytes::new();
+                match key.find(info, &mut bytes) {
+                    Found::Skip => return Entered::Inside(None),
+                    Found::Refuse | Found::Ambiguous => return Entered::Refused(Why::NoKey),
+                    Found::Known | Found::Anonymous => {}
+                }
+                let key = bytes.as_bytes();
+                match self.max_wait {
+                    None => at_once(limit.try_acquire(key)),
+                    Some(longest) => queue(limit.acquire(key), longest, || limit.key_limit(key)),
+                }
+            }
+        }
+    }
+
+    /// Returns the response to a refused request.
+    pub(super) fn refusal(&self, why: Why, is_grpc: bool) -> Response<Bytes> {
+        let now = self.clock.now();
+        let told = |limit| [Told::new(&self.label, full(now, limit))];
+        let mut response = match why {
+            Why::NoKey => {
+                let verdict = Verdict::new(&self.clock, now, &[]).refused(Refusal::Forbidden);
+                self.write(&verdict, is_grpc)
+            }
+            Why::Full { limit } => self.write_full(&told(limit), self.refusal, is_grpc),
+            Why::Overload { limit } => {
+                self.write_full(&told(limit), Refusal::ReducedCapacity, is_grpc)
+            }
+        };
+        // A hook may have made another response: it did not run either.
+        response.extensions_mut().insert(NotRun);
+        response
+    }
+
+    fn write_full(&self, told: &[Told<'_>], refusal: Refusal, is_grpc: bool) -> Response<Bytes> {
+        let mut verdict = Verdict::new(&self.clock, self.clock.now(), told).refused(refusal);
+        if let Some(wait) = self.retry_after {
+            verdict = verdict.wait_at_least(wait);
+        }
+        self.write(&verdict, is_grpc)
+    }
+
+    fn write(&self, verdict: &Verdict<'_>, is_grpc: bool) -> Response<Bytes> {
+        let response = if is_grpc {
+            self.headers.grpc_response(verdict).map(|()| Bytes::new())
+        } else {
+            self.headers.response(verdict, self.body)
+        };
+        match &self.hook {
+            Some(hook) => hook(verdict, response),
+            None => response,
+        }
+    }
+}
+
+fn at_once(answer: Result<Permit, Full>) -> Entered {
+    match answer {
+        Ok(permit) => Entered::Inside(Some(permit)),
+        Err(full) => Entered::Refused(full.into()),
+    }
+}
+
+/// Takes a slot, or a place in the queue in the order of calls, whoever is polled first.
+fn queue(mut acquire: Acquire, longest: Duration, limit: impl FnOnce() -> u64) -> Entered {
+    // Whoever has to wait is polled again with a waker of its own.
+    match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => at_once(answer),
+        // Without a runtime nobody would end the wait.
+        Poll::Pending if tokio::runtime::Handle::try_current().is_err() => {
+            Entered::Refused(Why::Full { limit: limit() })
+        }
+        Poll::Pending => {
+            let turn = Box::pin(tokio::time::timeout(longest, acquire));
+            Entered::Waits(Waiting { turn, limit: limit() })
+        }
+    }
+}
+
+/// The decision of a limit that is full. Its end has no date: somebody has to finish.
+fn full(at: Tick, limit: u64) -> Decision {
+    let outcome = Outcome::Never;
+    Decision::answered(Answer {
+        outcome,
+        at,
+        cost: 1,
+        limit,
+        remaining: 0,
+        retry_at: at,
+        full_at: None,
+    })
+}
