@@ -302,4 +302,28 @@ proptest! {
     ) {
         check(burst, false, &events)?;
     }
+
+    #[test]
+    fn with_reservations(
+        (burst, newest) in (6_u64..12, any::<bool>()),
+        events in events(Mix { reservations: 4, ..NONE }),
+    ) {
+        check(burst, newest, &events)?;
+    }
+
+    #[test]
+    fn with_reservations_and_overtakers(
+        burst in 6_u64..12,
+        events in events(Mix { leavers: 0, reservations: 4, overtakers: 2, ..NONE }),
+    ) {
+        check(burst, false, &events)?;
+    }
+
+    #[test]
+    fn with_all_of_them(
+        (burst, newest) in (6_u64..12, any::<bool>()),
+        events in events(ALL),
+    ) {
+        check(burst, newest, &events)?;
+    }
 }
