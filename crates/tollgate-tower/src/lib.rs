@@ -68,6 +68,7 @@
 
 pub mod answer;
 mod bandwidth;
+mod body;
 pub mod client;
 mod info;
 pub mod key;

@@ -1,7 +1,8 @@
-//! The body of a response: that of the service, or what a refused client is told.
+//! The body of a response, which settles what its request has cost when it has ended.
 
 use super::gate::{Actual, Gate, Pass};
-use bytes::{Buf, Bytes};
+use crate::body::{HeldBody, Hold};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use std::{
@@ -15,20 +16,12 @@ pin_project! {
     /// The body of a response of [`RateLimit`](super::RateLimit).
     pub struct LimitBody<B> {
         #[pin]
-        kind: Kind<B>,
-    }
-}
-
-pin_project! {
-    #[project = KindProjection]
-    enum Kind<B> {
-        Service { #[pin] body: B, meter: Option<Meter> },
-        Told { bytes: Option<Bytes> },
+        body: HeldBody<B, Meter>,
     }
 }
 
 /// Counts what is sent, and settles with it at the end, or when it is dropped.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     pub(super) gate: Arc<Gate>,
     pub(super) pass: Pass,
     pub(super) actual: Actual,
@@ -47,13 +40,19 @@ impl Drop for Meter {
     }
 }
 
+impl Hold for Meter {
+    fn sent(&mut self, bytes: u64) {
+        self.sent = self.sent.saturating_add(bytes);
+    }
+}
+
 impl<B> LimitBody<B> {
     pub(super) const fn service(body: B, meter: Option<Meter>) -> Self {
-        Self { kind: Kind::Service { body, meter } }
+        Self { body: HeldBody::Service { body, held: meter } }
     }
 
     pub(super) const fn told(bytes: Bytes) -> Self {
-        Self { kind: Kind::Told { bytes: Some(bytes) } }
+        Self { body: HeldBody::told(bytes) }
     }
 }
 
@@ -65,48 +64,20 @@ impl<B: Body<Data = Bytes>> Body for LimitBody<B> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().kind.project() {
-            KindProjection::Told { bytes } => {
-                let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
-                Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
-            }
-            KindProjection::Service { body, meter } => {
-                let polled = body.poll_frame(context);
-                match (&polled, &mut *meter) {
-                    (Poll::Ready(Some(Ok(frame))), Some(meter)) => {
-                        let length = frame.data_ref().map_or(0, Buf::remaining) as u64;
-                        meter.sent = meter.sent.saturating_add(length);
-                    }
-                    (Poll::Ready(None), _) => *meter = None,
-                    _ => {}
-                }
-                polled
-            }
-        }
+        self.project().body.poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.kind {
-            Kind::Service { body, .. } => body.is_end_stream(),
-            Kind::Told { bytes } => bytes.as_ref().is_none_or(Bytes::is_empty),
-        }
+        self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.kind {
-            Kind::Service { body, .. } => body.size_hint(),
-            Kind::Told { bytes } => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
-            }
-        }
+        self.body.size_hint()
     }
 }
 
 impl<B> fmt::Debug for LimitBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.kind {
-            Kind::Service { .. } => "LimitBody(service)",
-            Kind::Told { .. } => "LimitBody(told)",
-        })
+        f.debug_tuple("LimitBody").field(&self.body).finish()
     }
 }
