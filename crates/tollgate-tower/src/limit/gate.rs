@@ -210,7 +210,10 @@ impl Gate {
     /// Asks, wherever the store is.
     pub(super) async fn ask(&self, pass: &mut Pass) {
         let answer = self.decide(pass).await;
-        pass.now = self.backend.clock().now();
+        // What memory decided, it decided now; another store's answer was on its way for a while.
+        let decided = pass.parts.iter().find_map(|part| part.decision);
+        let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());
+        pass.now = decided.unwrap_or_else(|| self.backend.clock().now());
         pass.is_allowed = match answer {
             Ok(is_allowed) => is_allowed,
             Err(error) => {
