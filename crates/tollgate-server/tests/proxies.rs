@@ -252,7 +252,7 @@ fn the_documentation_shows_the_configurations_that_run_here() {
 
 #[test]
 fn curl_lines_of_the_documentation_work() {
-    let page = page("http.md");
+    let page = page("service-http.md");
     let config = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let server = Server::start(config, Settings::default());
     let lines = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();

@@ -40,7 +40,7 @@
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | to repeat refused calls without making things worse | [`client::RetryLayer`] |
 //!
-//! The pages `docs/middleware.md` and `docs/clients.md` tell more: where in a stack the layer belongs,
+//! The pages `docs/http.md` and `docs/clients.md` tell more: where in a stack the layer belongs,
 //! proxies, settling, and all error codes. Each of the `examples` is tested.
 //!
 //! # What holds, and what does not
@@ -92,7 +92,7 @@ pub use room::{
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
 mod pages {
-    #[doc = include_str!("../../../docs/middleware.md")]
+    #[doc = include_str!("../../../docs/http.md")]
     struct Middleware;
     #[doc = include_str!("../../../docs/clients.md")]
     struct Clients;

@@ -1,4 +1,4 @@
-//! What `docs/middleware.md` says holds: its codes, and what it tells of order and of settling.
+//! What `docs/http.md` says holds: its codes, and what it tells of order and of settling.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use axum::{Router, body::Body, routing::get};
@@ -10,7 +10,7 @@ use tollgate_tower::{
 };
 use tower::{Layer, ServiceExt};
 
-const PAGE: &str = include_str!("../../../docs/middleware.md");
+const PAGE: &str = include_str!("../../../docs/http.md");
 
 /// Returns the file and the anchor that a link goes to.
 fn target(link: &str) -> (&str, &str) {
@@ -56,7 +56,7 @@ fn links_go_to_the_code() {
         let error: KeyError = key.check().unwrap_err();
         assert_eq!(error.code(), format!("TG-K{:02}", number + 1), "{error}");
         let (page, anchor) = target(error.docs());
-        assert_eq!((page, anchors(anchor)), ("docs/middleware.md", 1), "{error}");
+        assert_eq!((page, anchors(anchor)), ("docs/http.md", 1), "{error}");
         assert_eq!(anchor, error.code().to_ascii_lowercase());
     }
 }
@@ -76,7 +76,7 @@ fn links_of_hints_go_to_the_code() {
     for (hint, code) in hints {
         let hint: Hint = hint.unwrap();
         assert_eq!(hint.code(), code);
-        assert_eq!(target(hint.docs()), ("docs/middleware.md", &*code.to_ascii_lowercase()));
+        assert_eq!(target(hint.docs()), ("docs/http.md", &*code.to_ascii_lowercase()));
     }
 }
 
