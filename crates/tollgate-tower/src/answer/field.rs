@@ -84,7 +84,7 @@ pub fn push_left(out: &mut Vec<u8>, name: &str, remaining: u64, seconds: Option<
 }
 
 /// Appends a parameter. A number that no structured field can hold is told as the largest.
-pub(super) fn push_parameter(out: &mut Vec<u8>, key: &[u8], value: u64) {
+pub fn push_parameter(out: &mut Vec<u8>, key: &[u8], value: u64) {
     out.extend_from_slice(key);
     push_number(out, value.min(FIELD_MAX));
 }

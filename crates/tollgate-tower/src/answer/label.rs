@@ -145,7 +145,7 @@ impl Label {
         self.inner.algorithm
     }
 
-    pub(super) fn quoted(&self) -> &[u8] {
+    pub(crate) fn quoted(&self) -> &[u8] {
         &self.inner.quoted
     }
 

@@ -1,6 +1,6 @@
 //! The body of a response, which settles what its request has cost when it has ended.
 
-use super::gate::{Actual, Gate, Pass};
+use super::{correct::Actual, gate::Gate, pass::Pass};
 use crate::body::{HeldBody, Hold};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -30,13 +30,7 @@ pub(crate) struct Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let Actual { costs, by_body } = &self.actual;
-        let costs = costs.iter().zip(by_body).map(|(cost, by_body)| match by_body {
-            true => self.sent,
-            false => *cost,
-        });
-        let costs = costs.collect();
-        self.gate.settle(&self.pass, costs);
+        self.gate.settle(&self.pass, &self.actual, self.sent);
     }
 }
 

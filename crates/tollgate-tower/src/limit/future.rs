@@ -3,7 +3,9 @@
 use super::{
     NotRun,
     body::{LimitBody, Meter},
-    gate::{Gate, Pass},
+    gate::Gate,
+    pass::Pass,
+    turn::Turn,
 };
 use bytes::Bytes;
 use http::{Request, Response};
@@ -31,13 +33,10 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B> {
         Refused { response: Option<Response<Bytes>> },
-        Asks { asking: Asking, held: Option<Held<S, B>> },
+        Asks { turn: Turn, held: Option<Held<S, B>> },
         Runs { #[pin] future: F, ticket: Ticket },
     }
 }
-
-/// A question to a store somewhere else.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Pass> + Send>>;
 
 /// What waits for the answer of a store.
 pub(super) struct Held<S, B> {
@@ -45,7 +44,6 @@ pub(super) struct Held<S, B> {
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
-    pub(super) is_grpc: bool,
 }
 
 /// What a request that passes has taken; given back if it never runs.
@@ -66,18 +64,18 @@ impl Ticket {
             return response.map(|body| LimitBody::service(body, None));
         };
         let (mut head, body) = response.into_parts();
-        self.gate.decorate(&pass, &mut head.headers);
+        self.gate.decorate(&pass, &mut head);
         if head.extensions.get::<NotRun>().is_some() {
             self.gate.give_back(pass);
             return Response::from_parts(head, LimitBody::service(body, None));
         }
         let mut meter = None;
         if let Some(actual) = self.gate.actual(&pass, &head) {
-            if actual.by_body.contains(&true) {
+            if actual.is_by_body() {
                 let gate = Arc::clone(&self.gate);
                 meter = Some(Meter { gate, pass, actual, sent: 0 });
             } else {
-                self.gate.settle(&pass, actual.costs);
+                self.gate.settle(&pass, &actual, 0);
             }
         }
         Response::from_parts(head, LimitBody::service(body, meter))
@@ -104,8 +102,8 @@ where
         Self { stage: Stage::Runs { future, ticket } }
     }
 
-    pub(super) const fn asks(asking: Asking, held: Held<S, B>) -> Self {
-        Self { stage: Stage::Asks { asking, held: Some(held) } }
+    pub(super) const fn asks(turn: Turn, held: Held<S, B>) -> Self {
+        Self { stage: Stage::Asks { turn, held: Some(held) } }
     }
 }
 
@@ -128,15 +126,19 @@ where
                     let response = ready!(future.poll(context))?;
                     return Poll::Ready(Ok(ticket.finish(response)));
                 }
-                StageProjection::Asks { asking, held } => {
-                    let pass = ready!(asking.as_mut().poll(context));
+                StageProjection::Asks { turn, held } => {
+                    let pass = ready!(turn.poll(context));
                     // INVARIANT: it is there until the answer is.
-                    let Some(mut held) = held.take() else { return Poll::Pending };
-                    let next = if pass.is_allowed {
-                        let future = held.service.call(held.request);
-                        Stage::Runs { future, ticket: Ticket::new(held.gate, Some(pass)) }
-                    } else {
-                        Stage::Refused { response: Some(held.gate.refusal(&pass, held.is_grpc)) }
+                    let Some(Held { gate, mut service, mut request }) = held.take() else {
+                        return Poll::Pending;
+                    };
+                    let next = match gate.answer(&pass, &mut request) {
+                        Some(response) => Stage::Refused { response: Some(response) },
+                        None => {
+                            // Charged from here on: it is given back even if the service panics.
+                            let ticket = Ticket::new(gate, Some(pass));
+                            Stage::Runs { future: service.call(request), ticket }
+                        }
                     };
                     stage.set(next);
                 }
