@@ -73,7 +73,9 @@ pub mod client;
 mod info;
 pub mod key;
 mod limit;
+mod misuse;
 mod room;
+mod watch;
 
 pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
