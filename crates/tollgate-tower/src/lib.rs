@@ -75,8 +75,10 @@ pub mod client;
 mod info;
 pub mod key;
 mod limit;
+mod misuse;
 mod room;
 mod seldom;
+mod watch;
 
 pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,

@@ -137,6 +137,7 @@ where
                 return LimitFuture::refused(gate.no_key(limit, Info::of(&request).is_grpc()));
             }
         };
+        gate.misuse.count(request.extensions_mut(), pass.parts.iter().map(|part| part.limit));
         let turn = if !gate.ask_now(&mut pass) {
             Turn::asks(gate, pass)
         } else if let Some(wait) = gate.wait(&pass) {

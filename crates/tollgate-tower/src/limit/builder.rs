@@ -10,12 +10,17 @@ use super::{
 };
 use crate::{
     answer::{Body, Headers, Jitter, Label, Verdict},
+    misuse::Misuse,
     seldom::Seldom,
+    watch::Watching,
 };
 use bytes::Bytes;
 use http::Response;
 use std::{fmt, sync::Arc, time::Duration};
-use tollgate::store::{self, DynStore, MemoryStore};
+use tollgate::{
+    store::{self, DynStore, MemoryStore},
+    watch::Observer,
+};
 
 /// Builds a [`RateLimitLayer`]. Nothing is judged before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
@@ -31,6 +36,7 @@ pub struct RateLimitBuilder {
     on_store_error: OnStoreError,
     max_wait: Option<Duration>,
     explains: bool,
+    watching: Watching,
 }
 
 impl RateLimitBuilder {
@@ -49,6 +55,7 @@ impl RateLimitBuilder {
             on_store_error: OnStoreError::Allow,
             max_wait: None,
             explains: false,
+            watching: Watching::default(),
         }
     }
 
@@ -114,6 +121,38 @@ impl RateLimitBuilder {
         self
     }
 
+    /// Tells an observer of all decisions, with the name of the policy (of a tier: `policy/tier`). Of
+    /// a request that is refused, it hears of the policies that refuse; of what is only watched, that
+    /// it is not enforced. May be given several times.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.watching.observer(observer);
+        self
+    }
+
+    /// Counts decisions through the `metrics` facade, with the recorder that is there when the layer
+    /// is built: `tollgate_decisions_total` and `tollgate_permits_total` with the labels `limiter`
+    /// (the policy) and `outcome`, and `tollgate_no_key_total` and `tollgate_store_errors_total`. No
+    /// label comes from a request, so their number is bounded.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.watching.metrics();
+        self
+    }
+
+    /// Records decisions as `tracing` events on the span of the request, target `tollgate`: denials
+    /// at level `INFO`, the others at `TRACE`.
+    pub fn span_events(mut self) -> Self {
+        self.watching.span_events();
+        self
+    }
+
+    /// Logs denials by `tracing` at level `WARN`, target `tollgate`: of each policy one line in
+    /// `every` at most, which says how many were left out. There is no key in it.
+    pub fn log_denials(mut self, every: Duration) -> Self {
+        self.watching.log_denials(every);
+        self
+    }
+
     /// Sets the form of a refusal's body, by default a problem in JSON.
     pub fn body(mut self, body: Body) -> Self {
         self.body = body;
@@ -141,6 +180,7 @@ impl RateLimitBuilder {
     /// # Errors
     ///
     /// [`LayerError`] names the policy, what is wrong with it, and a way out.
+    #[track_caller]
     pub fn build(self) -> Result<RateLimitLayer, LayerError> {
         self.check()?;
         let mut limits: Vec<Limit> = Vec::new();
@@ -156,8 +196,14 @@ impl RateLimitBuilder {
             let store = MemoryStore::builder().max_keys(Self::MAX_KEYS).build();
             Backend::Memory(store.unwrap_or_default())
         };
+        let is_elsewhere = !self.backends.is_empty();
+        let backend = self.backends.into_iter().next().unwrap_or_else(own);
+        let names = limits.iter().flat_map(|limit| &limit.ways).map(|way| way.label.name());
+        let watch = self.watching.ready(backend.clock(), names);
+        let names = limits.iter().map(|limit| &*limit.policy.name);
+        let misuse = Misuse::new(names, is_elsewhere);
         let gate = Gate {
-            backend: self.backends.into_iter().next().unwrap_or_else(own),
+            backend,
             limits,
             headers: self.headers,
             jitter: self.jitter,
@@ -169,6 +215,8 @@ impl RateLimitBuilder {
             reserves,
             explains: self.explains,
             failures: Seldom::default(),
+            watch,
+            misuse,
         };
         Ok(RateLimitLayer { gate: Arc::new(gate) })
     }

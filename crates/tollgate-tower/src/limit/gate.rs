@@ -8,7 +8,9 @@ use super::{
 use crate::{
     Info,
     answer::{Body, Headers, Jitter, Verdict},
+    misuse::Misuse,
     seldom::Seldom,
+    watch::Watch,
 };
 use bytes::Bytes;
 use http::Response;
@@ -22,6 +24,7 @@ use std::{
 use tollgate::{
     Decision,
     store::{Demand, StoreError},
+    watch::Verb,
 };
 
 pub(super) struct Gate {
@@ -41,6 +44,8 @@ pub(super) struct Gate {
     pub(super) explains: bool,
     /// Failures of the store that are logged.
     pub(super) failures: Seldom,
+    pub(super) watch: Watch,
+    pub(super) misuse: Misuse,
 }
 
 /// Changes the response to a refused request.
@@ -60,6 +65,7 @@ pub(super) enum Nothing {
 impl Gate {
     /// Finds out what is to be asked for a request.
     pub(super) fn prepare(&self, info: &Info<'_>) -> Result<Pass, Nothing> {
+        self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
         let mut parts = Vec::with_capacity(self.limits.len());
         for (number, limit) in self.limits.iter().enumerate() {
             limit.prepare(number, info, &mut parts)?;
@@ -67,11 +73,31 @@ impl Gate {
         if parts.is_empty() {
             return Err(Nothing::Free);
         }
-        Ok(Pass::new(parts))
+        let verb = if self.reserves { Verb::Reserve } else { Verb::TryAcquire };
+        Ok(Pass::new(parts, verb))
     }
 
     pub(super) fn way(&self, part: &Part) -> Option<&Way> {
         self.limits.get(part.limit).and_then(|limit| limit.ways.get(part.way))
+    }
+
+    /// Tells those who watch what came of a request.
+    pub(super) fn tell(&self, pass: &Pass) {
+        if self.watch.is_idle() {
+            return;
+        }
+        for part in &pass.parts {
+            let Some(limit) = self.limits.get(part.limit) else { continue };
+            let number = limit.first + part.way;
+            match &part.decision {
+                // What would have let a refused request pass was not charged for it.
+                Some(decision) if pass.is_allowed || decision.is_denied() => {
+                    self.watch.decided(number, pass.verb, decision, part.is_enforced());
+                }
+                None if pass.is_unknown => self.watch.store_failed(number),
+                _ => {}
+            }
+        }
     }
 
     fn demand<'a>(&'a self, part: &'a Part) -> Option<Demand<'a>> {

@@ -10,6 +10,7 @@ use std::{hash::Hasher, sync::Arc};
 use tollgate::{
     Decision, Tick,
     store::{self, ReservationId},
+    watch::Verb,
 };
 
 /// One policy, ready to be asked.
@@ -60,6 +61,8 @@ pub(super) struct Pass {
     pub(super) is_allowed: bool,
     /// The store could not be asked, so nobody knows.
     pub(super) is_unknown: bool,
+    /// How it was asked.
+    pub(super) verb: Verb,
 }
 
 impl Part {
@@ -73,8 +76,15 @@ impl Part {
 }
 
 impl Pass {
-    pub(super) const fn new(parts: Vec<Part>) -> Self {
-        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, is_unknown: false }
+    pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
+        Self {
+            parts,
+            reservation: None,
+            now: Tick::ZERO,
+            is_allowed: true,
+            is_unknown: false,
+            verb,
+        }
     }
 
     pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {

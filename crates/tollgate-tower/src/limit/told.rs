@@ -36,6 +36,7 @@ impl Gate {
         pass: &Pass,
         request: &mut Request<B>,
     ) -> Option<Response<Bytes>> {
+        self.tell(pass);
         if !pass.is_allowed {
             return Some(self.refusal(pass, Info::of(request).is_grpc()));
         }
@@ -60,6 +61,7 @@ impl Gate {
 
     /// Returns the response to a request that must be counted, and nobody knows for whom.
     pub(super) fn no_key(&self, limit: usize, is_grpc: bool) -> Response<Bytes> {
+        self.watch.no_key(self.limits.get(limit).map_or(usize::MAX, |limit| limit.first));
         let clock = self.backend.clock();
         let verdict = Verdict::new(clock, clock.now(), &[]).refused(Refusal::Unidentified);
         self.refuse(&verdict, is_grpc, |headers| {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use tokio::time::Sleep;
-use tollgate::Tick;
+use tollgate::{Tick, watch::Verb};
 
 /// The store is asked, or the request waits until it may ask again.
 ///
@@ -84,7 +84,8 @@ impl Step {
     }
 
     #[allow(clippy::disallowed_methods, reason = "waiting is what was asked for")]
-    fn sleep(pass: Pass, wait: Duration) -> Self {
+    fn sleep(mut pass: Pass, wait: Duration) -> Self {
+        pass.verb = Verb::Acquire;
         Self::Sleeps { sleep: Box::pin(tokio::time::sleep(wait)), pass }
     }
 }
