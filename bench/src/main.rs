@@ -19,6 +19,7 @@ mod harness;
 mod keyed;
 mod latency;
 mod machine;
+mod middleware;
 mod pacer;
 mod peers;
 mod redis;
@@ -51,6 +52,7 @@ Tables:
   keyed-memory resident bytes for each key, at 1 and 10 million (--quick: at 1 million)
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
+  middleware   what a limit adds to a request of axum, beside tower_governor
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
@@ -69,7 +71,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 14] = [
+const TABLES: [&str; 15] = [
     "clocks",
     "direct",
     "threads",
@@ -81,6 +83,7 @@ const TABLES: [&str; 14] = [
     "keyed-memory",
     "keyed-insert",
     "keyed-expiry",
+    "middleware",
     "debounce",
     "pacer",
     "go",
@@ -144,6 +147,7 @@ impl Options {
                 "keyed-memory" => keyed::memory::run(self),
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
+                "middleware" => middleware::run(self),
                 "debounce" => debounce::run(self),
                 "pacer" => pacer::run(self),
                 "service" => service::run(self),

@@ -1,0 +1,136 @@
+//! What limiting adds to a request of an axum application, beside tower_governor.
+//!
+//! In process: one thread calls the router with a request that has an address and a user in its
+//! extensions, and takes the answer to the end of its body. All rows make the same requests, and
+//! that is part of every figure; what a layer *adds* is the difference to the row without it in
+//! the same round.
+
+mod app;
+mod load;
+
+use crate::{
+    Options,
+    harness::{Runner, Subject, progress},
+    machine,
+    stats::{median, median_ratio},
+    table::{Table, figure},
+};
+use app::{Case, Driver, Guard};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+/// How many clients ask, in turn.
+const KEYS: [u32; 2] = [1, 10_000];
+/// Requests of which the blocks of memory are counted.
+const COUNTED: u64 = 20_000;
+
+const ABOUT: &str = "\
+Nanoseconds of a request to an axum application with one route, called in process by one thread and \
+taken to the end of its body; what that is more than without the layer, in the same round; and that \
+as a share of what tower_governor adds with the same headers switched on. Limits are by the address \
+of the connection. Blocks of memory are those that the layer adds to a request.";
+
+/// Prints the tables.
+pub(crate) fn run(options: &Options) {
+    println!("\n## middleware: an axum application behind a limit\n\n{ABOUT}");
+    for case in [Case::Allowed, Case::Refused] {
+        let all = match case {
+            Case::Allowed => "all requests pass",
+            Case::Refused => "all requests are refused",
+        };
+        println!("\n### middleware, {all}\n\n{}", table(case, options.rounds()));
+    }
+    load::run(options);
+}
+
+/// Nanoseconds per request: by number of keys, by row, one per round.
+type Values = Vec<Vec<Vec<Option<f64>>>>;
+
+fn table(case: Case, rounds: usize) -> Table {
+    let values = measure(case, rounds);
+    let blocks = Guard::ALL.map(|guard| blocks(guard, case));
+    let keys = |count: u32| if count == 1 { "1 key".into() } else { format!("{count} keys") };
+    let mut headings = vec![String::new()];
+    for count in KEYS {
+        headings.extend([keys(count), "added".into(), "of tower_governor".into()]);
+    }
+    headings.push("blocks".into());
+    let mut table = Table::new(headings);
+    for (row, guard) in Guard::ALL.into_iter().enumerate() {
+        let mut line = vec![guard.name(case).to_owned()];
+        for column in &values {
+            let added = added(&column[row], &column[0]);
+            let peer = guard.peer().map(|peer| added_by(column, peer));
+            let share = peer.and_then(|peer| median_ratio(&added, &peer));
+            line.push(figure(median(column[row].iter().copied())));
+            line.push(if row == 0 { "-".into() } else { figure(median(added)) });
+            line.push(share.map_or_else(|| "-".into(), |share| format!("{share:.2}")));
+        }
+        let more = blocks[row].zip(blocks[0]).filter(|_| row > 0).map(|(all, bare)| all - bare);
+        line.push(figure(more));
+        table.line(line);
+    }
+    table
+}
+
+/// Returns what a row has more than the one without a layer, round by round.
+fn added(row: &[Option<f64>], bare: &[Option<f64>]) -> Vec<Option<f64>> {
+    row.iter().zip(bare).map(|(row, bare)| Some((*row)? - (*bare)?)).collect()
+}
+
+fn added_by(column: &[Vec<Option<f64>>], guard: Guard) -> Vec<Option<f64>> {
+    let row = Guard::ALL.iter().position(|it| *it == guard).unwrap_or_default();
+    added(&column[row], &column[0])
+}
+
+fn measure(case: Case, rounds: usize) -> Values {
+    let mut values = vec![vec![Vec::new(); Guard::ALL.len()]; KEYS.len()];
+    for round in 0..rounds {
+        for (column, keys) in KEYS.into_iter().enumerate() {
+            // Another row begins each round, so that none always follows the same one.
+            for turn in 0..Guard::ALL.len() {
+                let row = (turn + round) % Guard::ALL.len();
+                let guard = Guard::ALL[row];
+                progress(&format!("round {}/{rounds}, {keys} keys: {guard:?}", round + 1));
+                values[column][row].push(ns(guard, case, keys));
+            }
+        }
+    }
+    progress("");
+    values
+}
+
+/// Returns nanoseconds per request, if all were answered as they should be.
+fn ns(guard: Guard, case: Case, keys: u32) -> Option<f64> {
+    let app = app::app(guard, case).map_err(|error| eprintln!("\n{guard:?}: {error}")).ok()?;
+    let wrong = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&wrong);
+    let subject = Subject::new(move || -> Runner {
+        let (mut driver, wrong) = (Driver::new(app.clone(), case, keys), Arc::clone(&counted));
+        Box::new(move |calls| {
+            (0..calls).for_each(|_| driver.ask());
+            if driver.wrong > 0 {
+                // ORDERING: SeqCst for simplicity: a statistic that is never written if all is well.
+                wrong.fetch_add(std::mem::take(&mut driver.wrong), SeqCst);
+            }
+        })
+    });
+    let ns = subject.ns_per_call(1);
+    // ORDERING: as above; the threads that count are joined.
+    let wrong = wrong.load(SeqCst);
+    if wrong > 0 {
+        eprintln!("\n{guard:?}, {case:?}, {keys} keys: {wrong} answers were others; left out");
+    }
+    ns.filter(|_| wrong == 0)
+}
+
+/// Returns how many blocks of memory a request asks for.
+fn blocks(guard: Guard, case: Case) -> Option<f64> {
+    let mut driver = Driver::new(app::app(guard, case).ok()?, case, 1);
+    (0..COUNTED).for_each(|_| driver.ask());
+    let before = machine::allocations();
+    (0..COUNTED).for_each(|_| driver.ask());
+    Some((machine::allocations() - before) as f64 / COUNTED as f64)
+}
