@@ -21,10 +21,7 @@ use tollgate_tower::{
     Key, LayerError, Policy, RateLimitLayer,
     answer::{Headers, Legacy, OnSuccess},
 };
-use tower_governor::{
-    GovernorLayer,
-    governor::GovernorConfigBuilder,
-};
+use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
 use tower_layer::Layer;
 use tower_service::Service;
 

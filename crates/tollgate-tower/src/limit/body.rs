@@ -16,7 +16,7 @@ pin_project! {
     /// The body of a response of [`RateLimit`](super::RateLimit).
     pub struct LimitBody<B> {
         #[pin]
-        body: HeldBody<B, Meter>,
+        body: HeldBody<B, Box<Meter>>,
     }
 }
 
@@ -34,14 +34,14 @@ impl Drop for Meter {
     }
 }
 
-impl Hold for Meter {
+impl Hold for Box<Meter> {
     fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 }
 
 impl<B> LimitBody<B> {
-    pub(super) const fn service(body: B, meter: Option<Meter>) -> Self {
+    pub(super) const fn service(body: B, meter: Option<Box<Meter>>) -> Self {
         Self { body: HeldBody::Service { body, held: meter } }
     }
 

@@ -32,8 +32,9 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B> {
-        Refused { response: Option<Response<Bytes>> },
-        Asks { turn: Turn, held: Option<Held<S, B>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
+        // In boxes: what is rare shall not make the usual future large.
+        Asks { asks: Box<(Turn, Option<Held<S, B>>)> },
         Runs { #[pin] future: F, ticket: Ticket },
     }
 }
@@ -73,7 +74,7 @@ impl Ticket {
         if let Some(actual) = self.gate.actual(&pass, &head) {
             if actual.is_by_body() {
                 let gate = Arc::clone(&self.gate);
-                meter = Some(Meter { gate, pass, actual, sent: 0 });
+                meter = Some(Box::new(Meter { gate, pass, actual, sent: 0 }));
             } else {
                 self.gate.settle(&pass, &actual, 0);
             }
@@ -94,16 +95,16 @@ impl<S, B> LimitFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn refused(response: Response<Bytes>) -> Self {
-        Self { stage: Stage::Refused { response: Some(response) } }
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
+        Self { stage: Stage::Refused { response: Some(Box::new(response)) } }
     }
 
     pub(super) const fn runs(future: S::Future, ticket: Ticket) -> Self {
         Self { stage: Stage::Runs { future, ticket } }
     }
 
-    pub(super) const fn asks(turn: Turn, held: Held<S, B>) -> Self {
-        Self { stage: Stage::Asks { turn, held: Some(held) } }
+    pub(super) fn asks(turn: Turn, held: Held<S, B>) -> Self {
+        Self { stage: Stage::Asks { asks: Box::new((turn, Some(held))) } }
     }
 }
 
@@ -118,7 +119,7 @@ where
         loop {
             match stage.as_mut().project() {
                 StageProjection::Refused { response } => {
-                    let response = response.take().unwrap_or_default();
+                    let response = response.take().map(|response| *response).unwrap_or_default();
                     return Poll::Ready(Ok(response.map(LimitBody::told)));
                 }
                 StageProjection::Runs { future, ticket } => {
@@ -126,14 +127,15 @@ where
                     let response = ready!(future.poll(context))?;
                     return Poll::Ready(Ok(ticket.finish(response)));
                 }
-                StageProjection::Asks { turn, held } => {
+                StageProjection::Asks { asks } => {
+                    let (turn, held) = &mut **asks;
                     let pass = ready!(turn.poll(context));
                     // INVARIANT: it is there until the answer is.
                     let Some(Held { gate, mut service, mut request }) = held.take() else {
                         return Poll::Pending;
                     };
                     let next = match gate.answer(&pass, &mut request) {
-                        Some(response) => Stage::Refused { response: Some(response) },
+                        Some(response) => Stage::Refused { response: Some(Box::new(response)) },
                         None => {
                             // Charged from here on: it is given back even if the service panics.
                             let ticket = Ticket::new(gate, Some(pass));

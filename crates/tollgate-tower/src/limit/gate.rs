@@ -106,8 +106,17 @@ impl Gate {
 
     /// Asks, if the answer is there at once.
     pub(super) fn ask_now(&self, pass: &mut Pass) -> bool {
-        if !self.backend.is_memory() {
-            return false;
+        let Backend::Memory(store) = &self.backend else { return false };
+        if let ([part], false) = (&mut *pass.parts, self.reserves)
+            && part.is_enforced()
+        {
+            // The usual case, by the shortest way.
+            let Some(demand) = self.demand(part) else { return true };
+            let mut demand = [demand];
+            let answer = store.acquire_now(&mut demand);
+            part.decision = demand[0].decision();
+            self.conclude(pass, answer.map(|decision| decision.is_allowed()));
+            return true;
         }
         // INVARIANT: the calls of a memory store are ready at once.
         let answer = at_once(self.ask(pass));
@@ -133,6 +142,10 @@ impl Gate {
     /// Asks, wherever the store is.
     pub(super) async fn ask(&self, pass: &mut Pass) {
         let answer = self.decide(pass).await;
+        self.conclude(pass, answer);
+    }
+
+    fn conclude(&self, pass: &mut Pass, answer: Result<bool, StoreError>) {
         // What memory decided, it decided now; another store's answer was on its way for a while.
         let decided = pass.parts.iter().find_map(|part| part.decision);
         let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());
