@@ -75,6 +75,7 @@ pub mod key;
 mod limit;
 mod misuse;
 mod room;
+mod timer;
 mod watch;
 
 pub use bandwidth::{
