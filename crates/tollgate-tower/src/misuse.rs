@@ -109,12 +109,17 @@ impl Sample {
             return true;
         }
         thread_local! {
-            static TURN: Cell<u32> = const { Cell::new(0) };
+            static LEFT: Cell<u32> = const { Cell::new(ONE_OF) };
         }
-        TURN.with(|turn| {
-            let next = (turn.get() + 1) % ONE_OF;
-            turn.set(next);
-            next == 0
+        LEFT.with(|left| match left.get() {
+            0 | 1 => {
+                left.set(ONE_OF);
+                true
+            }
+            some => {
+                left.set(some - 1);
+                false
+            }
         })
     }
 }

@@ -6,7 +6,7 @@ mod heard;
 use bytes::Bytes;
 use heard::Heard;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use std::{
     convert::Infallible,
     sync::{Arc, Mutex},
@@ -211,6 +211,7 @@ fn ten_thousand_clients_are_counted_without_a_label_of_their_own() {
 #[cfg(feature = "metrics")]
 #[test]
 fn bytes_are_counted_by_whether_they_had_to_wait() {
+    use http_body_util::BodyExt;
     use tollgate::{Clock, Limiter, Quota};
     use tollgate_tower::{BandwidthLayer, ShapedBody, Shaping};
     let counted = heard::counted(|| {
