@@ -34,6 +34,7 @@
 //! | to charge failures only, as for logins | [`Policy::charge`], [`Charge::on_failure`] |
 //! | to try a limit out first | [`Mode::Shadow`], [`Mode::Percent`] |
 //! | the service to know, instead of a refusal | [`Mode::Tag`], [`OverLimit`] |
+//! | to see what is refused, in metrics, spans or a log | [`RateLimitBuilder::observer`] and those beside it |
 //! | one limit over several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body, a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
 //! | a limit on requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
@@ -65,6 +66,7 @@
 //! |---|---|
 //! | `axum` | reads the address and the matched route that axum leaves in a request |
 //! | `tonic` | reads the address that tonic leaves in a request |
+//! | `metrics` | counts decisions through the `metrics` facade |
 //!
 //! None is on by default, and the layers work without them. MSRV: 1.89.
 
@@ -78,6 +80,7 @@ mod limit;
 mod misuse;
 mod room;
 mod seldom;
+mod timer;
 mod watch;
 
 pub use bandwidth::{

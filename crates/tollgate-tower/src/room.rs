@@ -37,7 +37,8 @@ use tower_service::Service;
 /// | an error of the inner service | frees the slot; the error stays as it is |
 /// | the future is dropped | frees the slot, or leaves the queue |
 ///
-/// Whoever finds no slot is refused at once: 503, or UNAVAILABLE in gRPC, with a
+/// Whoever finds no slot is refused at once: 503, or UNAVAILABLE in gRPC, where all share one limit,
+/// and 429, or RESOURCE_EXHAUSTED, where each key has its own; with a
 /// [`NotRun`](crate::NotRun) in the extensions of the response, so that a
 /// [`RateLimitLayer`](crate::RateLimitLayer) further out gives back what it has charged. With
 /// [`max_wait`](ConcurrencyLayerBuilder::max_wait) it waits in the queue of the limit instead.
@@ -50,14 +51,12 @@ use tower_service::Service;
 /// ```
 /// use std::time::Duration;
 /// use tollgate::{Concurrency, KeyedConcurrency};
-/// use tollgate_tower::{ConcurrencyLayer, Key, answer::Refusal};
+/// use tollgate_tower::{ConcurrencyLayer, Key};
 ///
 /// let all = Concurrency::builder(200).max_waiting(50).build()?;
 /// let all = ConcurrencyLayer::builder(all).max_wait(Duration::from_millis(500)).build()?;
 ///
-/// let each = ConcurrencyLayer::keyed(KeyedConcurrency::new(4)?, Key::peer())
-///     .refusal(Refusal::QuotaExceeded) // 429: the client has its share
-///     .build()?;
+/// let each = ConcurrencyLayer::keyed(KeyedConcurrency::new(4)?, Key::peer()).build()?;
 /// # let _ = (all, each);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -73,7 +72,7 @@ impl ConcurrencyLayer {
         ConcurrencyLayerBuilder::new(Slots::All(limit))
     }
 
-    /// Starts a layer with a limit for each key.
+    /// Starts a layer with a limit for each key. Whoever has its share is told so with 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
     }

@@ -2,7 +2,6 @@
 //!
 //! All that can be told of has a number and a name, and both are fixed when a layer is built. So the
 //! labels of metrics are bounded, whatever requests bring; nothing of a request ever is one.
-#![allow(dead_code, reason = "the layer that limits uses what the room does not")]
 
 use std::{fmt, sync::Arc, time::Duration};
 #[cfg(feature = "metrics")]
@@ -184,4 +183,99 @@ fn warn(line: &DenialLine<'_>) {
         left_out = line.left_out,
         "{line}"
     );
+}
+
+#[cfg(test)]
+#[cfg(feature = "metrics")]
+mod tests {
+    use super::*;
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use std::sync::Mutex;
+    use tollgate::{Answer, Outcome, Tick};
+
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<(String, bool)>>);
+
+    impl Observer for Heard {
+        fn decided(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push((event.name.to_owned(), event.is_enforced));
+        }
+    }
+
+    fn decision(outcome: Outcome) -> Decision {
+        let at = Tick::ZERO;
+        let (cost, limit, remaining) = (2, 5, 0);
+        Decision::answered(Answer {
+            outcome,
+            at,
+            cost,
+            limit,
+            remaining,
+            retry_at: at,
+            full_at: None,
+        })
+    }
+
+    #[test]
+    fn watched_denials_no_keys_and_failures_are_counted_apart() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let heard = Arc::new(Heard::default());
+        metrics::with_local_recorder(&recorder, || {
+            let mut watching = Watching::default();
+            watching.metrics();
+            watching.observer(Arc::clone(&heard));
+            let watch = watching.ready(&Clock::monotonic(), ["a", "b"].into_iter());
+            assert!(!watch.is_idle());
+            watch.decided(0, Verb::TryAcquire, &decision(Outcome::Later), true);
+            watch.decided(1, Verb::TryAcquire, &decision(Outcome::Later), false);
+            watch.decided(1, Verb::TryAcquire, &decision(Outcome::Allowed), false);
+            watch.no_key(0);
+            watch.store_failed(1);
+            // Nobody is 2.
+            watch.decided(2, Verb::TryAcquire, &decision(Outcome::Never), true);
+            watch.no_key(2);
+            watch.store_failed(2);
+        });
+        let mut counted: Vec<_> = snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .filter(|(_, _, _, value)| *value != DebugValue::Counter(0))
+            .map(|(key, _, _, value)| {
+                let labels: Vec<_> = key.key().labels().map(metrics::Label::value).collect();
+                format!("{} {} {value:?}", key.key().name(), labels.join(" "))
+            })
+            .collect();
+        counted.sort();
+        assert_eq!(
+            counted,
+            [
+                "tollgate_decisions_total a denied_later Counter(1)",
+                "tollgate_decisions_total b allowed Counter(1)",
+                "tollgate_decisions_total b shadow_denied_later Counter(1)",
+                "tollgate_no_key_total a Counter(1)",
+                "tollgate_permits_total a denied_later Counter(2)",
+                "tollgate_permits_total b allowed Counter(2)",
+                "tollgate_permits_total b shadow_denied_later Counter(2)",
+                "tollgate_store_errors_total b Counter(1)",
+            ]
+        );
+        let heard = heard.0.lock().unwrap();
+        let heard: Vec<_> = heard.iter().map(|(name, told)| (name.as_str(), *told)).collect();
+        assert_eq!(heard, [("a", true), ("b", false), ("b", false)]);
+    }
+
+    #[test]
+    fn nobody_listens_unless_somebody_was_named() {
+        let idle = Watching::default().ready(&Clock::monotonic(), ["a"].into_iter());
+        assert!(idle.is_idle());
+        let starts: [fn(&mut Watching); 3] =
+            [Watching::span_events, Watching::metrics, |it| it.log_denials(Duration::ZERO)];
+        for start in starts {
+            let mut watching = Watching::default();
+            start(&mut watching);
+            assert!(!watching.ready(&Clock::monotonic(), ["a"].into_iter()).is_idle());
+        }
+    }
 }

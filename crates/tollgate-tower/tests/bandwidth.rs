@@ -207,17 +207,22 @@ async fn requests_are_shaped_and_responses_are_not_unless_said() {
 }
 
 #[test]
-fn without_a_runtime_bodies_pass_and_nothing_panics() {
-    let limiter = Limiter::new(Quota::per_hour(10)).unwrap();
-    let layer = BandwidthLayer::builder().response(Shaping::shared(limiter)).build().unwrap();
-    let mut context = Context::from_waker(std::task::Waker::noop());
-    let mut make = Box::pin(shaped(&layer, frames(&[100]).0));
-    let Poll::Ready(mut body) = make.as_mut().poll(&mut context) else { panic!("it is there") };
-    let mut sent = 0;
-    while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut context) {
-        sent += frame.unwrap().into_data().unwrap().len();
-    }
-    assert_eq!(sent, 100);
+fn without_a_runtime_that_has_timers_bodies_pass_and_nothing_panics() {
+    let sent = || {
+        let limiter = Limiter::new(Quota::per_hour(10)).unwrap();
+        let layer = BandwidthLayer::builder().response(Shaping::shared(limiter)).build().unwrap();
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut make = Box::pin(shaped(&layer, frames(&[100]).0));
+        let Poll::Ready(mut body) = make.as_mut().poll(&mut context) else { panic!("it is there") };
+        let mut sent = 0;
+        while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut context) {
+            sent += frame.unwrap().into_data().unwrap().len();
+        }
+        sent
+    };
+    assert_eq!(sent(), 100, "no runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(runtime.block_on(async { sent() }), 100, "no timers");
 }
 
 #[test]
@@ -231,7 +236,9 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.code(), code, "{error}");
-        assert!(error.to_string().contains(code), "{error}");
+        let docs = format!("docs/http.md#{}", code.to_ascii_lowercase());
+        assert_eq!(error.docs(), docs);
+        assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");
     }
     assert!(builder().request(Shaping::each(Quota::unlimited())).build().is_ok());
 }

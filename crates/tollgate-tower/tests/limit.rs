@@ -327,6 +327,17 @@ async fn a_request_waits_if_it_may_and_if_that_suffices() {
     assert_eq!(status(&layer, "/", "a").await, 200);
 }
 
+#[test]
+fn without_timers_nobody_waits_and_nothing_panics() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (layer, _, _hand) = built(|builder| {
+        let policy = Policy::new("p", Quota::per_second(1));
+        builder.policy(policy).wait_up_to(Duration::from_secs(5))
+    });
+    let asked = async { (status(&layer, "/", "a").await, status(&layer, "/", "a").await) };
+    assert_eq!(runtime.block_on(asked), (200, 429));
+}
+
 /// Asks so many times at once, and returns the statuses.
 async fn futures_of(layer: &RateLimitLayer, count: usize) -> Vec<u16> {
     let tasks: Vec<_> = (0..count)

@@ -223,8 +223,7 @@ async fn keys_have_slots_of_their_own() {
     };
     let limit = KeyedConcurrency::builder(1).max_keys(2).build().unwrap();
     let key = Key::header("x-key");
-    let builder = ConcurrencyLayer::keyed(limit.clone(), key.clone());
-    let (service, _senders) = room(&built(builder.refusal(Refusal::QuotaExceeded)));
+    let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit.clone(), key.clone())));
     let first = ask(&service, of("/", "a")).await;
     assert_eq!(ask(&service, of("/", "a")).await.status(), 429, "a has its share");
     let second = ask(&service, of("/", "b")).await;
@@ -237,6 +236,16 @@ async fn keys_have_slots_of_their_own() {
     assert_eq!(ask(&service, of("/", "a")).await.status(), 200);
     drop(second);
     assert_eq!((limit.total_in_flight(), limit.len()), (0, 0));
+
+    let builder = ConcurrencyLayer::keyed(limit.clone(), key.clone());
+    let (service, _senders) = room(&built(builder.refusal(Refusal::ReducedCapacity)));
+    let held = ask(&service, of("/", "a")).await;
+    assert_eq!(ask(&service, of("/", "a")).await.status(), 503, "as it was said");
+    drop(held);
+    limit.close();
+    let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit, key.clone())));
+    assert_eq!(ask(&service, of("/", "a")).await.status(), 503, "closed");
+    let limit = KeyedConcurrency::new(1).unwrap();
 
     let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit.clone(), key.or_skip())));
     let free = ask(&service, request("/")).await;
@@ -299,16 +308,21 @@ async fn whoever_is_dropped_in_the_queue_leaves_it() {
 }
 
 #[test]
-fn without_a_runtime_nobody_waits_and_nothing_panics() {
+fn without_a_runtime_that_has_timers_nobody_waits_and_nothing_panics() {
     let (limit, mut service, _senders) = queue();
     let held = limit.try_acquire().unwrap();
     let mut context = Context::from_waker(std::task::Waker::noop());
-    assert!(service.poll_ready(&mut context).is_ready());
-    let mut future = Box::pin(service.call(request("/")));
-    let Poll::Ready(Ok(response)) = future.as_mut().poll(&mut context) else {
-        panic!("it is refused at once");
+    let mut refused = || {
+        assert!(service.poll_ready(&mut context).is_ready());
+        let mut future = Box::pin(service.call(request("/")));
+        let Poll::Ready(Ok(response)) = future.as_mut().poll(&mut context) else {
+            panic!("it is refused at once");
+        };
+        (response.status().as_u16(), limit.waiting())
     };
-    assert_eq!((response.status().as_u16(), limit.waiting()), (503, 0));
+    assert_eq!(refused(), (503, 0), "no runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(runtime.block_on(async { refused() }), (503, 0), "no timers");
     drop(held);
 }
 
@@ -328,7 +342,9 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     ] {
         let error = builder.build().unwrap_err();
         assert!(error.code().starts_with(code), "{error}");
-        assert!(error.to_string().contains(error.code()), "{error}");
+        assert_eq!(error.docs(), format!("docs/http.md#{}", error.code().to_ascii_lowercase()));
+        let place = format!("({}, see {})", error.code(), error.docs());
+        assert!(error.to_string().ends_with(&place), "{error}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A body that is handed on at so many bytes per second.
 
+use crate::timer;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -22,10 +23,33 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Where bodies get their bytes from.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) struct Source {
+    pub(super) kind: Kind,
+    #[cfg(feature = "metrics")]
+    pub(super) counters: Option<Arc<Counters>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
     /// Each has its own.
     Each(Arc<Each>),
     Shared(Limiter),
+}
+
+/// Bytes that were handed on.
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(super) struct Counters {
+    at_once: metrics::Counter,
+    delayed: metrics::Counter,
+}
+
+#[cfg(feature = "metrics")]
+impl Counters {
+    pub(super) fn new(way: &'static str) -> Self {
+        let counter = |outcome: &'static str| metrics::counter!("tollgate_shaped_bytes_total", "way" => way, "outcome" => outcome);
+        Self { at_once: counter("at_once"), delayed: counter("delayed") }
+    }
 }
 
 #[derive(Debug)]
@@ -38,15 +62,25 @@ pub(super) struct Each {
 
 impl Source {
     fn limiter(&self) -> Limiter {
-        match self {
-            Self::Shared(limiter) => limiter.clone(),
-            Self::Each(each) => {
+        match &self.kind {
+            Kind::Shared(limiter) => limiter.clone(),
+            Kind::Each(each) => {
                 let own = Limiter::builder(each.quota).clock(each.clock.clone()).build();
                 // INVARIANT: the sample could be built, so this can.
                 debug_assert!(own.is_ok(), "the quota was checked");
                 own.unwrap_or_else(|_| each.sample.clone())
             }
         }
+    }
+
+    fn count(&self, bytes: usize, has_waited: bool) {
+        #[cfg(feature = "metrics")]
+        if let Some(counters) = &self.counters {
+            let counter = if has_waited { &counters.delayed } else { &counters.at_once };
+            counter.increment(bytes as u64);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = (bytes, has_waited);
     }
 }
 
@@ -68,12 +102,22 @@ pin_project! {
         // On the heap, and for all pieces, so that this can be moved if the body can.
         wait: Option<Pin<Box<Option<Wait>>>>,
         pause: Option<Pin<Box<Timeout<Pending<()>>>>>,
+        // The piece that is to be handed on was not there at once.
+        has_waited: bool,
     }
 }
 
 impl<B> ShapedBody<B> {
     pub(super) const fn new(body: B, source: Option<Source>) -> Self {
-        Self { body, source, limiter: None, rest: Bytes::new(), wait: None, pause: None }
+        Self {
+            body,
+            source,
+            limiter: None,
+            rest: Bytes::new(),
+            wait: None,
+            pause: None,
+            has_waited: false,
+        }
     }
 
     /// Hands on the next piece of the rest, when it is time.
@@ -82,6 +126,9 @@ impl<B> ShapedBody<B> {
         let Some(source) = this.source else {
             return Poll::Ready(std::mem::take(this.rest));
         };
+        if this.limiter.is_none() && lacks_timers() {
+            return Poll::Ready(unshaped(this.source, this.rest));
+        }
         let limiter = this.limiter.get_or_insert_with(|| source.limiter());
         let slot = this.wait.get_or_insert_with(|| Box::pin(None));
         loop {
@@ -95,28 +142,45 @@ impl<B> ShapedBody<B> {
                 continue;
             };
             let cost = wait.cost();
-            let answer = ready!(wait.poll(context));
+            let Poll::Ready(answer) = wait.poll(context) else {
+                *this.has_waited = true;
+                return Poll::Pending;
+            };
             slot.set(None);
-            let has_runtime = tokio::runtime::Handle::try_current().is_ok();
             match answer {
                 Ok(_) => {
                     // INVARIANT: the rest does not change while a piece of it waits.
                     let length = usize::try_from(cost).unwrap_or(usize::MAX).min(this.rest.len());
+                    source.count(length, std::mem::take(this.has_waited));
                     return Poll::Ready(this.rest.split_to(length));
                 }
-                Err(refused) if !has_runtime || matches!(refused, Refused::NoRuntime(_)) => {
-                    tracing::warn!("a body passes unshaped: there is no runtime with timers");
-                    *this.source = None;
-                    return Poll::Ready(std::mem::take(this.rest));
+                Err(Refused::NoRuntime(_)) => {
+                    return Poll::Ready(unshaped(this.source, this.rest));
                 }
                 // The queue is full, or the quota was changed meanwhile.
-                Err(_) => {
-                    let pause = tokio::time::timeout(PAUSE, std::future::pending());
-                    *this.pause = Some(Box::pin(pause));
-                }
+                Err(_) => match timer::timeout(PAUSE, std::future::pending()) {
+                    Some(pause) => {
+                        *this.has_waited = true;
+                        *this.pause = Some(Box::pin(pause));
+                    }
+                    None => return Poll::Ready(unshaped(this.source, this.rest)),
+                },
             }
         }
     }
+}
+
+/// Lets the rest of a body pass as it is.
+fn unshaped(source: &mut Option<Source>, rest: &mut Bytes) -> Bytes {
+    tracing::warn!(target: "tollgate", "a body passes unshaped: there is no runtime with timers");
+    *source = None;
+    std::mem::take(rest)
+}
+
+/// Tells whether this is a runtime without timers, in which a limiter's wait would panic.
+fn lacks_timers() -> bool {
+    let is_runtime = tokio::runtime::Handle::try_current().is_ok();
+    is_runtime && timer::timeout(PAUSE, std::future::pending::<()>()).is_none()
 }
 
 /// Returns how much of the rest is waited for at once.

@@ -1,8 +1,10 @@
 //! How a layer is put together, and what is wrong with it.
 
+#[cfg(feature = "metrics")]
+use super::body::Counters;
 use super::{
     BandwidthLayer, Pipes,
-    body::{Each, Source},
+    body::{Each, Kind as Kept, Source},
 };
 use std::{fmt, sync::Arc};
 use tollgate::{Clock, Limiter, Quota, QuotaError};
@@ -44,23 +46,27 @@ impl Shaping {
     }
 
     fn source(self, way: &'static str) -> Result<Source, BandwidthError> {
-        let source = match self.kind {
-            Kind::Shared(limiter) => Source::Shared(limiter),
+        let kind = match self.kind {
+            Kind::Shared(limiter) => Kept::Shared(limiter),
             Kind::Each(quota, clock) => {
                 let clock = clock.unwrap_or_else(Clock::monotonic);
                 let sample = Limiter::builder(quota).clock(clock.clone()).build();
                 let sample = sample.map_err(|error| BandwidthError::Quota { way, error })?;
-                Source::Each(Arc::new(Each { quota, clock, sample }))
+                Kept::Each(Arc::new(Each { quota, clock, sample }))
             }
         };
-        let quota = match &source {
-            Source::Shared(limiter) => limiter.quota(),
-            Source::Each(each) => each.quota,
+        let quota = match &kind {
+            Kept::Shared(limiter) => limiter.quota(),
+            Kept::Each(each) => each.quota,
         };
         if !quota.is_unlimited() && (quota.count() == 0 || quota.capacity() == 0) {
             return Err(BandwidthError::NoRefill { way });
         }
-        Ok(source)
+        Ok(Source {
+            kind,
+            #[cfg(feature = "metrics")]
+            counters: None,
+        })
     }
 }
 
@@ -70,11 +76,18 @@ impl Shaping {
 pub struct BandwidthBuilder {
     request: Option<Shaping>,
     response: Option<Shaping>,
+    #[cfg(feature = "metrics")]
+    has_metrics: bool,
 }
 
 impl BandwidthBuilder {
     pub(super) const fn new() -> Self {
-        Self { request: None, response: None }
+        Self {
+            request: None,
+            response: None,
+            #[cfg(feature = "metrics")]
+            has_metrics: false,
+        }
     }
 
     /// Shapes the bodies of requests, by default not.
@@ -89,19 +102,43 @@ impl BandwidthBuilder {
         self
     }
 
+    /// Counts bytes through the `metrics` facade, as `tollgate_shaped_bytes_total`, by the labels
+    /// `way` (`request`, `response`) and `outcome`: `at_once`, or `delayed` if they had to wait.
+    ///
+    /// Layers that count are added up. The recorder must be installed before the layer is built. To
+    /// watch single decisions, give [`Shaping::shared`] a limiter with an observer.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.has_metrics = true;
+        self
+    }
+
     /// Builds the layer.
     ///
     /// # Errors
     ///
     /// [`BandwidthError`] names what is wrong and a way out.
     pub fn build(self) -> Result<BandwidthLayer, BandwidthError> {
-        let Self { request, response } = self;
-        if request.is_none() && response.is_none() {
+        if self.request.is_none() && self.response.is_none() {
             return Err(BandwidthError::Nothing);
         }
-        let request = request.map(|shaping| shaping.source("request")).transpose()?;
-        let response = response.map(|shaping| shaping.source("response")).transpose()?;
+        let request = self.source(self.request.clone(), "request")?;
+        let response = self.source(self.response.clone(), "response")?;
         Ok(BandwidthLayer { pipes: Arc::new(Pipes { request, response }) })
+    }
+
+    fn source(
+        &self,
+        shaping: Option<Shaping>,
+        way: &'static str,
+    ) -> Result<Option<Source>, BandwidthError> {
+        let Some(shaping) = shaping else { return Ok(None) };
+        let source = shaping.source(way)?;
+        #[cfg(feature = "metrics")]
+        let counters = self.has_metrics.then(|| Arc::new(Counters::new(way)));
+        #[cfg(feature = "metrics")]
+        let source = Source { counters, ..source };
+        Ok(Some(source))
     }
 }
 
@@ -135,6 +172,16 @@ impl BandwidthError {
             Self::NoRefill { .. } => "TG-B03",
         }
     }
+
+    /// Returns where the documentation tells more.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        match self {
+            Self::Nothing => "docs/http.md#tg-b01",
+            Self::Quota { .. } => "docs/http.md#tg-b02",
+            Self::NoRefill { .. } => "docs/http.md#tg-b03",
+        }
+    }
 }
 
 impl fmt::Display for BandwidthError {
@@ -150,7 +197,7 @@ impl fmt::Display for BandwidthError {
                  end; give bytes per time"
             )?,
         }
-        write!(f, " ({})", self.code())
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 

@@ -87,8 +87,9 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Lets a refused request wait for at most `longest`, in a tokio runtime with timers, instead of
-    /// refusing it at once; what would take longer is refused at once. By default nobody waits.
+    /// Lets a refused request wait for at most `longest` instead of refusing it at once; what would
+    /// take longer is refused at once. By default nobody waits, and neither does anybody where there
+    /// is no tokio runtime with timers.
     ///
     /// Whoever waits asks again when its time has come, and pays only when it passes. There is no
     /// queue: requests of one key may overtake each other.

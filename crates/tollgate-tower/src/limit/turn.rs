@@ -1,13 +1,15 @@
 //! A request whose answer is not there yet.
 
 use super::{gate::Gate, pass::Pass};
+use crate::timer;
 use std::{
+    future::{Pending, pending},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
-use tokio::time::Sleep;
+use tokio::time::Timeout;
 use tollgate::{Tick, watch::Verb};
 
 /// The store is asked, or the request waits until it may ask again.
@@ -22,8 +24,18 @@ pub(super) struct Turn {
 }
 
 enum Step {
-    Asks { asking: Asking, was_polled: bool },
-    Sleeps { sleep: Pin<Box<Sleep>>, pass: Pass },
+    Asks {
+        asking: Asking,
+        was_polled: bool,
+    },
+    Sleeps {
+        sleep: Pin<Box<Timeout<Pending<()>>>>,
+        pass: Pass,
+    },
+    /// There are no timers to wait by.
+    Stays {
+        pass: Pass,
+    },
     Over,
 }
 
@@ -42,6 +54,10 @@ impl Turn {
         Self { gate: Arc::clone(gate), until, step: Step::sleep(pass, wait) }
     }
 
+    const fn take(&mut self) -> Step {
+        std::mem::replace(&mut self.step, Step::Over)
+    }
+
     /// Is ready when the request passes, or may not wait any longer.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Pass> {
         loop {
@@ -58,10 +74,14 @@ impl Turn {
                     self.step = Step::sleep(pass, wait);
                 }
                 Step::Sleeps { sleep, .. } => {
-                    ready!(sleep.as_mut().poll(context));
-                    if let Step::Sleeps { pass, .. } = std::mem::replace(&mut self.step, Step::Over)
-                    {
+                    let _over = ready!(sleep.as_mut().poll(context));
+                    if let Step::Sleeps { pass, .. } = self.take() {
                         self.step = Step::ask(&self.gate, pass);
+                    }
+                }
+                Step::Stays { .. } => {
+                    if let Step::Stays { pass } = self.take() {
+                        return Poll::Ready(pass);
                     }
                 }
                 Step::Over => {
@@ -83,17 +103,18 @@ impl Step {
         Self::Asks { asking, was_polled: false }
     }
 
-    #[allow(clippy::disallowed_methods, reason = "waiting is what was asked for")]
     fn sleep(mut pass: Pass, wait: Duration) -> Self {
         pass.verb = Verb::Acquire;
-        Self::Sleeps { sleep: Box::pin(tokio::time::sleep(wait)), pass }
+        match timer::timeout(wait, pending()) {
+            Some(sleep) => Self::Sleeps { sleep: Box::pin(sleep), pass },
+            None => Self::Stays { pass },
+        }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let step = std::mem::replace(&mut self.step, Step::Over);
-        if let Step::Asks { asking, was_polled: true } = step
+        if let Step::Asks { asking, was_polled: true } = self.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let gate = Arc::clone(&self.gate);

@@ -7,11 +7,13 @@ use super::{
 use crate::{
     answer::{Body, Headers, Label, LabelError, Refusal, Unit, Verdict},
     key::KeyError,
+    misuse::Hints,
+    watch::Watching,
 };
 use bytes::Bytes;
 use http::Response;
 use std::{fmt, sync::Arc, time::Duration};
-use tollgate::{Clock, Quota};
+use tollgate::{Clock, Quota, watch::Observer};
 
 /// Builds a [`ConcurrencyLayer`]. Nothing is judged before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
@@ -20,10 +22,11 @@ pub struct ConcurrencyLayerBuilder {
     name: Option<String>,
     max_wait: Option<Duration>,
     retry_after: Option<Duration>,
-    refusal: Refusal,
+    refusal: Option<Refusal>,
     headers: Headers,
     body: Body,
     hook: Option<Hook>,
+    watching: Watching,
 }
 
 impl ConcurrencyLayerBuilder {
@@ -33,10 +36,11 @@ impl ConcurrencyLayerBuilder {
             name: None,
             max_wait: None,
             retry_after: None,
-            refusal: Refusal::ReducedCapacity,
+            refusal: None,
             headers: Headers::new(),
             body: Body::Problem,
             hook: None,
+            watching: Watching::default(),
         }
     }
 
@@ -55,8 +59,7 @@ impl ConcurrencyLayerBuilder {
     /// server sees it: over HTTP/1 with a large body unread, that may be only when its turn or the
     /// end of its wait has come.
     ///
-    /// Outside of a tokio runtime nobody waits either. As with all of tokio's timers, a runtime that
-    /// was built without them makes calls that have to wait panic.
+    /// Without a tokio runtime that has timers nobody waits either: whoever would have to is refused.
     pub fn max_wait(mut self, longest: Duration) -> Self {
         self.max_wait = Some(longest);
         self
@@ -69,13 +72,13 @@ impl ConcurrencyLayerBuilder {
         self
     }
 
-    /// Sets why clients are refused when all slots are taken, by default
-    /// [`Refusal::ReducedCapacity`]: 503.
+    /// Sets why clients are refused when all slots are taken.
     ///
-    /// Where the key is the client, [`Refusal::QuotaExceeded`] says that it has its share: 429. When
-    /// the limit is closed, or too many keys are in use, it is 503 all the same.
+    /// By default this is [`Refusal::ReducedCapacity`] (503) where all share one limit, which is not
+    /// the fault of the client, and [`Refusal::QuotaExceeded`] (429) where each key has a limit: it
+    /// has its share. When the limit is closed, or too many keys are in use, it is 503 all the same.
     pub fn refusal(mut self, refusal: Refusal) -> Self {
-        self.refusal = refusal;
+        self.refusal = Some(refusal);
         self
     }
 
@@ -101,40 +104,91 @@ impl ConcurrencyLayerBuilder {
         self
     }
 
+    /// Tells an observer of each decision, under the name of the limit; called several times, of all
+    /// of them.
+    ///
+    /// Who finds no slot is denied for now, and told of with a wait of zero unless
+    /// [`retry_after`](Self::retry_after) is set; by a closed limit one is denied for ever. Whoever
+    /// waits is told of when the wait is over. That nobody knows whom to count is no decision.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.watching.observer(observer);
+        self
+    }
+
+    /// Counts decisions through the `metrics` facade, as `tollgate_decisions_total` and
+    /// `tollgate_permits_total`, and requests that were refused because nobody knows whom to count,
+    /// as `tollgate_no_key_total`.
+    ///
+    /// The labels are the name of the limit and the outcome, never anything of a request. The
+    /// recorder must be installed before the layer is built.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.watching.metrics();
+        self
+    }
+
+    /// Records refusals as events on the current span, at level `INFO` and with the target
+    /// `tollgate`; those who pass at level `TRACE`.
+    pub fn span_events(mut self) -> Self {
+        self.watching.span_events();
+        self
+    }
+
+    /// Writes a line into the log (`tracing`, level `WARN`, target `tollgate`) for a refusal, at most
+    /// one in this time; it says how many were left out. Zero is a line for each.
+    pub fn log_denials(mut self, every: Duration) -> Self {
+        self.watching.log_denials(every);
+        self
+    }
+
     /// Builds the layer.
     ///
     /// # Errors
     ///
     /// [`ConcurrencyLayerError`] names what is wrong and a way out.
     pub fn build(self) -> Result<ConcurrencyLayer, ConcurrencyLayerError> {
-        let Self { slots, name, max_wait, retry_after, refusal, headers, body, hook } = self;
+        let Self { slots, name, max_wait, retry_after, refusal, headers, body, hook, watching } =
+            self;
         if max_wait.is_some_and(|longest| longest.is_zero()) {
             return Err(ConcurrencyLayerError::ZeroWait);
         }
-        if refusal == Refusal::Forbidden {
+        if refusal == Some(Refusal::Forbidden) {
             return Err(ConcurrencyLayerError::Forbidden);
         }
-        let (own, limit) = match &slots {
+        let (own, limit, usual) = match &slots {
             Slots::All(limit) => {
                 if max_wait.is_some() && limit.max_waiting() == 0 {
                     return Err(ConcurrencyLayerError::NoQueue);
                 }
-                (limit.name(), limit.limit())
+                (limit.name(), limit.limit(), Refusal::ReducedCapacity)
             }
             Slots::Each(limit, key) => {
                 key.check().map_err(ConcurrencyLayerError::Key)?;
-                (limit.name(), limit.limit())
+                (limit.name(), limit.limit(), Refusal::QuotaExceeded)
             }
         };
         let own = if own.is_empty() { "concurrency" } else { own };
         let name = name.unwrap_or_else(|| own.into());
         // The limit may change later: clients are told the one in force.
-        let label = Label::builder(name, Quota::once(limit)).unit(Unit::ConcurrentRequests);
+        let label = Label::builder(&*name, Quota::once(limit)).unit(Unit::ConcurrentRequests);
         let label = label.build().map_err(ConcurrencyLayerError::Label)?;
-        let clock = Clock::monotonic();
-        let door =
-            Door { slots, label, max_wait, retry_after, refusal, headers, body, hook, clock };
-        Ok(ConcurrencyLayer { door: Arc::new(door) })
+        let (clock, refusal) = (Clock::monotonic(), refusal.unwrap_or(usual));
+        let (watch, hints) = (watching.ready(&clock, std::iter::once(&*name)), Hints::default());
+        Ok(ConcurrencyLayer {
+            door: Arc::new(Door {
+                slots,
+                label,
+                max_wait,
+                retry_after,
+                refusal,
+                headers,
+                body,
+                hook,
+                clock,
+                watch,
+                hints,
+            }),
+        })
     }
 }
 
@@ -175,6 +229,18 @@ impl ConcurrencyLayerError {
             Self::Label(_) => "TG-R04",
         }
     }
+
+    /// Returns where the documentation tells more.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        match self {
+            Self::NoQueue => "docs/http.md#tg-r01",
+            Self::ZeroWait => "docs/http.md#tg-r02",
+            Self::Forbidden => "docs/http.md#tg-r03",
+            Self::Key(error) => error.docs(),
+            Self::Label(_) => "docs/http.md#tg-r04",
+        }
+    }
 }
 
 impl fmt::Display for ConcurrencyLayerError {
@@ -194,7 +260,7 @@ impl fmt::Display for ConcurrencyLayerError {
             Self::Key(error) => return error.fmt(f),
             Self::Label(error) => error.fmt(f)?,
         }
-        write!(f, " ({})", self.code())
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 

@@ -4,6 +4,9 @@ use crate::{
     Info, Key, NotRun,
     answer::{Body, Headers, Label, Refusal, Told, Verdict},
     key::{Found, KeyBytes},
+    misuse::Hints,
+    timer,
+    watch::Watch,
 };
 use bytes::Bytes;
 use http::Response;
@@ -17,6 +20,7 @@ use std::{
 use tokio::time::Timeout;
 use tollgate::{
     Acquire, Answer, Clock, Concurrency, Decision, Full, KeyedConcurrency, Outcome, Permit, Tick,
+    watch::Verb,
 };
 
 /// Changes the response to a refused request.
@@ -50,6 +54,8 @@ pub(super) struct Door {
     pub(super) body: Body,
     pub(super) hook: Option<Hook>,
     pub(super) clock: Clock,
+    pub(super) watch: Watch,
+    pub(super) hints: Hints,
 }
 
 /// What came of asking for a slot.
@@ -74,16 +80,19 @@ pub(super) enum Why {
     NoKey,
     /// So many may be in flight, and are.
     Full { limit: u64 },
-    /// There is no room for anybody new, whoever it is.
-    Overload { limit: u64 },
+    /// There is no room for anybody new, whoever it is: too many are in use.
+    TooManyKeys { limit: u64 },
+    /// Nobody comes in any more.
+    Closed { limit: u64 },
 }
 
 impl From<Full> for Why {
     fn from(full: Full) -> Self {
         let limit = full.limit();
-        match full.is_too_many_keys() || full.is_closed() {
-            true => Self::Overload { limit },
-            false => Self::Full { limit },
+        match (full.is_too_many_keys(), full.is_closed()) {
+            (_, true) => Self::Closed { limit },
+            (true, false) => Self::TooManyKeys { limit },
+            (false, false) => Self::Full { limit },
         }
     }
 }
@@ -102,24 +111,82 @@ impl Door {
     /// Takes a slot, or a place in the queue.
     pub(super) fn enter(&self, info: &Info<'_>) -> Entered {
         match &self.slots {
-            Slots::All(limit) => match self.max_wait {
-                None => at_once(limit.try_acquire()),
-                Some(longest) => queue(limit.acquire(), longest, || limit.limit()),
-            },
+            Slots::All(limit) => {
+                let entered = match self.max_wait {
+                    None => at_once(limit.try_acquire()),
+                    Some(longest) => queue(limit.acquire(), longest, || limit.limit()),
+                };
+                self.entered(entered, || (limit.limit(), limit.available()))
+            }
             Slots::Each(limit, key) => {
+                self.hints.look(std::iter::once(key), info);
                 let mut bytes = KeyBytes::new();
                 match key.find(info, &mut bytes) {
                     Found::Skip => return Entered::Inside(None),
-                    Found::Refuse | Found::Ambiguous => return Entered::Refused(Why::NoKey),
+                    Found::Refuse | Found::Ambiguous => {
+                        self.watch.no_key(0);
+                        return Entered::Refused(Why::NoKey);
+                    }
                     Found::Known | Found::Anonymous => {}
                 }
                 let key = bytes.as_bytes();
-                match self.max_wait {
+                let entered = match self.max_wait {
                     None => at_once(limit.try_acquire(key)),
                     Some(longest) => queue(limit.acquire(key), longest, || limit.key_limit(key)),
-                }
+                };
+                self.entered(entered, || (limit.key_limit(key), limit.available(key)))
             }
         }
+    }
+
+    /// Tells what came of asking; the limit and what is left of it are worked out if somebody wants
+    /// to know.
+    fn entered(&self, entered: Entered, level: impl FnOnce() -> (u64, u64)) -> Entered {
+        if self.watch.is_idle() {
+            return entered;
+        }
+        match &entered {
+            Entered::Inside(_) => {
+                let (limit, remaining) = level();
+                self.passed(limit, remaining);
+            }
+            Entered::Refused(why) => self.refused(*why),
+            Entered::Waits(_) => {}
+        }
+        entered
+    }
+
+    /// Tells what came of waiting.
+    pub(super) fn waited(&self, waiting: &Waiting, answer: &Result<Permit, Why>) {
+        if !self.watch.is_idle() {
+            match answer {
+                // It has the slot that came free.
+                Ok(_) => self.passed(waiting.limit, 0),
+                Err(why) => self.refused(*why),
+            }
+        }
+    }
+
+    fn passed(&self, limit: u64, remaining: u64) {
+        self.tell(Outcome::Allowed, limit, remaining);
+    }
+
+    fn refused(&self, why: Why) {
+        match why {
+            // That was no decision.
+            Why::NoKey => {}
+            Why::Full { limit } | Why::TooManyKeys { limit } => self.tell(Outcome::Later, limit, 0),
+            Why::Closed { limit } => self.tell(Outcome::Never, limit, 0),
+        }
+    }
+
+    fn tell(&self, outcome: Outcome, limit: u64, remaining: u64) {
+        let at = self.clock.now();
+        // Nobody knows when a slot comes free, unless it was said.
+        let retry_at = at.saturating_add(self.retry_after.unwrap_or_default());
+        let answer = Answer { outcome, at, cost: 1, limit, remaining, retry_at, full_at: None };
+        let verb = if self.max_wait.is_some() { Verb::Acquire } else { Verb::TryAcquire };
+        self.watch.decided(0, verb, &Decision::answered(answer), true);
     }
 
     /// Returns the response to a refused request.
@@ -132,7 +199,7 @@ impl Door {
                 self.write(&verdict, is_grpc)
             }
             Why::Full { limit } => self.write_full(&told(limit), self.refusal, is_grpc),
-            Why::Overload { limit } => {
+            Why::TooManyKeys { limit } | Why::Closed { limit } => {
                 self.write_full(&told(limit), Refusal::ReducedCapacity, is_grpc)
             }
         };
@@ -174,14 +241,11 @@ fn queue(mut acquire: Acquire, longest: Duration, limit: impl FnOnce() -> u64) -
     // Whoever has to wait is polled again with a waker of its own.
     match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => at_once(answer),
-        // Without a runtime nobody would end the wait.
-        Poll::Pending if tokio::runtime::Handle::try_current().is_err() => {
-            Entered::Refused(Why::Full { limit: limit() })
-        }
-        Poll::Pending => {
-            let turn = Box::pin(tokio::time::timeout(longest, acquire));
-            Entered::Waits(Waiting { turn, limit: limit() })
-        }
+        Poll::Pending => match timer::timeout(longest, acquire) {
+            Some(turn) => Entered::Waits(Waiting { turn: Box::pin(turn), limit: limit() }),
+            // Without timers nobody would end the wait.
+            None => Entered::Refused(Why::Full { limit: limit() }),
+        },
     }
 }
 

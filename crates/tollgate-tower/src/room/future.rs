@@ -94,6 +94,7 @@ where
                     let answer = ready!(waiting.poll(context));
                     // INVARIANT: it is there until there is an answer.
                     let Some(mut held) = held.take() else { return Poll::Pending };
+                    held.door.waited(waiting, &answer);
                     let next = match answer {
                         Ok(permit) => {
                             let future = held.service.call(held.request);
