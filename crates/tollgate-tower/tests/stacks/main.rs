@@ -1,6 +1,7 @@
 //! The layer in the stacks that people build: it fits, counts once, and calls what was ready.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod faults;
 mod kinds;
 mod ready;
 mod routers;
