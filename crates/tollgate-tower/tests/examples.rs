@@ -33,6 +33,22 @@ async fn violated(refused: Response) -> serde_json::Value {
     serde_json::from_slice::<serde_json::Value>(&body).unwrap()["violated-policies"].clone()
 }
 
+#[test]
+fn each_is_short_and_says_how_to_run_it() {
+    for (name, text) in [
+        ("axum_limits", include_str!("../examples/axum_limits.rs")),
+        ("client_follows", include_str!("../examples/client_follows.rs")),
+        ("llm_budget", include_str!("../examples/llm_budget.rs")),
+        ("login_protection", include_str!("../examples/login_protection.rs")),
+        ("tonic_limits", include_str!("../examples/tonic_limits.rs")),
+    ] {
+        assert!(text.lines().count() < 120, "{name}");
+        let head: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
+        let command = format!("--example {name}`");
+        assert!(head.contains("`cargo run -p tollgate-tower") && head.contains(&command), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn axum_counts_by_address_by_user_and_over_all() {
     let (listener, address) = listen().await;
