@@ -1,6 +1,7 @@
 //! The body of a response behind a layer: that of the service, or what a refused client is told.
 
 use bytes::{Buf, Bytes};
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use std::{
@@ -13,6 +14,9 @@ use std::{
 pub(crate) trait Hold {
     /// So many bytes are sent.
     fn sent(&mut self, _bytes: u64) {}
+
+    /// These came at the end.
+    fn trailers(&mut self, _trailers: &HeaderMap) {}
 }
 
 pin_project! {
@@ -50,6 +54,9 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
                     Poll::Ready(Some(Ok(frame))) => {
                         let bytes = frame.data_ref().map_or(0, Buf::remaining) as u64;
                         held.iter_mut().for_each(|held| held.sent(bytes));
+                        if let (Some(held), Some(trailers)) = (&mut *held, frame.trailers_ref()) {
+                            held.trailers(trailers);
+                        }
                         body.is_end_stream()
                     }
                     Poll::Ready(Some(Err(_)) | None) => true,

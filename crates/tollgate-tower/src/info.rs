@@ -93,8 +93,13 @@ impl<'a> Info<'a> {
     /// Tells whether this is a call of gRPC.
     #[must_use]
     pub fn is_grpc(&self) -> bool {
-        let kind = self.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-        kind.and_then(|kind| kind.strip_prefix(b"application/grpc"))
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+") || rest.starts_with(b";"))
+        is_grpc(self.headers)
     }
+}
+
+/// Tells whether these are the headers of a call of gRPC, or of its answer.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    kind.and_then(|kind| kind.strip_prefix(b"application/grpc"))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"+") || rest.starts_with(b";"))
 }

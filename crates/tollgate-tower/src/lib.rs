@@ -78,6 +78,7 @@ mod info;
 pub mod key;
 mod limit;
 mod misuse;
+mod queued;
 mod room;
 mod seldom;
 mod timer;

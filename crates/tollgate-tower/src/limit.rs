@@ -10,6 +10,7 @@ mod gate;
 mod pass;
 mod policy;
 mod settle;
+mod status;
 mod told;
 mod turn;
 
@@ -137,7 +138,6 @@ where
                 return LimitFuture::refused(gate.no_key(limit, Info::of(&request).is_grpc()));
             }
         };
-        gate.misuse.count(request.extensions_mut(), pass.parts.iter().map(|part| part.limit));
         let turn = if !gate.ask_now(&mut pass) {
             Turn::asks(gate, pass)
         } else if let Some(wait) = gate.wait(&pass) {

@@ -16,7 +16,7 @@ mod mark;
 pub(crate) use built::Built;
 pub(crate) use hints::Hints;
 
-use crate::{Info, Key};
+use crate::{Info, Key, queued};
 use http::Extensions;
 use mark::Marker;
 use std::{
@@ -51,10 +51,10 @@ impl Misuse {
         self.hints.look(keys, info);
     }
 
-    /// Looks at a request that is about to be decided by the policies of these numbers, and marks
-    /// some.
+    /// Looks at a request that passes the policies of these numbers, and marks it.
     pub(crate) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
-        self.marker.count(extensions, policies);
+        let was_charged = queued::charge(extensions);
+        self.marker.count(extensions, was_charged, policies);
     }
 }
 

@@ -1,8 +1,14 @@
 //! The body of a response, which settles what its request has cost when it has ended.
 
-use super::{correct::Actual, gate::Gate, pass::Pass};
+use super::{
+    correct::{Actual, End},
+    gate::Gate,
+    pass::Pass,
+    status,
+};
 use crate::body::{HeldBody, Hold};
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use std::{
@@ -25,18 +31,22 @@ pub(crate) struct Meter {
     pub(super) gate: Arc<Gate>,
     pub(super) pass: Pass,
     pub(super) actual: Actual,
-    pub(super) sent: u64,
+    pub(super) end: End,
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.gate.settle(&self.pass, &self.actual, self.sent);
+        self.gate.settle(&self.pass, &self.actual, self.end);
     }
 }
 
 impl Hold for Box<Meter> {
     fn sent(&mut self, bytes: u64) {
-        self.sent = self.sent.saturating_add(bytes);
+        self.end.sent = self.end.sent.saturating_add(bytes);
+    }
+
+    fn trailers(&mut self, trailers: &HeaderMap) {
+        self.end.status = status::of_grpc(trailers);
     }
 }
 

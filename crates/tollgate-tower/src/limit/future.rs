@@ -3,10 +3,12 @@
 use super::{
     NotRun,
     body::{LimitBody, Meter},
+    correct::End,
     gate::Gate,
     pass::Pass,
     turn::Turn,
 };
+use crate::queued;
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -27,6 +29,15 @@ pin_project! {
         #[pin]
         stage: Stage<S, S::Future, B>,
     }
+
+    impl<S, B> PinnedDrop for LimitFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            this.project().stage.leave();
+        }
+    }
 }
 
 pin_project! {
@@ -36,6 +47,7 @@ pin_project! {
         // In boxes: what is rare shall not make the usual future large.
         Asks { asks: Box<(Turn, Option<Held<S, B>>)> },
         Runs { #[pin] future: F, ticket: Ticket },
+        Over,
     }
 }
 
@@ -59,24 +71,35 @@ impl Ticket {
         Self { gate, pass, has_run: false }
     }
 
+    /// Returns what is left to be seen to.
+    fn leave(&mut self) -> Option<Self> {
+        let pass = self.pass.take()?;
+        Some(Self { gate: Arc::clone(&self.gate), pass: Some(pass), has_run: self.has_run })
+    }
+
     /// Adds to a response what the client is told, and settles what it has cost.
     fn finish<B>(&mut self, response: Response<B>) -> Response<LimitBody<B>> {
-        let Some(pass) = self.pass.take() else {
+        let Some(mut pass) = self.pass.take() else {
             return response.map(|body| LimitBody::service(body, None));
         };
         let (mut head, body) = response.into_parts();
-        self.gate.decorate(&pass, &mut head);
         if head.extensions.get::<NotRun>().is_some() {
+            self.gate.decorate(&pass, &mut head);
             self.gate.give_back(pass);
             return Response::from_parts(head, LimitBody::service(body, None));
         }
+        let actual = self.gate.actual(&pass, &head);
+        if let Some(actual) = &actual {
+            self.gate.correct(&mut pass, actual);
+        }
+        self.gate.decorate(&pass, &mut head);
         let mut meter = None;
-        if let Some(actual) = self.gate.actual(&pass, &head) {
+        if let Some(actual) = actual {
+            let (gate, end) = (Arc::clone(&self.gate), End::default());
             if actual.is_by_body() {
-                let gate = Arc::clone(&self.gate);
-                meter = Some(Box::new(Meter { gate, pass, actual, sent: 0 }));
+                meter = Some(Box::new(Meter { gate, pass, actual, end }));
             } else {
-                self.gate.settle(&pass, &actual, 0);
+                gate.settle(&pass, &actual, end);
             }
         }
         Response::from_parts(head, LimitBody::service(body, meter))
@@ -85,8 +108,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(pass) = self.pass.take().filter(|_| !self.has_run) {
-            self.gate.give_back(pass);
+        match self.pass.take() {
+            Some(pass) if !self.has_run => self.gate.give_back(pass),
+            Some(pass) => self.gate.keep(&pass),
+            None => {}
         }
     }
 }
@@ -108,6 +133,26 @@ where
     }
 }
 
+impl<S, F, B> Stage<S, F, B> {
+    /// Ends a request that nobody waits for any more.
+    fn leave(mut self: Pin<&mut Self>) {
+        let ticket = match self.as_mut().project() {
+            StageProjection::Runs { ticket, .. } => ticket.leave(),
+            StageProjection::Asks { asks } => {
+                let request = asks.1.as_ref().map(|held| &held.request);
+                request.into_iter().for_each(|request| queued::leave(request.extensions()));
+                None
+            }
+            _ => None,
+        };
+        let Some(mut ticket) = ticket else { return };
+        // Whoever it waits for further in says so while it goes.
+        if queued::was_left(|| self.set(Self::Over)) {
+            ticket.has_run = false;
+        }
+    }
+}
+
 impl<S, B, R> Future for LimitFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
@@ -126,6 +171,10 @@ where
                     ticket.has_run = true;
                     let response = ready!(future.poll(context))?;
                     return Poll::Ready(Ok(ticket.finish(response)));
+                }
+                StageProjection::Over => {
+                    debug_assert!(false, "polled after it was ready");
+                    return Poll::Pending;
                 }
                 StageProjection::Asks { asks } => {
                     let (turn, held) = &mut **asks;

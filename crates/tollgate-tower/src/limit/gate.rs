@@ -126,7 +126,7 @@ impl Gate {
 
     /// Returns how long a refused request would wait, if it may.
     pub(super) fn wait(&self, pass: &Pass) -> Option<Duration> {
-        if pass.is_allowed || self.max_wait.is_zero() {
+        if pass.is_allowed || pass.is_unknown || self.max_wait.is_zero() {
             return None;
         }
         let mut longest = None;
@@ -141,6 +141,7 @@ impl Gate {
 
     /// Asks, wherever the store is.
     pub(super) async fn ask(&self, pass: &mut Pass) {
+        pass.forget();
         let answer = self.decide(pass).await;
         self.conclude(pass, answer);
     }
@@ -150,10 +151,10 @@ impl Gate {
         let decided = pass.parts.iter().find_map(|part| part.decision);
         let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());
         pass.now = decided.unwrap_or_else(|| self.backend.clock().now());
+        pass.is_unknown = answer.is_err();
         match answer {
             Ok(is_allowed) => pass.is_allowed = is_allowed,
             Err(error) => {
-                pass.is_unknown = true;
                 // Nobody may get free tries by filling up what others have reserved.
                 let is_full = self.reserves && error.is_full();
                 pass.is_allowed = self.on_store_error == OnStoreError::Allow && !is_full;

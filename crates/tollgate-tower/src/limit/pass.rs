@@ -87,6 +87,19 @@ impl Pass {
         }
     }
 
+    /// Forgets what was answered before: it may be asked again, and get no answer.
+    pub(super) fn forget(&mut self) {
+        self.reservation = None;
+        for part in &mut self.parts {
+            (part.decision, part.reservation) = (None, None);
+        }
+    }
+
+    /// Tells whether something is to be settled.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.reservation.is_some() || self.parts.iter().any(|part| part.reservation.is_some())
+    }
+
     pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(|part| part.is_enforced())
     }

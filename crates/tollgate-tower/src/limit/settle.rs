@@ -1,5 +1,6 @@
 //! What a request has really cost: known when its response is there.
 
+use super::status;
 use http::{HeaderName, StatusCode, response::Parts};
 use std::{fmt, sync::Arc};
 
@@ -25,46 +26,73 @@ type Look<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 /// # let _ = logins;
 /// ```
 #[derive(Clone)]
-pub struct Charge(Option<Look<bool>>);
+pub struct Charge(Which);
+
+#[derive(Clone)]
+enum Which {
+    All,
+    Status(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
+    Head(Look<bool>),
+}
 
 impl Charge {
     /// Charges all of them, the default.
     #[must_use]
     pub const fn always() -> Self {
-        Self(None)
+        Self(Which::All)
     }
 
-    /// Charges failures, whoever is to blame: 4xx and 5xx.
+    /// Charges failures, whoever is to blame: 4xx and 5xx, and in gRPC all but OK.
     #[must_use]
     pub fn on_failure() -> Self {
-        Self::by(|head| head.status.is_client_error() || head.status.is_server_error())
+        Self::status(|status| status.is_client_error() || status.is_server_error())
     }
 
-    /// Charges all but failures of the server: 5xx are given back.
+    /// Charges all but failures of the server: 5xx are given back, and in gRPC what stands for them
+    /// (UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS).
     #[must_use]
     pub fn unless_server_error() -> Self {
-        Self::by(|head| !head.status.is_server_error())
+        Self::status(|status| !status.is_server_error())
     }
 
-    /// Charges responses with one of these statuses.
+    /// Charges responses with one of these statuses. That of a call of gRPC is taken as the one of
+    /// HTTP that stands for it, as `google.rpc.Code` lists them: UNAUTHENTICATED is 401.
     #[must_use]
     pub fn on_status(statuses: impl Into<Vec<StatusCode>>) -> Self {
         let statuses = statuses.into();
-        Self::by(move |head| statuses.contains(&head.status))
+        Self::status(move |status| statuses.contains(&status))
     }
 
-    /// Charges the responses for which this is true.
+    /// Charges the responses for whose head this is true. In gRPC, the status of a call that has
+    /// answered something is in the trailers, and not in the head.
     #[must_use]
     pub fn by(is_charged: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(is_charged)))
+        Self(Which::Head(Arc::new(is_charged)))
+    }
+
+    fn status(is_charged: impl Fn(StatusCode) -> bool + Send + Sync + 'static) -> Self {
+        Self(Which::Status(Arc::new(is_charged)))
     }
 
     pub(super) const fn is_always(&self) -> bool {
-        self.0.is_none()
+        matches!(self.0, Which::All)
     }
 
-    pub(super) fn is_charged(&self, head: &Parts) -> bool {
-        self.0.as_ref().is_none_or(|is_charged| is_charged(head))
+    /// Tells whether a response is charged; `None` if its trailers say so.
+    pub(super) fn is_charged(&self, head: &Parts) -> Option<bool> {
+        match &self.0 {
+            Which::All => Some(true),
+            Which::Head(is_charged) => Some(is_charged(head)),
+            Which::Status(is_charged) => status::of(head).map(|status| is_charged(status)),
+        }
+    }
+
+    /// Tells whether a response is charged that has ended like this. If nobody knows how, it is.
+    pub(super) fn is_charged_at_the_end(&self, status: Option<StatusCode>) -> bool {
+        match (&self.0, status) {
+            (Which::Status(is_charged), Some(status)) => is_charged(status),
+            _ => true,
+        }
     }
 }
 

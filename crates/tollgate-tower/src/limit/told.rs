@@ -40,10 +40,9 @@ impl Gate {
         if !pass.is_allowed {
             return Some(self.refusal(pass, Info::of(request).is_grpc()));
         }
-        self.mark(
-            pass.over().filter(|part| part.stance == Stance::Tagged),
-            request.extensions_mut(),
-        );
+        let extensions = request.extensions_mut();
+        self.misuse.count(extensions, pass.parts.iter().map(|part| part.limit));
+        self.mark(pass.over().filter(|part| part.stance == Stance::Tagged), extensions);
         None
     }
 

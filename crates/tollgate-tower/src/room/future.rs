@@ -4,6 +4,7 @@ use super::{
     body::RoomBody,
     door::{Door, Waiting},
 };
+use crate::queued;
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -28,6 +29,17 @@ pin_project! {
     {
         #[pin]
         stage: Stage<S, S::Future, B>,
+    }
+
+    impl<S, B> PinnedDrop for RoomFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        fn drop(this: Pin<&mut Self>) {
+            if let StageProjection::Waits { held: Some(held), .. } = this.project().stage.project() {
+                queued::leave(held.request.extensions());
+            }
+        }
     }
 }
 

@@ -71,9 +71,8 @@ async fn a_thousand_who_leave_half_way_pay_for_half() {
     assert_eq!(rig.left().await, 10_000_000 - 4 * MANY as u64);
 }
 
-/// Fault 1, for a thousand.
+/// The same, for a thousand.
 #[tokio::test]
-#[ignore = "fault 1: a reservation stays open when its request is cut off"]
 async fn a_thousand_who_leave_while_the_handler_runs_leave_no_reservation_open() {
     let rig = Setup::new(Server::Axum, Quota::once(2_000))
         .policy(|policy| policy.settle(Settle::body_bytes()))

@@ -31,9 +31,9 @@ use tokio::{
 };
 use tollgate::{
     Clock, ManualClock, Quota,
-    store::{MemoryStore, MemoryStoreBuilder},
+    store::{self, Demand, MemoryStore, MemoryStoreBuilder, Store},
 };
-use tollgate_tower::{NotRun, Policy, RateLimitBuilder, RateLimitLayer};
+use tollgate_tower::{Info, Key, Policy, RateLimitBuilder, RateLimitLayer, key::KeyBytes};
 use tower::{Layer, ServiceExt, util::MapRequestLayer};
 
 /// Who speaks HTTP.
@@ -226,25 +226,15 @@ impl Rig {
         Arc::strong_count(&self.seen.running) - 1
     }
 
-    /// Returns how many permits are left, and takes none: what asks for one is shed further in.
+    /// Returns how many permits are left, and takes none.
     pub(crate) async fn left(&self) -> u64 {
-        let builder = RateLimitLayer::builder().memory(self.memory.clone());
-        let limits = builder.policy(Policy::new("p", self.quota)).build().unwrap();
-        let response = limits.layer(tower::service_fn(shed)).oneshot(Request::new(())).await;
-        let response = response.unwrap();
-        if response.status() == 429 {
-            return 0;
-        }
-        let told = response.headers()["ratelimit"].to_str().unwrap();
-        let left = told.split(';').find_map(|part| part.strip_prefix("r=")).unwrap();
-        left.parse::<u64>().unwrap() + 1
+        let mut key = KeyBytes::new();
+        assert!(Key::global().find(&Info::of(&Request::new(())), &mut key).is_counted());
+        let policy = store::Policy::new("p", self.quota).unwrap();
+        let mut demands = [Demand::new(&policy, key.as_bytes(), 1)];
+        let peeked = self.memory.peek(&mut demands).await.unwrap();
+        if peeked.is_allowed() { peeked.remaining() + 1 } else { 0 }
     }
-}
-
-async fn shed(_: Request<()>) -> Result<Response<String>, Infallible> {
-    let mut response = Response::new(String::new());
-    response.extensions_mut().insert(NotRun);
-    Ok(response)
 }
 
 fn routes(seen: &Arc<Seen>) -> Router {

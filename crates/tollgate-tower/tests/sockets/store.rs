@@ -153,9 +153,8 @@ async fn what_ran_is_settled_at_a_store_afar() {
     }
 }
 
-/// Fault 3: the answer of the store is lost with the client, and what it has charged stays charged.
+/// Was a fault: the answer of the store is lost with the client, and what it has charged stays charged.
 #[tokio::test]
-#[ignore = "fault 3: who hangs up while a store is asked has spent its permit, and never ran"]
 async fn whoever_leaves_while_a_store_is_asked_has_spent_nothing() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
         let (setup, way) = afar(server);
@@ -172,9 +171,8 @@ async fn whoever_leaves_while_a_store_is_asked_has_spent_nothing() {
     }
 }
 
-/// Fault 3, where something is reserved: that stays open for all of `settle_within`.
+/// The same, where something is reserved: that stays open for all of `settle_within`.
 #[tokio::test]
-#[ignore = "fault 3: who hangs up while a store is asked leaves its reservation open"]
 async fn whoever_leaves_while_a_store_is_asked_leaves_no_reservation_open() {
     let (setup, way) = afar(Server::Axum);
     let rig = setup.policy(|policy| policy.charge(Charge::on_failure())).serve().await;

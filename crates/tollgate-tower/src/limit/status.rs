@@ -1,0 +1,34 @@
+//! How a call has ended, in HTTP and in gRPC.
+
+use crate::info::is_grpc;
+use http::{HeaderMap, StatusCode, response::Parts};
+
+/// Returns the status of a response; `None` if it is one of gRPC that tells it in its trailers.
+pub(super) fn of(head: &Parts) -> Option<StatusCode> {
+    if head.status != StatusCode::OK || !is_grpc(&head.headers) {
+        return Some(head.status);
+    }
+    of_grpc(&head.headers)
+}
+
+/// Returns the status of HTTP that stands for the `grpc-status` in headers or trailers.
+pub(super) fn of_grpc(fields: &HeaderMap) -> Option<StatusCode> {
+    let code: u8 = fields.get("grpc-status")?.to_str().ok()?.parse().ok()?;
+    // As in `google/rpc/code.proto`.
+    let status = match code {
+        0 => 200,
+        1 => 499,
+        3 | 9 | 11 => 400,
+        4 => 504,
+        5 => 404,
+        6 | 10 => 409,
+        7 => 403,
+        8 => 429,
+        12 => 501,
+        14 => 503,
+        16 => 401,
+        // UNKNOWN, INTERNAL, DATA_LOSS, and what there is not.
+        _ => 500,
+    };
+    StatusCode::from_u16(status).ok()
+}
