@@ -126,7 +126,7 @@ fn held(name: &str, quota: Quota, seen: &[&Seen]) {
     let by_it = |it: &&Seen| it.refused_by.as_ref().is_some_and(|by| by.starts_with(&quoted));
     let refused: Vec<_> = seen.iter().copied().filter(by_it).collect();
     log::never_above(quota, &admitted);
-    let least = log::used(quota, admitted.len(), &refused);
+    let least = log::used(quota, &admitted, &refused);
     println!(
         "{name} ({quota}): {} of {} admitted, at least {least} were there, {} refused by it",
         admitted.len(),

@@ -57,24 +57,30 @@ pub(super) fn never_above(quota: Quota, admitted: &[&Seen]) {
     }
 }
 
-/// Checks that the limit is used: what has come back was given out.
+/// Checks that the limit is used: what was there was given out. Returns how many that are at least.
 ///
-/// At a refusal less than one permit is there. Up to the first one the burst was given out; between
-/// two of them everything that came back, unless they lie so far apart that the bucket was full
-/// meanwhile, which is taken off. Two more are for what was there at either end.
-pub(super) fn used(quota: Quota, admitted: usize, refused: &[&Seen]) -> u64 {
+/// At a refusal less than one permit is there. So the burst was given out before the first one, and
+/// between two of them everything that came back; unless they lie so far apart that the bucket was
+/// full meanwhile, which is taken off. Two more are for what was there at either end.
+pub(super) fn used(quota: Quota, admitted: &[&Seen], refused: &[&Seen]) -> u64 {
     // The n-th decision in time lies between the n-th of the first stamps and of the last stamps.
-    let mut earliest: Vec<_> = refused.iter().map(|seen| seen.before.as_nanos()).collect();
-    let mut latest: Vec<_> = refused.iter().map(|seen| seen.after.as_nanos()).collect();
+    let mut earliest: Vec<_> = refused.iter().map(|seen| seen.before).collect();
+    let mut latest: Vec<_> = refused.iter().map(|seen| seen.after).collect();
     earliest.sort_unstable();
     latest.sort_unstable();
     let (Some(first), Some(last)) = (latest.first(), earliest.last()) else {
         panic!("nobody was refused by {quota}: the load was no load");
     };
-    let gaps = earliest.iter().zip(&latest[1..]).map(|(from, to)| to - from);
+    let ns = |from: &Tick, to: &Tick| to.as_nanos().saturating_sub(from.as_nanos());
+    let gaps = earliest.iter().zip(&latest[1..]).map(|(from, to)| ns(from, to));
     let lost = gaps.map(|gap| (permits(quota, gap) + 2).saturating_sub(quota.capacity()));
-    let given = quota.capacity() + permits(quota, last.saturating_sub(*first));
-    let least = given.saturating_sub(lost.sum::<u64>() + 2);
-    assert!(admitted as u64 >= least, "{admitted} admitted, {least} were there by {quota}");
+    let back = permits(quota, ns(first, last)).saturating_sub(lost.sum::<u64>() + 2);
+    let least = quota.capacity() + back;
+    let all = admitted.len() as u64;
+    assert!(all >= least, "{all} admitted, and {least} were there by {quota}");
+    let between =
+        |seen: &&&Seen| seen.after >= earliest[0] && seen.before <= latest[latest.len() - 1];
+    let given = admitted.iter().filter(between).count() as u64;
+    assert!(given >= back, "{given} admitted between refusals, and {back} came back by {quota}");
     least
 }
