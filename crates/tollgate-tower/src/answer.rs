@@ -66,7 +66,10 @@ pub mod raw {
     pub use super::{
         body::push_problem,
         date::{Date, civil},
-        field::{Allowance, POLICIES_MAX, millis, push_left, push_policy, retry_seconds, seconds},
+        field::{
+            Allowance, POLICIES_MAX, millis, push_left, push_parameter, push_policy, retry_seconds,
+            seconds,
+        },
         proto,
         text::{FIELD_MAX, push_number, push_text},
     };

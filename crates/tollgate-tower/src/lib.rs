@@ -33,6 +33,7 @@
 //! | a cost that the response tells: tokens, bytes | [`Policy::settle`], [`Settle`] |
 //! | to charge failures only, as for logins | [`Policy::charge`], [`Charge::on_failure`] |
 //! | to try a limit out first | [`Mode::Shadow`], [`Mode::Percent`] |
+//! | the service to know, instead of a refusal | [`Mode::Tag`], [`OverLimit`] |
 //! | one limit over several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body, a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
 //! | a limit on requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
@@ -53,8 +54,9 @@
 //! * Attempts at the same time get no further than one by one where failures are charged
 //!   (`tests/examples.rs`).
 //! * Every header parses with an independent parser of structured fields (`tests/answer`).
-//! * A request that is cut off while it runs keeps what was reserved for it spent, and a shadow is not
-//!   settled (`tests/docs.rs`).
+//! * A request that is cut off while it runs keeps what was reserved for it spent (`tests/docs.rs`); who
+//!   leaves while a store is asked has paid nothing, and a shadow is settled as if it were enforced
+//!   (`tests/modes.rs`).
 //! * [`client`] says what holds for clients.
 //!
 //! # Features
@@ -73,7 +75,10 @@ pub mod client;
 mod info;
 pub mod key;
 mod limit;
+mod misuse;
 mod room;
+mod seldom;
+mod watch;
 
 pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
@@ -82,8 +87,8 @@ pub use bandwidth::{
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
-    Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, Policy, RateLimit,
-    RateLimitBuilder, RateLimitLayer, Settle,
+    Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
+    RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
 };
 pub use room::{
     ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,

@@ -1,15 +1,23 @@
 //! The layer that limits: who may pass, what clients are told, and what is settled afterwards.
 
+mod backend;
 mod body;
 mod builder;
+mod correct;
+mod error;
 mod future;
 mod gate;
+mod pass;
 mod policy;
 mod settle;
+mod told;
+mod turn;
 
 pub use body::LimitBody;
-pub use builder::{LayerError, RateLimitBuilder};
+pub use builder::RateLimitBuilder;
+pub use error::LayerError;
 pub use future::LimitFuture;
+pub use pass::OverLimit;
 pub use policy::{Mode, Policy};
 pub use settle::{Charge, Settle};
 
@@ -24,6 +32,7 @@ use std::{
 };
 use tower_layer::Layer;
 use tower_service::Service;
+use turn::Turn;
 
 /// Limits the requests of any tower stack. Clones, and all services that it makes, share one limit.
 ///
@@ -116,38 +125,34 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let gate = &self.gate;
-        let (is_grpc, mut pass) = {
-            let info = Info::of(&request);
-            let pass = match gate.prepare(&info) {
-                Ok(pass) => pass,
-                Err(Nothing::Free) => {
-                    let ticket = Ticket::new(Arc::clone(gate), None);
-                    return LimitFuture::runs(self.inner.call(request), ticket);
-                }
-                Err(Nothing::NoKey(limit)) => {
-                    return LimitFuture::refused(gate.no_key(limit, info.is_grpc()));
-                }
-            };
-            (info.is_grpc(), pass)
+        let mut pass = match gate.prepare(&Info::of(&request)) {
+            Ok(pass) => pass,
+            Err(Nothing::Free) => {
+                let ticket = Ticket::new(Arc::clone(gate), None);
+                return LimitFuture::runs(self.inner.call(request), ticket);
+            }
+            Err(Nothing::NoKey(limit)) => {
+                return LimitFuture::refused(gate.no_key(limit, Info::of(&request).is_grpc()));
+            }
         };
-        let was_asked = gate.ask_now(&mut pass);
-        if !was_asked || gate.wait(&pass).is_some() {
-            let gate = Arc::clone(gate);
-            let service = self.take_ready();
-            let held = Held { gate: Arc::clone(&gate), service, request, is_grpc };
-            let asking = async move {
-                gate.ask_and_wait(&mut pass, was_asked).await;
-                pass
-            };
-            return LimitFuture::asks(Box::pin(asking), held);
-        }
-        if !pass.is_allowed {
-            return LimitFuture::refused(gate.refusal(&pass, is_grpc));
-        }
-        let ticket = Ticket::new(Arc::clone(gate), Some(pass));
-        LimitFuture::runs(self.inner.call(request), ticket)
+        gate.misuse.count(request.extensions_mut(), pass.parts.iter().map(|part| part.limit));
+        let turn = if !gate.ask_now(&mut pass) {
+            Turn::asks(gate, pass)
+        } else if let Some(wait) = gate.wait(&pass) {
+            Turn::sleeps(gate, pass, wait)
+        } else {
+            if let Some(response) = gate.answer(&pass, &mut request) {
+                return LimitFuture::refused(response);
+            }
+            // Charged from here on: it is given back even if the service panics.
+            let ticket = Ticket::new(Arc::clone(gate), Some(pass));
+            return LimitFuture::runs(self.inner.call(request), ticket);
+        };
+        let gate = Arc::clone(gate);
+        let service = self.take_ready();
+        LimitFuture::asks(turn, Held { gate, service, request })
     }
 }
 

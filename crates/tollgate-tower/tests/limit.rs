@@ -354,11 +354,27 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
         (builder().policy(policy().tier("gold", Quota::per_minute(2))), "TG-L06"),
         (builder().policy(policy().tier_by(|_| None)), "TG-L06"),
         (builder().policy(Policy::new("p", Quota::per(1, Duration::ZERO))), "TG-L07"),
+        (builder().policy(Policy::new("", Quota::per_minute(1))), "TG-L08"),
+        (builder().policy(policy().cost(0)), "TG-L09"),
+        (builder().policy(policy().cost(2)), "TG-L10"),
+        (
+            builder().policy(
+                Policy::new("p", Quota::per_minute(9))
+                    .cost(2)
+                    .tier("small", Quota::per_minute(1))
+                    .tier_by(|_| None),
+            ),
+            "TG-L10",
+        ),
+        (builder().policy(policy()).wait_up_to(Duration::ZERO), "TG-L11"),
+        (builder().policy(policy()).memory(MemoryStore::new()).store(MemoryStore::new()), "TG-L12"),
     ];
     for (builder, code) in cases {
         let error = builder.build().unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert!(error.to_string().contains(code), "{error}");
+        let docs = format!("docs/http.md#{}", code.to_ascii_lowercase());
+        assert_eq!(error.docs(), docs, "{error}");
     }
 }
 

@@ -65,7 +65,7 @@ impl Watch {
     pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {
         self.counters.add(verb, decision);
         if let Some(observer) = &self.observer {
-            observer.decided(&Event { name, verb, decision });
+            observer.decided(&Event::new(name, verb, decision));
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 };
 use support::*;
 use tollgate::{
-    Algorithm, Bypass, Clock, Limiter, Outcome, Quota,
+    Algorithm, Answer, Bypass, Clock, Decision, Limiter, Outcome, Quota,
     watch::{DenialLog, Event, Health, Observer, Verb},
 };
 
@@ -126,6 +126,36 @@ fn the_denial_log_writes_once_per_interval_and_says_what_it_left_out() {
 }
 
 #[test]
+fn the_denial_log_says_what_was_only_watched() {
+    let (clock, _hand) = Clock::manual();
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&lines);
+    let log = DenialLog::new(clock.clone(), Duration::ZERO, move |line| {
+        sink.lock().unwrap().push(line.to_string());
+    });
+    let limiter = Limiter::builder("1/min".parse().unwrap()).clock(clock).build().unwrap();
+    let _ = limiter.try_acquire();
+    let denied = limiter.try_acquire();
+    let event = Event::new("api", Verb::TryAcquire, &denied);
+    assert!(event.is_enforced && !event.watched().is_enforced);
+    log.decided(&event);
+    log.decided(&event.watched());
+    let at = denied.at();
+    let (outcome, full_at) = (Outcome::Later, None);
+    let (cost, limit, remaining) = (1, 5, 0);
+    let full = Answer { outcome, at, cost, limit, remaining, retry_at: at, full_at };
+    log.decided(&Event::new("slots", Verb::TryAcquire, &Decision::answered(full)));
+    assert_eq!(
+        *lines.lock().unwrap(),
+        [
+            "denied by \"api\": cost 1 of 1, retry after 60s",
+            "would be denied by \"api\": cost 1 of 1, retry after 60s",
+            "denied by \"slots\": cost 1 of 5",
+        ]
+    );
+}
+
+#[test]
 fn denying_nearly_everything_for_a_while_is_unhealthy() {
     let (limiter, hand) = counted("1/s");
     let look = |denials: u64, passes: u64| {
@@ -204,8 +234,11 @@ fn metrics_are_counted_by_limiter_and_outcome() {
     metrics::with_local_recorder(&recorder, || {
         let (clock, _hand) = Clock::manual();
         let builder = Limiter::builder(Quota::per_second(5)).clock(clock);
-        let limiter = builder.observer(MetricsObserver::new("api")).build().unwrap();
+        let observer = Arc::new(MetricsObserver::new("api"));
+        let limiter = builder.observer(Arc::clone(&observer)).build().unwrap();
         let _ = (limiter.try_acquire_n(3), limiter.try_acquire_n(3), limiter.try_acquire_n(9));
+        let denied = limiter.peek_n(3);
+        observer.decided(&Event::new("api", Verb::TryAcquire, &denied).watched());
     });
     let mut seen: Vec<_> = snapshotter
         .snapshot()
@@ -228,9 +261,13 @@ fn metrics_are_counted_by_limiter_and_outcome() {
             "tollgate_decisions_total{limiter=api,outcome=allowed} 1",
             "tollgate_decisions_total{limiter=api,outcome=denied_later} 1",
             "tollgate_decisions_total{limiter=api,outcome=denied_never} 1",
+            "tollgate_decisions_total{limiter=api,outcome=shadow_denied_later} 1",
+            "tollgate_decisions_total{limiter=api,outcome=shadow_denied_never} 0",
             "tollgate_permits_total{limiter=api,outcome=allowed} 3",
             "tollgate_permits_total{limiter=api,outcome=denied_later} 3",
             "tollgate_permits_total{limiter=api,outcome=denied_never} 9",
+            "tollgate_permits_total{limiter=api,outcome=shadow_denied_later} 3",
+            "tollgate_permits_total{limiter=api,outcome=shadow_denied_never} 0",
         ]
     );
 }
@@ -241,13 +278,25 @@ fn denials_are_events_on_the_current_span() {
     use tollgate::watch::TracingObserver;
     use tracing_subscriber::{Layer, layer::Context, layer::SubscriberExt, registry::LookupSpan};
 
+    struct Enforced(Option<bool>);
+    impl tracing::field::Visit for Enforced {
+        fn record_bool(&mut self, field: &tracing::field::Field, value: bool) {
+            if field.name() == "enforced" {
+                self.0 = Some(value);
+            }
+        }
+        fn record_debug(&mut self, _: &tracing::field::Field, _: &dyn std::fmt::Debug) {}
+    }
     #[derive(Clone, Default)]
     struct Events(Arc<Mutex<Vec<String>>>);
     impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Events {
         fn on_event(&self, event: &tracing::Event<'_>, context: Context<'_, S>) {
             let span = context.event_span(event).map(|span| span.name().to_owned());
             let level = event.metadata().level();
-            self.0.lock().unwrap().push(format!("{level} in {}", span.unwrap_or_default()));
+            let mut enforced = Enforced(None);
+            event.record(&mut enforced);
+            let text = format!("{level} in {}, {:?}", span.unwrap_or_default(), enforced.0);
+            self.0.lock().unwrap().push(text);
         }
     }
     let events = Events::default();
@@ -257,7 +306,15 @@ fn denials_are_events_on_the_current_span() {
         let builder = Limiter::builder(Quota::per_second(1)).clock(clock).name("api");
         let limiter = builder.observer(TracingObserver).build().unwrap();
         let _inside = tracing::info_span!("request").entered();
-        let _ = (limiter.try_acquire(), limiter.try_acquire());
+        let denied = (limiter.try_acquire(), limiter.try_acquire()).1;
+        TracingObserver.decided(&Event::new("api", Verb::TryAcquire, &denied).watched());
     });
-    assert_eq!(*events.0.lock().unwrap(), ["TRACE in request", "INFO in request"]);
+    assert_eq!(
+        *events.0.lock().unwrap(),
+        [
+            "TRACE in request, Some(true)",
+            "INFO in request, Some(true)",
+            "INFO in request, Some(false)",
+        ]
+    );
 }

@@ -22,6 +22,8 @@ pub enum Refusal {
     AbnormalUsage,
     /// The client may not pass at all: 403, and PERMISSION_DENIED in gRPC.
     Forbidden,
+    /// Nobody knows whom to count: 403, and PERMISSION_DENIED in gRPC.
+    Unidentified,
 }
 
 impl Refusal {
@@ -43,7 +45,7 @@ impl Refusal {
         match self {
             Self::QuotaExceeded | Self::AbnormalUsage => StatusCode::TOO_MANY_REQUESTS,
             Self::ReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Forbidden => StatusCode::FORBIDDEN,
+            Self::Forbidden | Self::Unidentified => StatusCode::FORBIDDEN,
         }
     }
 
@@ -58,7 +60,7 @@ impl Refusal {
             Self::AbnormalUsage => {
                 "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
             }
-            Self::Forbidden => "about:blank",
+            Self::Forbidden | Self::Unidentified => "about:blank",
         }
     }
 
@@ -69,7 +71,7 @@ impl Refusal {
             Self::QuotaExceeded => "Quota Exceeded",
             Self::ReducedCapacity => "Temporary Reduced Capacity",
             Self::AbnormalUsage => "Abnormal Usage Detected",
-            Self::Forbidden => "Forbidden",
+            Self::Forbidden | Self::Unidentified => "Forbidden",
         }
     }
 }
@@ -173,6 +175,9 @@ impl fmt::Display for Detail<'_> {
         let Self(verdict) = self;
         match (verdict.refusal().unwrap_or(Refusal::QuotaExceeded), verdict.cause()) {
             (Refusal::Forbidden, _) => return f.write_str("This client may not pass."),
+            (Refusal::Unidentified, _) => {
+                return f.write_str("The request does not say who sends it, or says it twice.");
+            }
             (Refusal::AbnormalUsage, _) => {
                 f.write_str("This client is held back for unusual use")?;
             }

@@ -3,7 +3,7 @@
 //! The form is that of revisions 08 to 11 of draft-ietf-httpapi-ratelimit-headers: lists of
 //! strings with parameters, in the grammar of structured fields (RFC 9651).
 
-use super::text::{FIELD_MAX, push_name, push_number};
+use super::text::{FIELD_MAX, Out, push_name, push_number};
 use std::time::Duration;
 
 /// The most policies in one answer. A decision can have 64; what binds comes first.
@@ -84,8 +84,8 @@ pub fn push_left(out: &mut Vec<u8>, name: &str, remaining: u64, seconds: Option<
 }
 
 /// Appends a parameter. A number that no structured field can hold is told as the largest.
-pub(super) fn push_parameter(out: &mut Vec<u8>, key: &[u8], value: u64) {
-    out.extend_from_slice(key);
+pub fn push_parameter(out: &mut impl Out, key: &[u8], value: u64) {
+    out.put(key);
     push_number(out, value.min(FIELD_MAX));
 }
 

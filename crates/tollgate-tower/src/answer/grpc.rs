@@ -34,7 +34,7 @@ impl Refusal {
         match self {
             Self::QuotaExceeded | Self::AbnormalUsage => 8,
             Self::ReducedCapacity => 14,
-            Self::Forbidden => 7,
+            Self::Forbidden | Self::Unidentified => 7,
         }
     }
 
@@ -45,6 +45,7 @@ impl Refusal {
             Self::ReducedCapacity => "REDUCED_CAPACITY",
             Self::AbnormalUsage => "ABNORMAL_USAGE_DETECTED",
             Self::Forbidden => "FORBIDDEN",
+            Self::Unidentified => "UNIDENTIFIED",
         }
     }
 
@@ -52,7 +53,7 @@ impl Refusal {
         match self {
             Self::QuotaExceeded | Self::AbnormalUsage => "8",
             Self::ReducedCapacity => "14",
-            Self::Forbidden => "7",
+            Self::Forbidden | Self::Unidentified => "7",
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     Told, Verdict, Wait,
     date::Date,
     field::{LIST_MAX, push_parameter, retry_seconds, seconds},
-    text::{FIELD_MAX, push_number},
+    text::{FIELD_MAX, Line, Out, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -151,44 +151,36 @@ impl Headers {
         } else if self.on_success == OnSuccess::Nothing {
             return;
         }
-        let mut out = Vec::new();
         if let Some(told) = verdict.binding() {
             if let Some(Draft::R11) = self.draft {
-                out.reserve(96);
-                write_r11(verdict, told, &mut out, headers);
+                write_r11(verdict, told, headers);
             }
-            let reset = verdict.reset_after(told);
             if self.three_fields {
-                write_three(told, reset.and_then(seconds), (&THREE, &mut out), headers);
+                let reset = verdict.reset_after(told);
+                write_three(told, reset.and_then(seconds), &THREE, headers);
             }
-            self.write_legacy(verdict, told, &mut out, headers);
+            self.write_legacy(verdict, told, headers);
         }
-        self.write_retry_after(verdict, &mut out, headers);
+        self.write_retry_after(verdict, headers);
     }
 
-    fn write_legacy(
-        &self,
-        verdict: &Verdict<'_>,
-        told: &Told<'_>,
-        out: &mut Vec<u8>,
-        headers: &mut HeaderMap,
-    ) {
-        let reset = verdict.reset_after(told);
+    fn write_legacy(&self, verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
+        let reset = || verdict.reset_after(told);
         let reset = match self.legacy {
             Legacy::Off => return,
-            Legacy::Delta => reset,
+            Legacy::Delta => reset(),
             Legacy::Epoch => {
                 if !headers.contains_key(header::DATE) {
                     let date = value(Date::default().text(verdict.wall.as_secs()));
                     headers.insert(header::DATE, date);
                 }
-                reset.and_then(|reset| verdict.wall.checked_add(reset))
+                reset().and_then(|reset| verdict.wall.checked_add(reset))
             }
         };
-        write_three(told, reset.and_then(seconds), (&LEGACY, out), headers);
+        write_three(told, reset.and_then(seconds), &LEGACY, headers);
     }
 
-    fn write_retry_after(&self, verdict: &Verdict<'_>, out: &mut Vec<u8>, headers: &mut HeaderMap) {
+    fn write_retry_after(&self, verdict: &Verdict<'_>, headers: &mut HeaderMap) {
         let wait = match (verdict.wait(), verdict.binding()) {
             (Some(Wait::After(_)), _) => verdict.retry_after().map(retry_seconds),
             (None, Some(told))
@@ -206,53 +198,56 @@ impl Headers {
             Some(there) => number(there).is_some_and(|there| there < wait),
         };
         if is_longer || !verdict.is_allowed() {
-            headers.insert(header::RETRY_AFTER, number_value(wait, out));
+            headers.insert(header::RETRY_AFTER, number_value(wait));
         }
     }
 }
 
 /// Writes `RateLimit` and `RateLimit-Policy`.
-fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, out: &mut Vec<u8>, headers: &mut HeaderMap) {
+fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
+    headers.append(RATE_LIMIT_POLICY, policies(verdict, told));
     let decision = told.decision();
-    let is_alone = verdict.parts().len() == 1 && told.partition.is_none();
-    let policies = if is_alone && decision.limit() == told.label().quota().capacity() {
-        told.label().item().clone()
-    } else {
-        out.clear();
-        for (index, one) in verdict.policies().enumerate() {
-            let before = out.len();
-            if index > 0 {
-                out.extend_from_slice(b", ");
-            }
-            one.label().push_item(out, one.decision().limit());
-            if let Some(partition) = one.partition {
-                partition.push(out);
-            }
-            if out.len() > LIST_MAX {
-                out.truncate(before);
-                break;
-            }
-        }
-        value(out)
-    };
-    headers.append(RATE_LIMIT_POLICY, policies);
-    out.clear();
-    out.extend_from_slice(told.label().quoted());
-    push_parameter(out, b";r=", decision.remaining());
+    let mut out = Line::new();
+    out.put(told.label().quoted());
+    push_parameter(&mut out, b";r=", decision.remaining());
     if let Some(seconds) = verdict.told_seconds(told) {
-        push_parameter(out, b";t=", seconds);
+        push_parameter(&mut out, b";t=", seconds);
     }
     if let Some(partition) = told.partition {
-        partition.push(out);
+        partition.push(&mut out);
     }
-    headers.append(RATE_LIMIT, value(out));
+    headers.append(RATE_LIMIT, value(&out));
+}
+
+/// Returns the list of policies, that which binds first.
+fn policies(verdict: &Verdict<'_>, told: &Told<'_>) -> HeaderValue {
+    let is_alone = verdict.parts().len() == 1 && told.partition.is_none();
+    if is_alone && told.decision().limit() == told.label().quota().capacity() {
+        return told.label().item().clone();
+    }
+    let mut out = Vec::with_capacity(256);
+    for (index, one) in verdict.policies().enumerate() {
+        let before = out.len();
+        if index > 0 {
+            out.extend_from_slice(b", ");
+        }
+        one.label().push_item(&mut out, one.decision().limit());
+        if let Some(partition) = one.partition {
+            partition.push(&mut out);
+        }
+        if out.len() > LIST_MAX {
+            out.truncate(before);
+            break;
+        }
+    }
+    value(&out)
 }
 
 /// Writes limit, remaining and reset, unless those that are there already are tighter.
 fn write_three(
     told: &Told<'_>,
     reset: Option<u64>,
-    (names, out): (&[HeaderName; 3], &mut Vec<u8>),
+    names: &[HeaderName; 3],
     headers: &mut HeaderMap,
 ) {
     let decision = told.decision();
@@ -261,10 +256,10 @@ fn write_three(
         return;
     }
     let [limit_name, remaining_name, reset_name] = names;
-    headers.insert(limit_name, number_value(decision.limit(), out));
-    headers.insert(remaining_name, number_value(decision.remaining(), out));
+    headers.insert(limit_name, number_value(decision.limit()));
+    headers.insert(remaining_name, number_value(decision.remaining()));
     match reset {
-        Some(reset) => headers.insert(reset_name, number_value(reset, out)),
+        Some(reset) => headers.insert(reset_name, number_value(reset)),
         None => headers.remove(reset_name),
     };
 }
@@ -274,10 +269,10 @@ fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.trim().parse().ok()
 }
 
-fn number_value(number: u64, out: &mut Vec<u8>) -> HeaderValue {
-    out.clear();
-    push_number(out, number.min(FIELD_MAX));
-    value(out)
+fn number_value(number: u64) -> HeaderValue {
+    let mut out = Line::new();
+    push_number(&mut out, number.min(FIELD_MAX));
+    value(&out)
 }
 
 /// Returns the value of a header. What is written here is visible ASCII, so it is one; should it

@@ -2,7 +2,7 @@
 
 use super::{
     field::{Allowance, push_policy},
-    text::{Padding, push_base64, push_name},
+    text::{Out, Padding, push_base64, push_name},
 };
 use http::HeaderValue;
 use siphasher::sip128::{Hasher128, SipHasher24};
@@ -145,7 +145,7 @@ impl Label {
         self.inner.algorithm
     }
 
-    pub(super) fn quoted(&self) -> &[u8] {
+    pub(crate) fn quoted(&self) -> &[u8] {
         &self.inner.quoted
     }
 
@@ -272,10 +272,10 @@ impl Partition {
     }
 
     /// Appends the parameter.
-    pub(super) fn push(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(b";pk=:");
+    pub(super) fn push(self, out: &mut impl Out) {
+        out.put(b";pk=:");
         push_base64(out, &self.0, Padding::Padded);
-        out.push(b':');
+        out.put(b":");
     }
 }
 

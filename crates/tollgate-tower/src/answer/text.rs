@@ -1,10 +1,31 @@
 //! Numbers and texts, as headers and JSON write them. Each function appends to what is there.
 
+/// What is written to: a `Vec`, or room on the stack.
+pub trait Out {
+    /// Appends.
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Out for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// A usual field, without an allocation.
+pub(super) type Line = smallvec::SmallVec<[u8; 128]>;
+
+impl Out for Line {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
 /// The largest number of a structured field (RFC 9651).
 pub const FIELD_MAX: u64 = 999_999_999_999_999;
 
 /// Appends a number.
-pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
+pub fn push_number(out: &mut impl Out, mut number: u64) {
     let (mut digits, mut at) = ([0; 20], 20);
     loop {
         at -= 1;
@@ -15,7 +36,7 @@ pub fn push_number(out: &mut Vec<u8>, mut number: u64) {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    out.put(&digits[at..]);
 }
 
 /// Appends a text of JSON, in quotes.
@@ -82,7 +103,7 @@ pub(super) enum Padding {
 }
 
 /// Appends bytes in base64.
-pub(super) fn push_base64(out: &mut Vec<u8>, bytes: &[u8], padding: Padding) {
+pub(super) fn push_base64(out: &mut impl Out, bytes: &[u8], padding: Padding) {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for three in bytes.chunks(3) {
         let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
@@ -90,9 +111,9 @@ pub(super) fn push_base64(out: &mut Vec<u8>, bytes: &[u8], padding: Padding) {
         for at in 0..4 {
             // A letter holds six bits, so one byte needs two of them and two need three.
             if at <= three.len() {
-                out.push(LETTERS[(bits >> (18 - 6 * at) & 63) as usize]);
+                out.put(&[LETTERS[(bits >> (18 - 6 * at) & 63) as usize]]);
             } else if padding == Padding::Padded {
-                out.push(b'=');
+                out.put(b"=");
             }
         }
     }

@@ -156,8 +156,21 @@ impl KeyBytes {
 
     /// Appends a part and what it is.
     pub(super) fn tagged(&mut self, tag: Tag, part: &[u8]) {
-        self.tag(tag);
-        self.push(part);
+        // An address or a hash, written at once.
+        const SHORT: usize = 16;
+        let mut item = [0; 3 + SHORT];
+        match item.get_mut(3..3 + part.len()) {
+            Some(room) => {
+                room.copy_from_slice(part);
+                // OVERFLOW: at most 16 + 3.
+                item[..3].copy_from_slice(&[TAG, tag as u8, (part.len() + PART) as u8]);
+                self.extend(&item[..3 + part.len()]);
+            }
+            None => {
+                self.tag(tag);
+                self.push(part);
+            }
+        }
     }
 
     /// Appends what `write` pushes, as a group; tells whether it was there. What is not there

@@ -1,6 +1,6 @@
 //! The body of a response, which settles what its request has cost when it has ended.
 
-use super::gate::{Actual, Gate, Pass};
+use super::{correct::Actual, gate::Gate, pass::Pass};
 use crate::body::{HeldBody, Hold};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -16,7 +16,7 @@ pin_project! {
     /// The body of a response of [`RateLimit`](super::RateLimit).
     pub struct LimitBody<B> {
         #[pin]
-        body: HeldBody<B, Meter>,
+        body: HeldBody<B, Box<Meter>>,
     }
 }
 
@@ -30,24 +30,18 @@ pub(crate) struct Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        let Actual { costs, by_body } = &self.actual;
-        let costs = costs.iter().zip(by_body).map(|(cost, by_body)| match by_body {
-            true => self.sent,
-            false => *cost,
-        });
-        let costs = costs.collect();
-        self.gate.settle(&self.pass, costs);
+        self.gate.settle(&self.pass, &self.actual, self.sent);
     }
 }
 
-impl Hold for Meter {
+impl Hold for Box<Meter> {
     fn sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 }
 
 impl<B> LimitBody<B> {
-    pub(super) const fn service(body: B, meter: Option<Meter>) -> Self {
+    pub(super) const fn service(body: B, meter: Option<Box<Meter>>) -> Self {
         Self { body: HeldBody::Service { body, held: meter } }
     }
 

@@ -1,46 +1,61 @@
-//! How a layer is put together, and what is wrong with it.
+//! How a layer is put together.
 
 use super::{
     OnStoreError, RateLimitLayer,
-    gate::{Backend, Gate, Hook, Limit},
-    policy::{Mode, Policy},
+    backend::Backend,
+    error::{LayerError, Why},
+    gate::{Gate, Hook},
+    pass::{Limit, Way},
+    policy::{Cost, Mode, Policy},
 };
 use crate::{
-    answer::{Body, Headers, Label, LabelError, Verdict},
-    key::KeyError,
+    answer::{Body, Headers, Jitter, Label, Verdict},
+    misuse::Misuse,
+    seldom::Seldom,
+    watch::Watching,
 };
 use bytes::Bytes;
 use http::Response;
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::{
-    QuotaError,
     store::{self, DynStore, MemoryStore},
+    watch::Observer,
 };
 
 /// Builds a [`RateLimitLayer`]. Nothing is judged before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 pub struct RateLimitBuilder {
     policies: Vec<Policy>,
-    backend: Backend,
+    /// The last one counts, and there may be one.
+    backends: Vec<Backend>,
     headers: Headers,
+    jitter: Jitter,
     body: Body,
     hook: Option<Hook>,
     life: Duration,
     on_store_error: OnStoreError,
-    max_wait: Duration,
+    max_wait: Option<Duration>,
+    explains: bool,
+    watching: Watching,
 }
 
 impl RateLimitBuilder {
+    /// How many keys the memory of a layer's own holds, of all policies together.
+    pub const MAX_KEYS: u64 = 1_000_000;
+
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),
-            backend: Backend::Memory(MemoryStore::new()),
+            backends: Vec::new(),
             headers: Headers::new(),
+            jitter: Jitter::NONE,
             body: Body::Problem,
             hook: None,
             life: Duration::from_secs(300),
             on_store_error: OnStoreError::Allow,
-            max_wait: Duration::ZERO,
+            max_wait: None,
+            explains: false,
+            watching: Watching::default(),
         }
     }
 
@@ -51,15 +66,18 @@ impl RateLimitBuilder {
     }
 
     /// Keeps the state in this memory, instead of one of the layer's own: so that other layers share
-    /// it, or its size is bounded.
+    /// it, or it holds more keys.
+    ///
+    /// That of a layer's own holds [`MAX_KEYS`](Self::MAX_KEYS) keys. It grows as they come, and when
+    /// it is full a new key takes the place of one that is nearest to rest.
     pub fn memory(mut self, store: MemoryStore) -> Self {
-        self.backend = Backend::Memory(store);
+        self.backends.push(Backend::Memory(store));
         self
     }
 
     /// Keeps the state in a store that other processes share.
     pub fn store(mut self, store: impl DynStore + 'static) -> Self {
-        self.backend = Backend::Shared(Arc::new(store));
+        self.backends.push(Backend::Shared(Arc::new(store)));
         self
     }
 
@@ -75,13 +93,63 @@ impl RateLimitBuilder {
     /// Whoever waits asks again when its time has come, and pays only when it passes. There is no
     /// queue: requests of one key may overtake each other.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
-        self.max_wait = longest;
+        self.max_wait = Some(longest);
         self
     }
 
     /// Sets which headers clients are told, by default `RateLimit` and `RateLimit-Policy`.
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
+        self
+    }
+
+    /// Makes refused clients wait a little longer than they have to, so that not all come back at
+    /// once. By default they are told the exact time.
+    pub fn jitter(mut self, jitter: Jitter) -> Self {
+        self.jitter = jitter;
+        self
+    }
+
+    /// Adds headers to every response that was counted, for whoever looks for a fault:
+    /// `x-tollgate-decision` and, for each policy that was asked, how it stands in
+    /// `x-tollgate-policies`. By default they are not there.
+    ///
+    /// They tell of shadows, too, and nothing that a client has sent. They are meant for tests and for
+    /// what is behind your own proxy: whoever sees them knows your limits.
+    pub fn debug_headers(mut self) -> Self {
+        self.explains = true;
+        self
+    }
+
+    /// Tells an observer of all decisions, with the name of the policy (of a tier: `policy/tier`). Of
+    /// a request that is refused, it hears of the policies that refuse; of what is only watched, that
+    /// it is not enforced. May be given several times.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.watching.observer(observer);
+        self
+    }
+
+    /// Counts decisions through the `metrics` facade, with the recorder that is there when the layer
+    /// is built: `tollgate_decisions_total` and `tollgate_permits_total` with the labels `limiter`
+    /// (the policy) and `outcome`, and `tollgate_no_key_total` and `tollgate_store_errors_total`. No
+    /// label comes from a request, so their number is bounded.
+    #[cfg(feature = "metrics")]
+    pub fn metrics(mut self) -> Self {
+        self.watching.metrics();
+        self
+    }
+
+    /// Records decisions as `tracing` events on the span of the request, target `tollgate`: denials
+    /// at level `INFO`, the others at `TRACE`.
+    pub fn span_events(mut self) -> Self {
+        self.watching.span_events();
+        self
+    }
+
+    /// Logs denials by `tracing` at level `WARN`, target `tollgate`: of each policy one line in
+    /// `every` at most, which says how many were left out. There is no key in it.
+    pub fn log_denials(mut self, every: Duration) -> Self {
+        self.watching.log_denials(every);
         self
     }
 
@@ -112,33 +180,68 @@ impl RateLimitBuilder {
     /// # Errors
     ///
     /// [`LayerError`] names the policy, what is wrong with it, and a way out.
+    #[track_caller]
     pub fn build(self) -> Result<RateLimitLayer, LayerError> {
-        let Self { policies, backend, headers, body, hook, life, on_store_error, max_wait } = self;
-        if policies.is_empty() {
-            return Err(LayerError::new("", Why::NoPolicy));
-        }
-        if policies.len() > tollgate::Limits::MOST {
-            return Err(LayerError::new("", Why::TooMany { count: policies.len() }));
-        }
-        if life.is_zero() {
-            return Err(LayerError::new("", Why::NoLife));
-        }
+        self.check()?;
         let mut limits: Vec<Limit> = Vec::new();
-        for policy in policies {
+        for policy in self.policies {
             if limits.iter().any(|known| known.policy.name == policy.name) {
                 return Err(LayerError::new(&policy.name, Why::SameName));
             }
-            limits.push(ready(policy)?);
+            let first = limits.last().map_or(0, |last| last.first + last.ways.len());
+            limits.push(ready(policy, first)?);
         }
         let reserves = limits.iter().any(|limit| limit.policy.reserves());
-        let gate =
-            Gate { backend, limits, headers, body, hook, life, on_store_error, max_wait, reserves };
+        let own = || {
+            let store = MemoryStore::builder().max_keys(Self::MAX_KEYS).build();
+            Backend::Memory(store.unwrap_or_default())
+        };
+        let is_elsewhere = !self.backends.is_empty();
+        let backend = self.backends.into_iter().next().unwrap_or_else(own);
+        let names = limits.iter().flat_map(|limit| &limit.ways).map(|way| way.label.name());
+        let watch = self.watching.ready(backend.clock(), names);
+        let names = limits.iter().map(|limit| &*limit.policy.name);
+        let misuse = Misuse::new(names, is_elsewhere);
+        let gate = Gate {
+            backend,
+            limits,
+            headers: self.headers,
+            jitter: self.jitter,
+            body: self.body,
+            hook: self.hook,
+            life: self.life,
+            on_store_error: self.on_store_error,
+            max_wait: self.max_wait.unwrap_or_default(),
+            reserves,
+            explains: self.explains,
+            failures: Seldom::default(),
+            watch,
+            misuse,
+        };
         Ok(RateLimitLayer { gate: Arc::new(gate) })
+    }
+
+    /// Judges what concerns the whole layer.
+    fn check(&self) -> Result<(), LayerError> {
+        let why = if self.policies.is_empty() {
+            Why::NoPolicy
+        } else if self.policies.len() > tollgate::Limits::MOST {
+            Why::TooMany { count: self.policies.len() }
+        } else if self.life.is_zero() {
+            Why::NoLife
+        } else if self.max_wait.is_some_and(|longest| longest.is_zero()) {
+            Why::ZeroWait
+        } else if self.backends.len() > 1 {
+            Why::TwoStores
+        } else {
+            return Ok(());
+        };
+        Err(LayerError::new("", why))
     }
 }
 
 /// Judges a policy, and makes what it is asked by.
-fn ready(policy: Policy) -> Result<Limit, LayerError> {
+fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
     let error = |why| LayerError::new(&policy.name, why);
     policy.key.check().map_err(|key| error(Why::Key(key)))?;
     if let Mode::Percent(percent @ 101..) = policy.mode {
@@ -150,16 +253,28 @@ fn ready(policy: Policy) -> Result<Limit, LayerError> {
     let own = (policy.name.to_string(), policy.quota);
     let tiers =
         policy.tiers.iter().map(|(tier, quota)| (format!("{}/{tier}", policy.name), *quota));
-    let mut ways = Vec::new();
+    let mut ways: Vec<Way> = Vec::new();
     for (name, quota) in std::iter::once(own).chain(tiers) {
+        if ways.iter().any(|way| way.label.name() == name) {
+            return Err(error(Why::SameName));
+        }
         let stored = store::Policy::with_algorithm(&*name, quota, policy.algorithm);
-        let label = Label::builder(name, quota).algorithm(policy.algorithm).build();
-        ways.push((
-            stored.map_err(|quota| error(Why::Quota(quota)))?,
-            label.map_err(|label| error(Why::Label(label)))?,
-        ));
+        let stored = stored.map_err(|quota| error(Why::Quota(quota)))?;
+        check_cost(&policy, quota.capacity()).map_err(error)?;
+        let label = Label::builder(name, quota).algorithm(policy.algorithm);
+        let label = label.unit(policy.unit.clone()).build();
+        ways.push(Way { policy: stored, label: label.map_err(|label| error(Why::Label(label)))? });
     }
-    Ok(Limit { policy, ways })
+    Ok(Limit { policy, ways, first })
+}
+
+/// Judges a cost that all requests have.
+fn check_cost(policy: &Policy, capacity: u64) -> Result<(), Why> {
+    match policy.cost {
+        Cost::Fixed(0) => Err(Why::Free),
+        Cost::Fixed(cost) if cost > capacity => Err(Why::TooDear { cost, capacity }),
+        _ => Ok(()),
+    }
 }
 
 impl fmt::Debug for RateLimitBuilder {
@@ -167,79 +282,3 @@ impl fmt::Debug for RateLimitBuilder {
         f.debug_struct("RateLimitBuilder").field("policies", &self.policies).finish_non_exhaustive()
     }
 }
-
-/// What is wrong with a layer.
-#[derive(Debug)]
-pub struct LayerError {
-    policy: Box<str>,
-    why: Why,
-}
-
-#[derive(Debug)]
-enum Why {
-    NoPolicy,
-    TooMany { count: usize },
-    SameName,
-    NoLife,
-    Percent { percent: u8 },
-    Tiers,
-    Key(KeyError),
-    Quota(QuotaError),
-    Label(LabelError),
-}
-
-impl LayerError {
-    fn new(policy: &str, why: Why) -> Self {
-        Self { policy: policy.into(), why }
-    }
-
-    /// Returns the code, which never changes: `TG-L01`.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        match &self.why {
-            Why::NoPolicy => "TG-L01",
-            Why::TooMany { .. } => "TG-L02",
-            Why::SameName => "TG-L03",
-            Why::NoLife => "TG-L04",
-            Why::Percent { .. } => "TG-L05",
-            Why::Tiers => "TG-L06",
-            Why::Key(error) => error.code(),
-            Why::Quota(_) => "TG-L07",
-            Why::Label(_) => "TG-L08",
-        }
-    }
-}
-
-impl fmt::Display for LayerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.policy.is_empty() {
-            write!(f, "policy \"{}\": ", self.policy)?;
-        }
-        match &self.why {
-            Why::NoPolicy => f.write_str("a layer without a policy limits nothing; add one")?,
-            Why::TooMany { count } => write!(
-                f,
-                "{count} policies are more than the {} that one decision can hold; use fewer",
-                tollgate::Limits::MOST
-            )?,
-            Why::SameName => f.write_str(
-                "two policies of one name would share their counts; give each a name of its own",
-            )?,
-            Why::NoLife => f.write_str(
-                "`settle_within` is zero, so nothing could be settled; give the longest response",
-            )?,
-            Why::Percent { percent } => {
-                write!(f, "{percent} of a hundred keys is too many; give 0 to 100")?;
-            }
-            Why::Tiers => f.write_str(
-                "tiers need both `tier`, which names them, and `tier_by`, which chooses",
-            )?,
-            Why::Key(error) => return error.fmt(f),
-            Why::Quota(error) => error.fmt(f)?,
-            Why::Label(error) => error.fmt(f)?,
-        }
-        write!(f, " ({})", self.code())
-    }
-}
-
-impl std::error::Error for LayerError {}

@@ -3,7 +3,9 @@
 use super::{
     NotRun,
     body::{LimitBody, Meter},
-    gate::{Gate, Pass},
+    gate::Gate,
+    pass::Pass,
+    turn::Turn,
 };
 use bytes::Bytes;
 use http::{Request, Response};
@@ -30,14 +32,12 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S, F, B> {
-        Refused { response: Option<Response<Bytes>> },
-        Asks { asking: Asking, held: Option<Held<S, B>> },
+        Refused { response: Option<Box<Response<Bytes>>> },
+        // In boxes: what is rare shall not make the usual future large.
+        Asks { asks: Box<(Turn, Option<Held<S, B>>)> },
         Runs { #[pin] future: F, ticket: Ticket },
     }
 }
-
-/// A question to a store somewhere else.
-pub(super) type Asking = Pin<Box<dyn Future<Output = Pass> + Send>>;
 
 /// What waits for the answer of a store.
 pub(super) struct Held<S, B> {
@@ -45,7 +45,6 @@ pub(super) struct Held<S, B> {
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
-    pub(super) is_grpc: bool,
 }
 
 /// What a request that passes has taken; given back if it never runs.
@@ -66,18 +65,18 @@ impl Ticket {
             return response.map(|body| LimitBody::service(body, None));
         };
         let (mut head, body) = response.into_parts();
-        self.gate.decorate(&pass, &mut head.headers);
+        self.gate.decorate(&pass, &mut head);
         if head.extensions.get::<NotRun>().is_some() {
             self.gate.give_back(pass);
             return Response::from_parts(head, LimitBody::service(body, None));
         }
         let mut meter = None;
         if let Some(actual) = self.gate.actual(&pass, &head) {
-            if actual.by_body.contains(&true) {
+            if actual.is_by_body() {
                 let gate = Arc::clone(&self.gate);
-                meter = Some(Meter { gate, pass, actual, sent: 0 });
+                meter = Some(Box::new(Meter { gate, pass, actual, sent: 0 }));
             } else {
-                self.gate.settle(&pass, actual.costs);
+                self.gate.settle(&pass, &actual, 0);
             }
         }
         Response::from_parts(head, LimitBody::service(body, meter))
@@ -96,16 +95,16 @@ impl<S, B> LimitFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn refused(response: Response<Bytes>) -> Self {
-        Self { stage: Stage::Refused { response: Some(response) } }
+    pub(super) fn refused(response: Response<Bytes>) -> Self {
+        Self { stage: Stage::Refused { response: Some(Box::new(response)) } }
     }
 
     pub(super) const fn runs(future: S::Future, ticket: Ticket) -> Self {
         Self { stage: Stage::Runs { future, ticket } }
     }
 
-    pub(super) const fn asks(asking: Asking, held: Held<S, B>) -> Self {
-        Self { stage: Stage::Asks { asking, held: Some(held) } }
+    pub(super) fn asks(turn: Turn, held: Held<S, B>) -> Self {
+        Self { stage: Stage::Asks { asks: Box::new((turn, Some(held))) } }
     }
 }
 
@@ -120,7 +119,7 @@ where
         loop {
             match stage.as_mut().project() {
                 StageProjection::Refused { response } => {
-                    let response = response.take().unwrap_or_default();
+                    let response = response.take().map(|response| *response).unwrap_or_default();
                     return Poll::Ready(Ok(response.map(LimitBody::told)));
                 }
                 StageProjection::Runs { future, ticket } => {
@@ -128,15 +127,20 @@ where
                     let response = ready!(future.poll(context))?;
                     return Poll::Ready(Ok(ticket.finish(response)));
                 }
-                StageProjection::Asks { asking, held } => {
-                    let pass = ready!(asking.as_mut().poll(context));
+                StageProjection::Asks { asks } => {
+                    let (turn, held) = &mut **asks;
+                    let pass = ready!(turn.poll(context));
                     // INVARIANT: it is there until the answer is.
-                    let Some(mut held) = held.take() else { return Poll::Pending };
-                    let next = if pass.is_allowed {
-                        let future = held.service.call(held.request);
-                        Stage::Runs { future, ticket: Ticket::new(held.gate, Some(pass)) }
-                    } else {
-                        Stage::Refused { response: Some(held.gate.refusal(&pass, held.is_grpc)) }
+                    let Some(Held { gate, mut service, mut request }) = held.take() else {
+                        return Poll::Pending;
+                    };
+                    let next = match gate.answer(&pass, &mut request) {
+                        Some(response) => Stage::Refused { response: Some(Box::new(response)) },
+                        None => {
+                            // Charged from here on: it is given back even if the service panics.
+                            let ticket = Ticket::new(gate, Some(pass));
+                            Stage::Runs { future: service.call(request), ticket }
+                        }
                     };
                     stage.set(next);
                 }

@@ -1,7 +1,7 @@
 //! One limit of a layer: what is counted, for whom, and what it costs.
 
 use super::settle::{Charge, Settle};
-use crate::{Info, key::Key};
+use crate::{Info, answer::Unit, key::Key};
 use std::{fmt, sync::Arc};
 use tollgate::{Algorithm, Quota};
 
@@ -36,6 +36,7 @@ pub struct Policy {
     pub(super) mode: Mode,
     pub(super) settle: Option<Settle>,
     pub(super) charge: Charge,
+    pub(super) unit: Unit,
 }
 
 /// What a request costs.
@@ -56,11 +57,34 @@ pub enum Mode {
     /// What exceeds the quota is refused.
     #[default]
     Enforce,
-    /// It is counted as if it were enforced, and passes. It is not settled or given back.
+    /// It is counted and settled as if it were enforced, and passes. Those who
+    /// [watch](super::RateLimitBuilder::observer) are told, and layers further out
+    /// ([`OverLimit`](super::OverLimit)); clients are not.
     Shadow,
+    /// As [`Shadow`](Self::Shadow), and the service is told, too: it finds an
+    /// [`OverLimit`](super::OverLimit) in the extensions of the request.
+    Tag,
     /// It is enforced for so many of a hundred keys, and watched for the others. A key stays on its
     /// side.
     Percent(u8),
+}
+
+impl Mode {
+    /// Returns the name, as in `x-tollgate-policies`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Tag => "tag",
+            Self::Percent(_) => "percent",
+        }
+    }
+
+    /// Tells whether any request is refused.
+    pub(super) const fn can_refuse(self) -> bool {
+        matches!(self, Self::Enforce | Self::Percent(_))
+    }
 }
 
 impl Policy {
@@ -78,6 +102,7 @@ impl Policy {
             mode: Mode::Enforce,
             settle: None,
             charge: Charge::always(),
+            unit: Unit::Requests,
         }
     }
 
@@ -109,6 +134,12 @@ impl Policy {
     /// none.
     pub fn cost_by_length(mut self, unknown: u64) -> Self {
         self.cost = Cost::ContentLength { unknown };
+        self
+    }
+
+    /// Says what one permit stands for, by default a request: bytes, tokens. Clients are told.
+    pub fn unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
         self
     }
 

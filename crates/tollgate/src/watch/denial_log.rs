@@ -40,13 +40,18 @@ pub struct DenialLine<'a> {
     pub decision: Decision,
     /// Denials since the last line that got none.
     pub left_out: u64,
+    /// Whether it was refused; if not, the denial was only watched.
+    pub is_enforced: bool,
 }
 
 impl fmt::Display for DenialLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, decision, left_out } = self;
-        write!(f, "denied by \"{name}\": cost {} of {}", decision.cost(), decision.limit())?;
+        let Self { name, decision, left_out, is_enforced } = self;
+        f.write_str(if *is_enforced { "denied by" } else { "would be denied by" })?;
+        write!(f, " \"{name}\": cost {} of {}", decision.cost(), decision.limit())?;
         match decision.retry_after(decision.at()) {
+            // It passes as soon as there is room, and nobody knows when that is.
+            Some(Duration::ZERO) => {}
             Some(wait) => write!(f, ", retry after {wait:?}")?,
             None => f.write_str(", never passes")?,
         }
@@ -83,7 +88,8 @@ impl Observer for DenialLog {
         if self.is_due(self.clock.now()) {
             // ORDERING: Relaxed. A count for people.
             let left_out = self.left_out.swap(0, Relaxed);
-            (self.write)(&DenialLine { name: event.name, decision: *event.decision, left_out });
+            let Event { name, decision, is_enforced, .. } = *event;
+            (self.write)(&DenialLine { name, decision: *decision, left_out, is_enforced });
         } else {
             // ORDERING: Relaxed. A count for people.
             self.left_out.fetch_add(1, Relaxed);

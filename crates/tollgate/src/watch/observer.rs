@@ -43,6 +43,25 @@ pub struct Event<'a> {
     pub verb: Verb,
     /// The answer.
     pub decision: &'a Decision,
+    /// Whether the answer was followed. If not, it was only watched, and the event passed all the
+    /// same: a limit that is tried out.
+    pub is_enforced: bool,
+}
+
+impl<'a> Event<'a> {
+    /// Returns an event that was decided as told, and enforced: for layers that decide by
+    /// themselves, and for tests of observers.
+    #[must_use]
+    pub const fn new(name: &'a str, verb: Verb, decision: &'a Decision) -> Self {
+        Self { name, verb, decision, is_enforced: true }
+    }
+
+    /// Says that the answer was only watched.
+    #[must_use]
+    pub const fn watched(mut self) -> Self {
+        self.is_enforced = false;
+        self
+    }
 }
 
 /// Is told of every decision, on the thread that asked, after the decision was made.

@@ -4,13 +4,13 @@ use super::{Event, Observer};
 
 /// Records denials as `tracing` events on the current span: at level `INFO`, target `tollgate`.
 ///
-/// Allowed events are recorded at level `TRACE`, so they cost a check of the level only.
+/// The field `enforced` is false where a denial was only watched. Allowed events are recorded at level `TRACE`, so they cost a check of the level only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingObserver;
 
 impl Observer for TracingObserver {
     fn decided(&self, event: &Event<'_>) {
-        let Event { name, verb, decision } = *event;
+        let Event { name, verb, decision, is_enforced } = *event;
         if decision.is_allowed() {
             tracing::trace!(
                 target: "tollgate",
@@ -18,6 +18,7 @@ impl Observer for TracingObserver {
                 verb = verb.name(),
                 cost = decision.cost(),
                 remaining = decision.remaining(),
+                enforced = is_enforced,
                 "allowed"
             );
         } else {
@@ -31,6 +32,7 @@ impl Observer for TracingObserver {
                 limit = decision.limit(),
                 retry_after_ns,
                 never = decision.is_never(),
+                enforced = is_enforced,
                 "denied"
             );
         }

@@ -1,0 +1,63 @@
+//! Where the state of a layer is.
+
+use std::{sync::Arc, time::Duration};
+use tollgate::{
+    Clock, Decision,
+    store::{Demand, DynStore, MemoryStore, ReservationId, Reserved, Store, StoreError},
+};
+
+/// Where the state is.
+pub(super) enum Backend {
+    /// Answers at once.
+    Memory(MemoryStore),
+    Shared(Arc<dyn DynStore>),
+}
+
+impl Backend {
+    pub(super) fn clock(&self) -> &Clock {
+        match self {
+            Self::Memory(store) => Store::clock(store),
+            Self::Shared(store) => store.dyn_clock(),
+        }
+    }
+
+    pub(super) async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(store) => store.acquire_now(demands),
+            Self::Shared(store) => store.dyn_acquire(demands).await,
+        }
+    }
+
+    pub(super) async fn reserve(
+        &self,
+        demands: &mut [Demand<'_>],
+        life: Duration,
+    ) -> Result<Reserved, StoreError> {
+        match self {
+            Self::Memory(store) => store.reserve(demands, life).await,
+            Self::Shared(store) => store.dyn_reserve(demands, life).await,
+        }
+    }
+
+    pub(super) async fn settle(
+        &self,
+        id: ReservationId,
+        actual: &[u64],
+    ) -> Result<bool, StoreError> {
+        match self {
+            Self::Memory(store) => store.settle(id, actual).await,
+            Self::Shared(store) => store.dyn_settle(id, actual).await,
+        }
+    }
+
+    pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
+        match self {
+            Self::Memory(store) => store.refund(demand).await,
+            Self::Shared(store) => store.dyn_refund(demand).await,
+        }
+    }
+
+    pub(super) const fn is_memory(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+}

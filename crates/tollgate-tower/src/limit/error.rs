@@ -1,0 +1,114 @@
+//! What is wrong with a layer.
+
+use crate::{answer::LabelError, key::KeyError};
+use std::fmt;
+use tollgate::QuotaError;
+
+/// What is wrong with a layer.
+#[derive(Debug)]
+pub struct LayerError {
+    policy: Box<str>,
+    why: Why,
+}
+
+#[derive(Debug)]
+pub(super) enum Why {
+    NoPolicy,
+    TooMany { count: usize },
+    SameName,
+    NoLife,
+    Percent { percent: u8 },
+    Tiers,
+    Key(KeyError),
+    Quota(QuotaError),
+    Label(LabelError),
+    Free,
+    TooDear { cost: u64, capacity: u64 },
+    ZeroWait,
+    TwoStores,
+}
+
+impl LayerError {
+    pub(super) fn new(policy: &str, why: Why) -> Self {
+        Self { policy: policy.into(), why }
+    }
+
+    /// Returns the code, which never changes: `TG-L01`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code_and_docs().0
+    }
+
+    /// Returns where the documentation tells more: a page and an anchor.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        self.code_and_docs().1
+    }
+
+    const fn code_and_docs(&self) -> (&'static str, &'static str) {
+        match &self.why {
+            Why::NoPolicy => ("TG-L01", "docs/http.md#tg-l01"),
+            Why::TooMany { .. } => ("TG-L02", "docs/http.md#tg-l02"),
+            Why::SameName => ("TG-L03", "docs/http.md#tg-l03"),
+            Why::NoLife => ("TG-L04", "docs/http.md#tg-l04"),
+            Why::Percent { .. } => ("TG-L05", "docs/http.md#tg-l05"),
+            Why::Tiers => ("TG-L06", "docs/http.md#tg-l06"),
+            Why::Key(error) => (error.code(), error.docs()),
+            Why::Quota(_) => ("TG-L07", "docs/http.md#tg-l07"),
+            Why::Label(_) => ("TG-L08", "docs/http.md#tg-l08"),
+            Why::Free => ("TG-L09", "docs/http.md#tg-l09"),
+            Why::TooDear { .. } => ("TG-L10", "docs/http.md#tg-l10"),
+            Why::ZeroWait => ("TG-L11", "docs/http.md#tg-l11"),
+            Why::TwoStores => ("TG-L12", "docs/http.md#tg-l12"),
+        }
+    }
+}
+
+impl fmt::Display for LayerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.policy.is_empty() {
+            write!(f, "policy \"{}\": ", self.policy)?;
+        }
+        match &self.why {
+            Why::NoPolicy => f.write_str("a layer without a policy limits nothing; add one")?,
+            Why::TooMany { count } => write!(
+                f,
+                "{count} policies are more than the {} that one decision can hold; use fewer",
+                tollgate::Limits::MOST
+            )?,
+            Why::SameName => f.write_str(
+                "two policies of one name would share their counts; give each a name of its own",
+            )?,
+            Why::NoLife => f.write_str(
+                "`settle_within` is zero, so nothing could be settled; give the longest response",
+            )?,
+            Why::Percent { percent } => {
+                write!(f, "{percent} of a hundred keys is too many; give 0 to 100")?;
+            }
+            Why::Tiers => f.write_str(
+                "tiers need both `tier`, which names them, and `tier_by`, which chooses",
+            )?,
+            Why::Key(error) => return error.fmt(f),
+            Why::Quota(error) => error.fmt(f)?,
+            Why::Label(error) => error.fmt(f)?,
+            Why::Free => f.write_str(
+                "a cost of 0 counts nothing; give 1 or more, or leave requests out by `only`",
+            )?,
+            Why::TooDear { cost, capacity } => write!(
+                f,
+                "a cost of {cost} is more than the {capacity} permits that there can ever be, so \
+                 nothing would pass; raise the quota or its burst, or lower the cost"
+            )?,
+            Why::ZeroWait => f.write_str(
+                "`wait_up_to` of 0 s is no wait; leave it out, so that requests are refused at once",
+            )?,
+            Why::TwoStores => f.write_str(
+                "`memory` and `store` are given more than once, and a layer has one; leave out all \
+                 but one",
+            )?,
+        }
+        write!(f, " ({}, see {})", self.code(), self.docs())
+    }
+}
+
+impl std::error::Error for LayerError {}

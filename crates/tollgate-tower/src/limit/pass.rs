@@ -1,0 +1,185 @@
+//! A request on its way through: what is asked for it, and what came of it.
+
+use super::{gate::Nothing, policy::Policy};
+use crate::{
+    Info, Mode,
+    answer::Label,
+    key::{Found, KeyBytes},
+};
+use std::{hash::Hasher, sync::Arc};
+use tollgate::{
+    Decision, Tick,
+    store::{self, ReservationId},
+    watch::Verb,
+};
+
+/// One policy, ready to be asked.
+pub(super) struct Limit {
+    pub(super) policy: Policy,
+    /// Its own quota, then those of its tiers.
+    pub(super) ways: Vec<Way>,
+    /// How many ways the policies before it have.
+    pub(super) first: usize,
+}
+
+/// One quota of a policy: as a store knows it, and as clients do.
+pub(super) struct Way {
+    pub(super) policy: store::Policy,
+    pub(super) label: Label,
+}
+
+/// What one policy is asked for a request, and what it said.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) limit: usize,
+    pub(super) way: usize,
+    pub(super) cost: u64,
+    pub(super) key: KeyBytes,
+    pub(super) stance: Stance,
+    pub(super) decision: Option<Decision>,
+    /// Of what is not enforced: that stands alone.
+    pub(super) reservation: Option<ReservationId>,
+}
+
+/// What becomes of a request that exceeds a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stance {
+    Refused,
+    /// It passes, and those who watch are told.
+    Watched,
+    /// It passes, and the service is told.
+    Tagged,
+}
+
+/// A request on its way through.
+#[derive(Debug)]
+pub(super) struct Pass {
+    pub(super) parts: Vec<Part>,
+    /// Of all that is enforced.
+    pub(super) reservation: Option<ReservationId>,
+    pub(super) now: Tick,
+    pub(super) is_allowed: bool,
+    /// The store could not be asked, so nobody knows.
+    pub(super) is_unknown: bool,
+    /// How it was asked.
+    pub(super) verb: Verb,
+}
+
+impl Part {
+    pub(super) fn is_enforced(&self) -> bool {
+        self.stance == Stance::Refused
+    }
+
+    pub(super) fn is_denied(&self) -> bool {
+        self.decision.is_some_and(|decision| decision.is_denied())
+    }
+}
+
+impl Pass {
+    pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
+        Self {
+            parts,
+            reservation: None,
+            now: Tick::ZERO,
+            is_allowed: true,
+            is_unknown: false,
+            verb,
+        }
+    }
+
+    pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| part.is_enforced())
+    }
+
+    /// Returns what the request exceeds although it passes.
+    pub(super) fn over(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|part| !part.is_enforced() && part.is_denied())
+    }
+}
+
+impl Limit {
+    /// Finds out what this policy is to be asked for a request: it is number `limit`.
+    pub(super) fn prepare(
+        &self,
+        limit: usize,
+        info: &Info<'_>,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), Nothing> {
+        let Self { policy, ways, .. } = self;
+        if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
+            return Ok(());
+        }
+        let cost = policy.cost_of(info);
+        if cost == 0 {
+            return Ok(());
+        }
+        let (key, stance) = (KeyBytes::new(), Stance::Refused);
+        // Written in place: a key is too large to be moved about for nothing.
+        let place = parts.len();
+        parts.push(Part { limit, way: 0, cost, key, stance, decision: None, reservation: None });
+        let Some(part) = parts.last_mut() else { return Ok(()) };
+        match policy.key.find(info, &mut part.key) {
+            Found::Known | Found::Anonymous => {}
+            found => {
+                parts.truncate(place);
+                let passes = found == Found::Skip || !policy.mode.can_refuse();
+                return if passes { Ok(()) } else { Err(Nothing::NoKey(limit)) };
+            }
+        }
+        let tier = policy.tier.as_ref().and_then(|tier| tier(info));
+        let way = tier.map_or(0, |tier| tier.saturating_add(1));
+        // A tier that does not exist counts as none.
+        part.way = if way < ways.len() { way } else { 0 };
+        part.stance = match policy.mode {
+            Mode::Enforce => Stance::Refused,
+            Mode::Shadow => Stance::Watched,
+            Mode::Tag => Stance::Tagged,
+            Mode::Percent(percent) if side(&part.key) < u64::from(percent) => Stance::Refused,
+            Mode::Percent(_) => Stance::Watched,
+        };
+        Ok(())
+    }
+}
+
+/// Returns on which side of a percentage a key stands: 0 to 99.
+fn side(key: &KeyBytes) -> u64 {
+    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(0x7065_7263, 0x656e_7461);
+    hasher.write(key.as_bytes());
+    hasher.finish() % 100
+}
+
+/// The policies that a request exceeds although it passes.
+///
+/// With [`Mode::Tag`] it is in the extensions of the request, for the service to read: it may answer
+/// from a cache, leave out what is costly, or put the work behind that of others. With
+/// [`Mode::Tag`] and [`Mode::Shadow`] it is in the extensions of the response, for layers further
+/// out.
+///
+/// # Examples
+///
+/// ```
+/// use axum::Extension;
+/// use tollgate_tower::OverLimit;
+///
+/// async fn search(over: Option<Extension<OverLimit>>) -> &'static str {
+///     if over.is_some() { "the ten best of yesterday" } else { "all of them" }
+/// }
+/// # let _ = search;
+/// ```
+#[derive(Clone, Debug)]
+pub struct OverLimit {
+    labels: Arc<[Label]>,
+}
+
+impl OverLimit {
+    /// Returns a mark with these policies; none without any.
+    pub(super) fn of(labels: impl Iterator<Item = Label>) -> Option<Self> {
+        let labels: Arc<[Label]> = labels.collect();
+        (!labels.is_empty()).then_some(Self { labels })
+    }
+
+    /// Returns the names of the policies; of a tier, `policy/tier`.
+    pub fn policies(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().map(Label::name)
+    }
+}

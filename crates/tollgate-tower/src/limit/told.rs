@@ -1,0 +1,156 @@
+//! What clients are told of a decision.
+
+use super::{
+    gate::Gate,
+    pass::{OverLimit, Part, Pass, Stance, Way},
+};
+use crate::{
+    Info,
+    answer::{Refusal, Told, Verdict, raw},
+};
+use bytes::Bytes;
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, response::Parts};
+use smallvec::SmallVec;
+use std::hash::{BuildHasher, RandomState};
+
+const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");
+const POLICIES: HeaderName = HeaderName::from_static("x-tollgate-policies");
+
+impl Gate {
+    /// Runs `with` on what was decided.
+    fn told<R>(&self, pass: &Pass, with: impl FnOnce(&Verdict<'_>) -> R) -> R {
+        let told: SmallVec<[Told<'_>; 4]> = pass
+            .parts
+            .iter()
+            .filter_map(|part| {
+                let told = Told::new(&self.way(part)?.label, part.decision?);
+                Some(if part.is_enforced() { told } else { told.shadow() })
+            })
+            .collect();
+        with(&Verdict::new(self.backend.clock(), pass.now, &told))
+    }
+
+    /// Returns the response to a request that is refused; if it passes, it is told what it exceeds.
+    pub(super) fn answer<B>(
+        &self,
+        pass: &Pass,
+        request: &mut Request<B>,
+    ) -> Option<Response<Bytes>> {
+        self.tell(pass);
+        if !pass.is_allowed {
+            return Some(self.refusal(pass, Info::of(request).is_grpc()));
+        }
+        self.mark(
+            pass.over().filter(|part| part.stance == Stance::Tagged),
+            request.extensions_mut(),
+        );
+        None
+    }
+
+    fn refusal(&self, pass: &Pass, is_grpc: bool) -> Response<Bytes> {
+        self.told(pass, |verdict| {
+            let verdict = match verdict.is_allowed() {
+                // If no limit refuses, the store could not be asked.
+                true => verdict.refused(Refusal::ReducedCapacity),
+                false => verdict.jittered(self.jitter, || RandomState::new().hash_one(0)),
+            };
+            let what = if pass.is_unknown { "store-failed" } else { "refused" };
+            self.refuse(&verdict, is_grpc, |headers| self.explain(what, Some(pass), headers))
+        })
+    }
+
+    /// Returns the response to a request that must be counted, and nobody knows for whom.
+    pub(super) fn no_key(&self, limit: usize, is_grpc: bool) -> Response<Bytes> {
+        self.watch.no_key(self.limits.get(limit).map_or(usize::MAX, |limit| limit.first));
+        let clock = self.backend.clock();
+        let verdict = Verdict::new(clock, clock.now(), &[]).refused(Refusal::Unidentified);
+        self.refuse(&verdict, is_grpc, |headers| {
+            self.explain("no-key", None, headers);
+            let name = self.limits.get(limit).and_then(|limit| limit.ways.first());
+            let name = name.and_then(|way| HeaderValue::from_bytes(way.label.quoted()).ok());
+            if let Some(name) = name.filter(|_| self.explains) {
+                headers.append(POLICIES, name);
+            }
+        })
+    }
+
+    fn refuse(
+        &self,
+        verdict: &Verdict<'_>,
+        is_grpc: bool,
+        explain: impl FnOnce(&mut HeaderMap),
+    ) -> Response<Bytes> {
+        let mut response = if is_grpc {
+            self.headers.grpc_response(verdict).map(|()| Bytes::new())
+        } else {
+            self.headers.response(verdict, self.body)
+        };
+        explain(response.headers_mut());
+        match &self.hook {
+            Some(hook) => hook(verdict, response),
+            None => response,
+        }
+    }
+
+    /// Adds to the response what those are told whose request has passed.
+    pub(super) fn decorate(&self, pass: &Pass, head: &mut Parts) {
+        self.told(pass, |verdict| self.headers.write(verdict, &mut head.headers));
+        let over = self.mark(pass.over(), &mut head.extensions);
+        let what = match (pass.is_unknown, over) {
+            (true, _) => "store-failed",
+            (_, true) => "over",
+            _ => "allowed",
+        };
+        self.explain(what, Some(pass), &mut head.headers);
+    }
+
+    fn mark<'p>(&self, parts: impl Iterator<Item = &'p Part>, extensions: &mut Extensions) -> bool {
+        let labels = parts.filter_map(|part| Some(self.way(part)?.label.clone()));
+        let over = OverLimit::of(labels);
+        let is_over = over.is_some();
+        if let Some(over) = over {
+            extensions.insert(over);
+        }
+        is_over
+    }
+
+    /// Adds the headers for whoever looks for a fault, if they are asked for.
+    fn explain(&self, what: &'static str, pass: Option<&Pass>, headers: &mut HeaderMap) {
+        if !self.explains {
+            return;
+        }
+        headers.append(DECISION, HeaderValue::from_static(what));
+        let mut out = Vec::new();
+        for part in pass.iter().flat_map(|pass| &pass.parts) {
+            let Some(way) = self.way(part) else { continue };
+            if !out.is_empty() {
+                out.extend_from_slice(b", ");
+            }
+            self.push_part(&mut out, part, way);
+        }
+        if let Some(value) = HeaderValue::from_bytes(&out).ok().filter(|_| !out.is_empty()) {
+            headers.append(POLICIES, value);
+        }
+    }
+
+    /// Appends how one policy stands: `"name";mode=shadow;cost=1;limit=5;remaining=0;wait=12000`.
+    fn push_part(&self, out: &mut Vec<u8>, part: &Part, way: &Way) {
+        out.extend_from_slice(way.label.quoted());
+        let mode = self.limits.get(part.limit).map_or("enforce", |limit| limit.policy.mode.name());
+        out.extend_from_slice(b";mode=");
+        out.extend_from_slice(mode.as_bytes());
+        raw::push_parameter(out, b";cost=", part.cost);
+        let Some(decision) = part.decision else {
+            return out.extend_from_slice(b";unknown");
+        };
+        raw::push_parameter(out, b";limit=", decision.limit());
+        raw::push_parameter(out, b";remaining=", decision.remaining());
+        match decision.retry_after(decision.at()) {
+            _ if decision.is_allowed() => {}
+            Some(wait) => {
+                raw::push_parameter(out, b";wait=", raw::millis(wait).unwrap_or(u64::MAX));
+            }
+            None => out.extend_from_slice(b";never"),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What looks wrong once requests come: told in the log, once, and nobody is refused for it.
+//!
+//! | code | | found by |
+//! |---|---|---|
+//! | `TG-K51` to `TG-K53` | addresses are not what they seem | [`Hints`] |
+//! | `TG-L51` | a layer is built for each request, so it limits nothing | [`Built`] |
+//! | `TG-L52` | one request is counted twice | [`Mark`](mark) |
+//!
+//! Most of this looks at the first requests of a layer, and then at one of about a thousand: what is
+//! built wrongly is wrong for all.
+#![allow(dead_code, reason = "the layer that limits uses what the room does not")]
+
+mod built;
+mod hints;
+mod mark;
+
+pub(crate) use built::Built;
+pub(crate) use hints::Hints;
+
+use crate::{Info, Key};
+use http::Extensions;
+use mark::Marker;
+use std::{
+    cell::Cell,
+    fmt,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+};
+
+/// Sees to it that a layer that limits is used as it is meant to be.
+#[derive(Debug)]
+pub(crate) struct Misuse {
+    built: Built,
+    hints: Hints,
+    marker: Marker,
+}
+
+impl Misuse {
+    /// Starts for a layer with policies of these names, at most 64. Its state is elsewhere if other
+    /// layers with the same names share it, as they do in a store.
+    #[track_caller]
+    pub(crate) fn new<'a>(names: impl Iterator<Item = &'a str>, is_elsewhere: bool) -> Self {
+        Self {
+            built: Built::here(),
+            hints: Hints::default(),
+            marker: Marker::new(names, is_elsewhere),
+        }
+    }
+
+    /// Looks at a request that has come, before it is decided.
+    pub(crate) fn look<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
+        self.built.count();
+        self.hints.look(keys, info);
+    }
+
+    /// Looks at a request that is about to be decided by the policies of these numbers, and marks
+    /// some.
+    pub(crate) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
+        self.marker.count(extensions, policies);
+    }
+}
+
+/// Something to tell, once.
+#[derive(Debug)]
+struct Warning {
+    code: &'static str,
+    docs: &'static str,
+    /// All of it, with code and place.
+    text: String,
+}
+
+impl Warning {
+    fn new(code: &'static str, docs: &'static str, text: &impl fmt::Display) -> Self {
+        Self { code, docs, text: format!("{text} ({code}, see {docs})") }
+    }
+
+    fn tell(&self) {
+        let Self { code, docs, text } = self;
+        tracing::warn!(target: "tollgate", code, docs, "{text}");
+    }
+}
+
+/// The first so many requests of a layer, and then some.
+///
+/// After the first ones it costs a load of what nobody writes any more, and a count of the thread's
+/// own.
+#[derive(Debug)]
+struct Sample {
+    first: u32,
+    seen: AtomicU32,
+}
+
+/// One of so many is looked at after the first ones. It is a prime: several layers of one request
+/// count on one thread in turns, and with a number that theirs divides some would never be looked
+/// at.
+const ONE_OF: u32 = 1021;
+
+impl Sample {
+    const fn first(first: u32) -> Self {
+        Self { first, seen: AtomicU32::new(0) }
+    }
+
+    /// Tells whether to look at the request that has come now.
+    fn is_due(&self) -> bool {
+        // ORDERING: Relaxed. A count that publishes nothing; if several threads count the last of
+        // the first ones at once, some more are looked at.
+        // OVERFLOW: it is raised only while it is below `first`, by each thread once.
+        if self.seen.load(Relaxed) < self.first {
+            self.seen.fetch_add(1, Relaxed);
+            return true;
+        }
+        thread_local! {
+            static TURN: Cell<u32> = const { Cell::new(0) };
+        }
+        TURN.with(|turn| {
+            let next = (turn.get() + 1) % ONE_OF;
+            turn.set(next);
+            next == 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ones_are_looked_at_and_then_one_of_a_thousand_in_every_layer() {
+        // Two layers, whose requests come in turns.
+        let (one, two) = (Sample::first(64), Sample::first(256));
+        let mut seen = (0, 0);
+        for request in 0..256 {
+            let due = (one.is_due(), two.is_due());
+            assert!(due.1, "request {request}");
+            assert!(request >= 64 || due.0, "request {request}");
+        }
+        for _ in 0..10 * ONE_OF {
+            seen.0 += u32::from(one.is_due());
+            seen.1 += u32::from(two.is_due());
+        }
+        assert_eq!(seen, (10, 10));
+    }
+}

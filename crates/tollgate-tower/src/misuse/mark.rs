@@ -1,0 +1,203 @@
+//! A request that is counted twice.
+//!
+//! Some requests are marked with who has counted them. Whoever finds a mark of its own, or one of a
+//! policy that it shares in a store, has counted the request for the second time. It says so, once,
+//! and counts it all the same: a handler that makes several requests out of one may have copied the
+//! mark, and those must be counted.
+
+use super::{Sample, Warning};
+use http::Extensions;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+
+/// So many of the first requests are marked.
+const FIRST: u32 = 256;
+/// So many layers are noted in one mark.
+const LAYERS_MAX: usize = 8;
+
+/// Marks the requests of one layer.
+#[derive(Debug)]
+pub(super) struct Marker {
+    layer: Layer,
+    sample: Sample,
+    is_told: AtomicBool,
+}
+
+/// A layer, as others know it.
+#[derive(Clone, Debug)]
+struct Layer {
+    /// Nobody else has it in this process.
+    number: u64,
+    names: Arc<[Box<str>]>,
+    /// Its counts are in a store, where layers with the same names share them.
+    is_elsewhere: bool,
+}
+
+/// Who has counted a request, and by which policies: a bit for each.
+#[derive(Clone, Debug, Default)]
+struct Mark {
+    layers: Vec<(Layer, u64)>,
+}
+
+impl Marker {
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, is_elsewhere: bool) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        // ORDERING: Relaxed. Each layer takes a number; which one does not matter.
+        let number = NEXT.fetch_add(1, Relaxed);
+        let layer = Layer { number, names: names.map(Into::into).collect(), is_elsewhere };
+        Self { layer, sample: Sample::first(FIRST), is_told: AtomicBool::new(false) }
+    }
+
+    /// Counts a request by the policies of these numbers.
+    pub(super) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
+        // Whoever is further in may be asked rarely, and looks at all that are marked: which is a
+        // look into a small table for each request.
+        if extensions.get::<Mark>().is_none() && !self.sample.is_due() {
+            return;
+        }
+        if let Some(warning) = self.counted(extensions, policies) {
+            warning.tell();
+        }
+    }
+
+    /// Marks a request; returns what is to be told of it.
+    fn counted(
+        &self,
+        extensions: &mut Extensions,
+        policies: impl Iterator<Item = usize>,
+    ) -> Option<Warning> {
+        let own = policies.filter(|number| *number < 64).fold(0, |own, number| own | 1 << number);
+        let mark = extensions.get_or_insert_default::<Mark>();
+        let twice = mark.layers.iter().find_map(|(other, theirs)| {
+            let name = self.layer.shares(own, other, *theirs)?;
+            Some((name.to_owned(), other.number == self.layer.number))
+        });
+        if mark.layers.len() < LAYERS_MAX {
+            mark.layers.push((self.layer.clone(), own));
+        }
+        let (name, is_own) = twice?;
+        // ORDERING: Relaxed. One thread tells; nothing else hangs on it.
+        if self.is_told.swap(true, Relaxed) {
+            return None;
+        }
+        let why = match is_own {
+            true => "the same layer is there twice on its way",
+            false => "two layers on its way have a policy of this name in a store",
+        };
+        let text = format_args!(
+            "one request was counted twice by \"{name}\": {why}; put it in once, or give the \
+             policies different names"
+        );
+        Some(Warning::new("TG-L52", "docs/http.md#tg-l52", &text))
+    }
+}
+
+impl Layer {
+    /// Returns the name of a policy by which both have counted.
+    fn shares<'a>(&'a self, own: u64, other: &Self, theirs: u64) -> Option<&'a str> {
+        let counts = |mask: u64| move |number: usize| number < 64 && mask >> number & 1 == 1;
+        let (own, theirs) = (counts(own), counts(theirs));
+        let same = |number: usize, name: &str| {
+            if self.number == other.number {
+                return theirs(number);
+            }
+            let mut names = other.names.iter().enumerate();
+            let is_shared = self.is_elsewhere && other.is_elsewhere;
+            is_shared && names.any(|(number, other)| **other == *name && theirs(number))
+        };
+        let mut names = self.names.iter().enumerate();
+        names.find(|(number, name)| own(*number) && same(*number, name)).map(|(_, name)| &**name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: bool = false;
+    const ELSEWHERE: bool = true;
+
+    fn marker(names: &[&'static str], is_elsewhere: bool) -> Marker {
+        Marker::new(names.iter().copied(), is_elsewhere)
+    }
+
+    /// Lets two layers count one request, each by some of its policies.
+    fn told(outer: (&Marker, &[usize]), inner: (&Marker, &[usize])) -> Option<String> {
+        let mut extensions = Extensions::new();
+        let first = outer.0.counted(&mut extensions, outer.1.iter().copied());
+        assert!(first.is_none(), "{first:?}");
+        let second = inner.0.counted(&mut extensions, inner.1.iter().copied());
+        second.map(|warning| {
+            assert_eq!(warning.code, "TG-L52");
+            warning.text
+        })
+    }
+
+    #[test]
+    fn a_layer_that_is_there_twice_is_told_of_once() {
+        let layer = marker(&["a", "b"], OWN);
+        let text = told((&layer, &[0, 1]), (&layer, &[1])).unwrap();
+        assert!(text.contains("twice by \"b\": the same layer"), "{text}");
+        assert!(text.ends_with("(TG-L52, see docs/http.md#tg-l52)"), "{text}");
+        assert_eq!(told((&layer, &[0]), (&layer, &[0])), None, "told already");
+    }
+
+    #[test]
+    fn only_what_counts_in_one_place_is_counted_twice() {
+        let two = |one: bool, other: bool| (marker(&["a", "b"], one), marker(&["b", "c"], other));
+        // where one is, where the other is, by what each counts, is it told
+        for (row, (one, other, outer, inner, is_told)) in [
+            (OWN, OWN, 1, 0, false),
+            (OWN, ELSEWHERE, 1, 0, false),
+            (ELSEWHERE, OWN, 1, 0, false),
+            (ELSEWHERE, ELSEWHERE, 1, 0, true),
+            (ELSEWHERE, ELSEWHERE, 0, 0, false),
+            (ELSEWHERE, ELSEWHERE, 1, 1, false),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (one, other) = two(one, other);
+            let text = told((&one, &[outer]), (&other, &[inner]));
+            assert_eq!(text.is_some(), is_told, "row {row}: {text:?}");
+            assert!(text.is_none_or(|text| text.contains("twice by \"b\": two layers")));
+        }
+        let layer = marker(&["a", "b"], ELSEWHERE);
+        assert_eq!(told((&layer, &[0]), (&layer, &[1])), None, "by different policies");
+    }
+
+    #[test]
+    fn the_first_requests_are_marked_and_marks_are_always_seen_and_bounded() {
+        let (outer, inner) = (marker(&["a"], OWN), marker(&["a"], OWN));
+        let marked = |extensions: &Extensions| {
+            extensions.get::<Mark>().map_or(0, |mark: &Mark| mark.layers.len())
+        };
+        for request in 0..2 * FIRST {
+            let mut extensions = Extensions::new();
+            outer.count(&mut extensions, std::iter::once(0));
+            if request < FIRST {
+                assert_eq!(marked(&extensions), 1, "request {request}");
+            }
+        }
+        // The inner one is past its first requests, and sees a mark all the same.
+        for _ in 0..FIRST {
+            inner.count(&mut Extensions::new(), std::iter::once(0));
+        }
+        let mut extensions = Extensions::new();
+        extensions.insert(Mark::default());
+        inner.count(&mut extensions, std::iter::once(0));
+        assert_eq!(marked(&extensions), 1);
+        for _ in 0..100 {
+            inner.count(&mut extensions, std::iter::once(0));
+        }
+        assert_eq!(marked(&extensions), LAYERS_MAX);
+    }
+
+    #[test]
+    fn a_policy_beyond_the_most_that_a_layer_may_have_is_nothing() {
+        let layer = marker(&["a"], OWN);
+        assert_eq!(told((&layer, &[64, 100]), (&layer, &[64, 100])), None);
+    }
+}

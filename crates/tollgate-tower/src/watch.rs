@@ -1,0 +1,187 @@
+//! What layers tell of their decisions: to observers, to metrics, to the current span, to a log.
+//!
+//! All that can be told of has a number and a name, and both are fixed when a layer is built. So the
+//! labels of metrics are bounded, whatever requests bring; nothing of a request ever is one.
+#![allow(dead_code, reason = "the layer that limits uses what the room does not")]
+
+use std::{fmt, sync::Arc, time::Duration};
+#[cfg(feature = "metrics")]
+use tollgate::watch::MetricsObserver;
+use tollgate::{
+    Clock, Decision,
+    watch::{DenialLine, DenialLog, Event, Observer, TracingObserver, Verb},
+};
+
+/// What a builder was told about watching.
+#[derive(Debug, Default)]
+pub(crate) struct Watching {
+    observers: Vec<Arc<dyn Observer>>,
+    has_span_events: bool,
+    log_every: Option<Duration>,
+    #[cfg(feature = "metrics")]
+    has_metrics: bool,
+}
+
+impl Watching {
+    pub(crate) fn observer(&mut self, observer: impl Observer + 'static) {
+        self.observers.push(Arc::new(observer));
+    }
+
+    pub(crate) fn span_events(&mut self) {
+        self.has_span_events = true;
+    }
+
+    pub(crate) fn log_denials(&mut self, every: Duration) {
+        self.log_every = Some(every);
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn metrics(&mut self) {
+        self.has_metrics = true;
+    }
+
+    /// Makes what is told from now on. These are the names of all that can be told of, for good.
+    pub(crate) fn ready<'a>(
+        mut self,
+        clock: &Clock,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Watch {
+        if self.has_span_events {
+            self.observers.push(Arc::new(TracingObserver));
+        }
+        #[cfg(feature = "metrics")]
+        let is_idle = self.observers.is_empty() && self.log_every.is_none() && !self.has_metrics;
+        #[cfg(not(feature = "metrics"))]
+        let is_idle = self.observers.is_empty() && self.log_every.is_none();
+        if is_idle {
+            return Watch { told: None };
+        }
+        let each = names.map(|name| Each {
+            name: name.into(),
+            log: self.log_every.map(|every| DenialLog::new(clock.clone(), every, warn)),
+            #[cfg(feature = "metrics")]
+            metrics: self.has_metrics.then(|| Metrics::new(name)),
+        });
+        let each = each.collect();
+        Watch { told: Some(Box::new(Told { each, observers: self.observers })) }
+    }
+}
+
+/// Who is told of what a layer decides.
+///
+/// A number that has no name is told to nobody.
+pub(crate) struct Watch {
+    told: Option<Box<Told>>,
+}
+
+struct Told {
+    each: Box<[Each]>,
+    observers: Vec<Arc<dyn Observer>>,
+}
+
+/// What is kept for one name.
+struct Each {
+    name: Box<str>,
+    /// Its own, so that what was left out was left out of it.
+    log: Option<DenialLog>,
+    #[cfg(feature = "metrics")]
+    metrics: Option<Metrics>,
+}
+
+#[cfg(feature = "metrics")]
+struct Metrics {
+    decisions: MetricsObserver,
+    no_key: metrics::Counter,
+    store_errors: metrics::Counter,
+}
+
+#[cfg(feature = "metrics")]
+impl Metrics {
+    fn new(name: &str) -> Self {
+        Self {
+            decisions: MetricsObserver::new(name),
+            no_key: metrics::counter!("tollgate_no_key_total", "limiter" => name.to_owned()),
+            store_errors: metrics::counter!(
+                "tollgate_store_errors_total", "limiter" => name.to_owned()
+            ),
+        }
+    }
+}
+
+impl Watch {
+    /// Tells whether nobody listens: then there is no need to find out what would be told.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.told.is_none()
+    }
+
+    /// Tells of a decision. If it is not enforced, it was only watched, and the request passed.
+    pub(crate) fn decided(
+        &self,
+        number: usize,
+        verb: Verb,
+        decision: &Decision,
+        is_enforced: bool,
+    ) {
+        let Some((told, each)) = self.told_of(number) else { return };
+        let event = Event::new(&each.name, verb, decision);
+        let event = if is_enforced { event } else { event.watched() };
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = &each.metrics {
+            metrics.decisions.decided(&event);
+        }
+        if let Some(log) = &each.log {
+            log.decided(&event);
+        }
+        for observer in &told.observers {
+            observer.decided(&event);
+        }
+    }
+
+    /// Counts a request that was refused because nobody knows whom to count.
+    pub(crate) fn no_key(&self, number: usize) {
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
+            metrics.no_key.increment(1);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = number;
+    }
+
+    /// Counts a question that the store could not answer, whatever was done then.
+    pub(crate) fn store_failed(&self, number: usize) {
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
+            metrics.store_errors.increment(1);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = number;
+    }
+
+    fn told_of(&self, number: usize) -> Option<(&Told, &Each)> {
+        let told = self.told.as_deref()?;
+        Some((told, told.each.get(number)?))
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.told.iter().flat_map(|told| told.each.iter().map(|each| &each.name));
+        f.debug_tuple("Watch").field(&names.collect::<Vec<_>>()).finish()
+    }
+}
+
+/// Writes a line. It has no key: who was refused is nobody's business but theirs.
+fn warn(line: &DenialLine<'_>) {
+    let retry_after_ms = line.decision.retry_after(line.decision.at());
+    tracing::warn!(
+        target: "tollgate",
+        limiter = line.name,
+        cost = line.decision.cost(),
+        limit = line.decision.limit(),
+        retry_after_ms = retry_after_ms.map(|wait| wait.as_millis() as u64),
+        never = line.decision.is_never(),
+        enforced = line.is_enforced,
+        left_out = line.left_out,
+        "{line}"
+    );
+}
