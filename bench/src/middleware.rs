@@ -3,7 +3,7 @@
 //! In process: one thread calls the router with a request that has an address and a user in its
 //! extensions, and takes the answer to the end of its body. All rows make the same requests, and
 //! that is part of every figure; what a layer *adds* is the difference to the row without it in
-//! the same round.
+//! the same round. Over loopback: see [`load`].
 
 mod app;
 mod load;
@@ -15,7 +15,7 @@ use crate::{
     stats::{median, median_ratio},
     table::{Table, figure},
 };
-use app::{Case, Driver, Guard};
+use app::{Case, Driver, Guard, Place};
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering::SeqCst},
@@ -32,15 +32,19 @@ taken to the end of its body; what that is more than without the layer, in the s
 as a share of what tower_governor adds with the same headers switched on. Limits are by the address \
 of the connection. Blocks of memory are those that the layer adds to a request.";
 
+/// What is measured in process.
+const TABLES: [(&str, Case, Place); 3] = [
+    ("all requests pass", Case::Allowed, Place::Inside),
+    ("all requests are refused", Case::Refused, Place::Inside),
+    ("all requests pass, the layer is around the router", Case::Allowed, Place::Around),
+];
+
 /// Prints the tables.
 pub(crate) fn run(options: &Options) {
     println!("\n## middleware: an axum application behind a limit\n\n{ABOUT}");
-    for case in [Case::Allowed, Case::Refused] {
-        let all = match case {
-            Case::Allowed => "all requests pass",
-            Case::Refused => "all requests are refused",
-        };
-        println!("\n### middleware, {all}\n\n{}", table(case, options.rounds()));
+    for (title, case, place) in TABLES {
+        let table = table(case, place, options.rounds());
+        println!("\n### middleware, {title}\n\n{table}");
     }
     load::run(options);
 }
@@ -48,9 +52,9 @@ pub(crate) fn run(options: &Options) {
 /// Nanoseconds per request: by number of keys, by row, one per round.
 type Values = Vec<Vec<Vec<Option<f64>>>>;
 
-fn table(case: Case, rounds: usize) -> Table {
-    let values = measure(case, rounds);
-    let blocks = Guard::ALL.map(|guard| blocks(guard, case));
+fn table(case: Case, place: Place, rounds: usize) -> Table {
+    let values = measure(case, place, rounds);
+    let blocks = Guard::ALL.map(|guard| blocks(guard, case, place));
     let keys = |count: u32| if count == 1 { "1 key".into() } else { format!("{count} keys") };
     let mut headings = vec![String::new()];
     for count in KEYS {
@@ -59,6 +63,10 @@ fn table(case: Case, rounds: usize) -> Table {
     headings.push("blocks".into());
     let mut table = Table::new(headings);
     for (row, guard) in Guard::ALL.into_iter().enumerate() {
+        // There is nothing that a layer could let pass.
+        if guard == Guard::Idle && case == Case::Refused {
+            continue;
+        }
         let mut line = vec![guard.name(case).to_owned()];
         for column in &values {
             let added = added(&column[row], &column[0]);
@@ -85,7 +93,7 @@ fn added_by(column: &[Vec<Option<f64>>], guard: Guard) -> Vec<Option<f64>> {
     added(&column[row], &column[0])
 }
 
-fn measure(case: Case, rounds: usize) -> Values {
+fn measure(case: Case, place: Place, rounds: usize) -> Values {
     let mut values = vec![vec![Vec::new(); Guard::ALL.len()]; KEYS.len()];
     for round in 0..rounds {
         for (column, keys) in KEYS.into_iter().enumerate() {
@@ -94,7 +102,7 @@ fn measure(case: Case, rounds: usize) -> Values {
                 let row = (turn + round) % Guard::ALL.len();
                 let guard = Guard::ALL[row];
                 progress(&format!("round {}/{rounds}, {keys} keys: {guard:?}", round + 1));
-                values[column][row].push(ns(guard, case, keys));
+                values[column][row].push(ns(guard, case, (place, keys)));
             }
         }
     }
@@ -103,16 +111,19 @@ fn measure(case: Case, rounds: usize) -> Values {
 }
 
 /// Returns nanoseconds per request, if all were answered as they should be.
-fn ns(guard: Guard, case: Case, keys: u32) -> Option<f64> {
-    let app = app::app(guard, case).map_err(|error| eprintln!("\n{guard:?}: {error}")).ok()?;
+fn ns(guard: Guard, case: Case, at: (Place, u32)) -> Option<f64> {
     let wrong = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&wrong);
     let subject = Subject::new(move || -> Runner {
-        let (mut driver, wrong) = (Driver::new(app.clone(), case, keys), Arc::clone(&counted));
+        let (mut driver, wrong) = (Driver::new(guard, case, at), Arc::clone(&counted));
         Box::new(move |calls| {
+            let Some(driver) = &mut driver else {
+                // ORDERING: SeqCst for simplicity, here and below: nothing is counted if all is well.
+                wrong.fetch_add(calls, SeqCst);
+                return;
+            };
             (0..calls).for_each(|_| driver.ask());
             if driver.wrong > 0 {
-                // ORDERING: SeqCst for simplicity: a statistic that is never written if all is well.
                 wrong.fetch_add(std::mem::take(&mut driver.wrong), SeqCst);
             }
         })
@@ -121,14 +132,14 @@ fn ns(guard: Guard, case: Case, keys: u32) -> Option<f64> {
     // ORDERING: as above; the threads that count are joined.
     let wrong = wrong.load(SeqCst);
     if wrong > 0 {
-        eprintln!("\n{guard:?}, {case:?}, {keys} keys: {wrong} answers were others; left out");
+        eprintln!("\n{guard:?}, {case:?}, {at:?}: {wrong} answers were others; left out");
     }
     ns.filter(|_| wrong == 0)
 }
 
 /// Returns how many blocks of memory a request asks for.
-fn blocks(guard: Guard, case: Case) -> Option<f64> {
-    let mut driver = Driver::new(app::app(guard, case).ok()?, case, 1);
+fn blocks(guard: Guard, case: Case, place: Place) -> Option<f64> {
+    let mut driver = Driver::new(guard, case, (place, 1))?;
     (0..COUNTED).for_each(|_| driver.ask());
     let before = machine::allocations();
     (0..COUNTED).for_each(|_| driver.ask());

@@ -2,15 +2,16 @@
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes, HttpBody},
     extract::ConnectInfo,
     http::{Request, Response, StatusCode},
     routing::get,
 };
+use governor::middleware::{NoOpMiddleware, RateLimitingMiddleware, StateInformationMiddleware};
 use http_body_util::BodyExt;
 use std::{
     convert::Infallible,
-    future::{Ready, ready},
+    future::{Ready, poll_fn, ready},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     pin::pin,
     task::{Context, Poll, Waker},
@@ -18,10 +19,12 @@ use std::{
 };
 use tollgate::Quota;
 use tollgate_tower::{
-    Key, LayerError, Policy, RateLimitLayer,
+    Key, Policy, RateLimitLayer,
     answer::{Headers, Legacy, OnSuccess},
 };
-use tower_governor::{GovernorLayer, governor::GovernorConfigBuilder};
+use tower_governor::{
+    GovernorLayer, governor::GovernorConfigBuilder, key_extractor::PeerIpKeyExtractor,
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -30,6 +33,8 @@ use tower_service::Service;
 pub(super) enum Guard {
     /// Nothing; where requests are refused, a layer that only says so.
     Bare,
+    /// A layer that does nothing: what axum takes for any layer.
+    Idle,
     /// tower_governor, which tells limit and remaining.
     Governor,
     /// One policy, with the headers that come by default.
@@ -45,8 +50,9 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Bare,
+        Self::Idle,
         Self::Governor,
         Self::Default,
         Self::Legacy,
@@ -61,6 +67,7 @@ impl Guard {
                 Case::Allowed => "no layer",
                 Case::Refused => "a layer that says 429 and nothing else",
             },
+            Self::Idle => "a layer that does nothing",
             Self::Governor => "tower_governor 0.8, use_headers()",
             Self::Default => "tollgate, headers as they come",
             Self::Legacy => "tollgate, X-RateLimit-* only",
@@ -75,7 +82,7 @@ impl Guard {
         match self {
             Self::Default | Self::Legacy | Self::Three => Some(Self::Governor),
             Self::Silent => Some(Self::GovernorSilent),
-            Self::Bare | Self::Governor | Self::GovernorSilent => None,
+            Self::Bare | Self::Idle | Self::Governor | Self::GovernorSilent => None,
         }
     }
 }
@@ -111,45 +118,122 @@ impl Case {
     }
 }
 
+/// Where a layer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// `Router::layer`: axum puts it around each route, and boxes its futures and bodies.
+    Inside,
+    /// Around the whole router, as a service.
+    Around,
+}
+
 /// Somebody that a layer further out has found.
 #[derive(Clone)]
 pub(super) struct User(u64);
 
-/// Returns the application behind a guard.
-pub(super) fn app(guard: Guard, case: Case) -> Result<Router, String> {
-    let bare = Router::new().route("/", get(|| async { "hello" }));
-    let (period, burst) = case.limits();
-    let mut config = GovernorConfigBuilder::default();
-    config.period(period).burst_size(burst);
+/// Returns the application with a layer inside.
+pub(super) fn router(guard: Guard, case: Case) -> Result<Router, String> {
+    let bare = bare();
     Ok(match guard {
-        Guard::Bare if case == Case::Refused => bare.layer(Constant),
+        Guard::Bare | Guard::Idle if case == Case::Refused => bare.layer(Constant),
         Guard::Bare => bare,
-        Guard::Governor => {
-            let config = config.use_headers().finish().ok_or("a burst of zero")?;
-            bare.layer(GovernorLayer::new(config))
-        }
-        Guard::GovernorSilent => {
-            let config = config.finish().ok_or("a burst of zero")?;
-            bare.layer(GovernorLayer::new(config))
-        }
+        Guard::Idle => bare.layer(Idle),
+        Guard::Governor => bare.layer(telling(case)?),
+        Guard::GovernorSilent => bare.layer(silent(case)?),
         Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
-            bare.layer(tollgate(guard, case.quota()).map_err(|error| error.to_string())?)
+            bare.layer(tollgate(guard, case)?)
         }
     })
 }
 
-fn tollgate(guard: Guard, quota: Quota) -> Result<RateLimitLayer, LayerError> {
+/// Sends requests to the application with a layer around it.
+fn around(guard: Guard, case: Case) -> Result<Ask, String> {
+    let bare = bare();
+    Ok(match guard {
+        Guard::Bare | Guard::Idle if case == Case::Refused => asking(Constant.layer(bare)),
+        Guard::Bare => asking(bare),
+        Guard::Idle => asking(Idle.layer(bare)),
+        Guard::Governor => asking(telling(case)?.layer(bare)),
+        Guard::GovernorSilent => asking(silent(case)?.layer(bare)),
+        Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
+            asking(tollgate(guard, case)?.layer(bare))
+        }
+    })
+}
+
+fn bare() -> Router {
+    Router::new().route("/", get(|| async { "hello" }))
+}
+
+/// A layer of tower_governor that counts by address.
+type Governed<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
+
+fn telling(case: Case) -> Result<Governed<StateInformationMiddleware>, String> {
+    governed(&mut config(case).use_headers())
+}
+
+fn silent(case: Case) -> Result<Governed<NoOpMiddleware>, String> {
+    governed(&mut config(case))
+}
+
+fn config(case: Case) -> GovernorConfigBuilder<PeerIpKeyExtractor, NoOpMiddleware> {
+    let ((period, burst), mut config) = (case.limits(), GovernorConfigBuilder::default());
+    config.period(period).burst_size(burst);
+    config
+}
+
+fn governed<M>(
+    config: &mut GovernorConfigBuilder<PeerIpKeyExtractor, M>,
+) -> Result<Governed<M>, String>
+where
+    M: RateLimitingMiddleware<governor::clock::QuantaInstant>,
+{
+    let config = config.finish().ok_or("tower_governor takes neither period nor burst of zero")?;
+    Ok(GovernorLayer::new(config))
+}
+
+fn tollgate(guard: Guard, case: Case) -> Result<RateLimitLayer, String> {
+    let (quota, ample) = (case.quota(), Case::Allowed.quota());
     let layer = RateLimitLayer::builder().policy(Policy::new("address", quota).key(Key::peer()));
-    let ample = Case::Allowed.quota();
-    match guard {
+    let layer = match guard {
         Guard::Three => layer
             .policy(Policy::new("user", ample).key(Key::extension(|user: &User| &user.0)))
             .policy(Policy::new("global", ample)),
         Guard::Legacy => layer.headers(Headers::bare().legacy(Legacy::Delta)),
         Guard::Silent => layer.headers(Headers::bare().on_success(OnSuccess::Nothing)),
         _ => layer,
+    };
+    layer.build().map_err(|error| error.to_string())
+}
+
+/// A layer that does nothing.
+#[derive(Clone, Copy)]
+struct Idle;
+
+/// A service that does what the inner one does.
+#[derive(Clone, Copy)]
+struct Idles<S>(S);
+
+impl<S> Layer<S> for Idle {
+    type Service = Idles<S>;
+
+    fn layer(&self, inner: S) -> Idles<S> {
+        Idles(inner)
     }
-    .build()
+}
+
+impl<S: Service<Request<Body>>> Service<Request<Body>> for Idles<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> S::Future {
+        self.0.call(request)
+    }
 }
 
 /// A layer that refuses whoever comes.
@@ -189,9 +273,40 @@ fn address(number: u32) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number)), 40_000)
 }
 
+/// Sends a request, takes the answer to its end, and returns the status.
+type Ask = Box<dyn FnMut(Request<Body>) -> Option<StatusCode>>;
+
+fn asking<S, R>(mut service: S) -> Ask
+where
+    S: Service<Request<Body>, Response = Response<R>> + 'static,
+    R: HttpBody<Data = Bytes> + Unpin,
+{
+    Box::new(move |request| {
+        let future = pin!(answer(&mut service, request));
+        // Nothing of this waits for anything.
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(status) => status,
+            Poll::Pending => None,
+        }
+    })
+}
+
+async fn answer<S, R>(service: &mut S, request: Request<Body>) -> Option<StatusCode>
+where
+    S: Service<Request<Body>, Response = Response<R>>,
+    R: HttpBody<Data = Bytes> + Unpin,
+{
+    poll_fn(|context| service.poll_ready(context)).await.ok()?;
+    let mut response = service.call(request).await.ok()?;
+    while let Some(frame) = response.body_mut().frame().await {
+        frame.ok()?;
+    }
+    Some(response.status())
+}
+
 /// Asks as one client after the other, and counts the answers that are not as they should be.
 pub(super) struct Driver {
-    app: Router,
+    ask: Ask,
     expected: StatusCode,
     keys: u32,
     at: u32,
@@ -204,13 +319,18 @@ impl Driver {
     const STEP: u32 = 7919;
 
     /// Starts with an application; if it is to refuse, each client uses up what it has.
-    pub(super) fn new(app: Router, case: Case, keys: u32) -> Self {
-        let mut driver = Self { app, expected: case.status(), keys, at: 0, wrong: 0 };
+    pub(super) fn new(guard: Guard, case: Case, (place, keys): (Place, u32)) -> Option<Self> {
+        let ask = match place {
+            Place::Inside => router(guard, case).map(asking),
+            Place::Around => around(guard, case),
+        };
+        let ask = ask.map_err(|error| eprintln!("\n{guard:?}: {error}")).ok()?;
+        let mut driver = Self { ask, expected: case.status(), keys, at: 0, wrong: 0 };
         if case == Case::Refused {
             (0..keys).for_each(|_| driver.ask());
         }
         driver.wrong = 0;
-        driver
+        Some(driver)
     }
 
     /// Sends one request, and takes the answer to its end.
@@ -219,18 +339,7 @@ impl Driver {
         let mut request = Request::new(Body::empty());
         request.extensions_mut().insert(ConnectInfo(address(self.at)));
         request.extensions_mut().insert(User(u64::from(self.at)));
-        let future = pin!(answer(&mut self.app, request));
-        // Nothing of this waits for anything.
-        let polled = future.poll(&mut Context::from_waker(Waker::noop()));
-        self.wrong += u64::from(polled != Poll::Ready(Some(self.expected)));
+        let status = (self.ask)(request);
+        self.wrong += u64::from(status != Some(self.expected));
     }
-}
-
-async fn answer(app: &mut Router, request: Request<Body>) -> Option<StatusCode> {
-    let mut response = app.call(request).await.ok()?;
-    let body = response.body_mut();
-    while let Some(frame) = body.frame().await {
-        frame.ok()?;
-    }
-    Some(response.status())
 }
