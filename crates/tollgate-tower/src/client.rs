@@ -54,7 +54,7 @@ pub use pace::{
     PaceFuture, PaceLayer, Unsent,
 };
 pub use retry::{
-    CloneBody, CloneRequest, Retry, RetryBudget, RetryBudgetBuilder, RetryBuildError, RetryBuilder,
-    RetryFuture, RetryLayer,
+    CloneBody, Repeat, Replay, ReplayBody, ReplaySpare, Retry, RetryBudget, RetryBudgetBuilder,
+    RetryBuildError, RetryBuilder, RetryFuture, RetryLayer,
 };
 pub use spend::Spend;

@@ -74,6 +74,7 @@ mod info;
 pub mod key;
 mod limit;
 mod room;
+mod timer;
 
 pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
