@@ -184,3 +184,75 @@ fn a_body_that_panics_has_failed() {
     assert!(error.to_string().contains("panicked"));
     assert!(matches!(shared.poll_frame(0, &mut context), Poll::Ready(None)));
 }
+
+/// What a body does while it is polled for the first time.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A body that is recalled while it is polled, as by another thread.
+struct Slow {
+    meanwhile: Arc<Mutex<Option<Meanwhile>>>,
+    first: Option<Polled>,
+    rest: VecDeque<&'static str>,
+}
+
+impl Body for Slow {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Polled {
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
+        if let Some(first) = self.first.take() {
+            return first;
+        }
+        Poll::Ready(self.rest.pop_front().map(|text| Ok(Frame::data(Bytes::from(text)))))
+    }
+}
+
+#[test]
+fn what_comes_to_an_attempt_that_is_recalled_meanwhile_goes_to_the_next() {
+    let frame = |text| Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(text)))));
+    let long: &'static [u8] = &[b'x'; 500];
+    // What the first poll gives, what the next attempt reads, and whether there may be a third.
+    for (first, expected, may_repeat) in [
+        (frame(b"one "), "one two", true),
+        (frame(long), "x*500 two", false),
+        (Poll::Pending, "two", true),
+        (Poll::Ready(None), "", true),
+        (Poll::Ready(Some(Err("broken".into()))), "error: broken", false),
+    ] {
+        let meanwhile = Arc::new(Mutex::new(None));
+        let body =
+            Slow { meanwhile: Arc::clone(&meanwhile), first: Some(first), rest: ["two"].into() };
+        let shared = Arc::new(Shared::new(body, 300));
+        let count = Arc::new(Count::default());
+        let (other, waker) = (Arc::downgrade(&shared), Waker::from(Arc::clone(&count)));
+        *meanwhile.lock().unwrap() = Some(Box::new(move || {
+            let shared = other.upgrade().unwrap();
+            assert!(shared.recall());
+            let mut context = Context::from_waker(&waker);
+            assert!(shared.poll_frame(1, &mut context).is_pending(), "the body is out");
+        }) as Meanwhile);
+        let mut context = Context::from_waker(Waker::noop());
+        let Poll::Ready(Some(Err(error))) = shared.poll_frame(0, &mut context) else {
+            panic!("it was recalled")
+        };
+        assert!(error.to_string().contains("sent again"));
+        assert_eq!(count.0.load(Relaxed), 1, "the next is woken");
+        let mut read = String::new();
+        loop {
+            match shared.poll_frame(1, &mut context) {
+                Poll::Pending => panic!("nothing is out any more"),
+                Poll::Ready(None) => break,
+                Poll::Ready(Some(Err(error))) => read = format!("error: {error}"),
+                Poll::Ready(Some(Ok(frame))) => {
+                    read.push_str(std::str::from_utf8(&frame.into_data().unwrap()).unwrap());
+                }
+            }
+        }
+        assert_eq!(read.replace(&"x".repeat(500), "x*500 "), expected);
+        assert_eq!(shared.recall(), may_repeat, "{expected}");
+    }
+}
