@@ -30,15 +30,6 @@ async fn send(
     Ok(response.into())
 }
 
-/// Clones a request whose body is there as a whole.
-fn clone(request: &Request<Body>) -> Option<Request<Body>> {
-    let mut clone = Request::new(Body::from(request.body().as_bytes()?.to_vec()));
-    *clone.method_mut() = request.method().clone();
-    *clone.uri_mut() = request.uri().clone();
-    *clone.headers_mut() = request.headers().clone();
-    Some(clone)
-}
-
 /// Calls so many times, as fast as it may; returns how many were refused, and what the layer has
 /// counted.
 pub(crate) async fn call(
@@ -47,8 +38,8 @@ pub(crate) async fn call(
 ) -> Result<(usize, PaceCounts), Box<dyn Error>> {
     let reqwest = reqwest::Client::new();
     let pace = PaceLayer::builder().build()?;
-    // What is repeated has to be cloned, and a body of reqwest may be a stream.
-    let retry = RetryLayer::builder().clone_with(clone).build()?;
+    // A body of reqwest may be a stream, which cannot be cloned: what is sent of it is kept.
+    let retry = RetryLayer::builder().replay(Body::wrap).build()?;
     let inner = service_fn(move |request| send(reqwest.clone(), request));
     let client = retry.layer(pace.layer(inner));
     let mut refused = 0;

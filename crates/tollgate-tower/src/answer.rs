@@ -63,9 +63,11 @@ pub use label::{Label, LabelBuilder, LabelError, Partition, Unit};
 /// The functions that write, for the other crates of this workspace. Not part of the API.
 #[doc(hidden)]
 pub mod raw {
+    pub use crate::calendar::civil;
+
     pub use super::{
         body::push_problem,
-        date::{Date, civil},
+        date::Date,
         field::{
             Allowance, POLICIES_MAX, millis, push_left, push_parameter, push_policy, retry_seconds,
             seconds,

@@ -73,6 +73,7 @@
 pub mod answer;
 mod bandwidth;
 mod body;
+mod calendar;
 pub mod client;
 mod info;
 pub mod key;

@@ -1,8 +1,10 @@
 //! The client's layers around real clients, over loopback: hyper-util's and tonic's.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod wire;
+
 use axum::{Router, response::IntoResponse, routing::any};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::{
@@ -22,18 +24,10 @@ use tollgate_tower::client::{Pace, PaceError, PaceLayer, RetryBudget, RetryLayer
 use tonic::{
     Code, Status,
     client::Grpc,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     transport::{Channel, Endpoint},
 };
 use tower::{Layer, ServiceExt};
-
-/// Serves a router on a free port, as long as the runtime lives.
-async fn serve(router: Router) -> SocketAddr {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    address
-}
+use wire::{Plain, serve};
 
 /// A server that allows 20 calls per second, and says so.
 async fn limited() -> (SocketAddr, Arc<AtomicU64>) {
@@ -100,44 +94,6 @@ async fn the_error_of_a_client_of_hyper_util_is_kept() {
     let error = client.oneshot(request).await.unwrap_err();
     assert!(std::error::Error::source(&error).is_some());
     assert!(matches!(&error, PaceError::Inner(inner) if inner.is_connect()), "{error:?}");
-}
-
-/// Messages that are bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Plain;
-
-impl Codec for Plain {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(bytes.copy_to_bytes(bytes.remaining())))
-    }
 }
 
 /// A server of gRPC that refuses the first call, for 300 ms.

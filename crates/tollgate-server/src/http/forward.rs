@@ -15,6 +15,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
 };
 use tollgate::Tick;
+use tollgate_tower::key::read_address;
 
 /// Decides what a proxy asks.
 pub(super) async fn answer(
@@ -111,21 +112,8 @@ fn bare_host(host: &str) -> String {
 fn client(call: &Call<'_>, hops: u8, peer: Option<SocketAddr>) -> Option<IpAddr> {
     let list = call.fields.text("X-Forwarded-For").or_else(|| call.fields.text("X-Real-IP"));
     let entries = list.iter().flat_map(|list| list.rsplit(',').take(usize::from(hops) + 1));
-    let good = entries.map_while(address).last();
+    let good = entries.map_while(|entry| read_address(entry.as_bytes())).last();
     good.or_else(|| peer.map(|peer| peer.ip()))
-}
-
-/// Reads an address, with or without port, brackets and zone.
-fn address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
-    if let Ok(address) = text.parse() {
-        return Some(address);
-    }
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Some(address.ip());
-    }
-    let inner = text.strip_prefix('[').and_then(|text| text.split(']').next()).unwrap_or(text);
-    inner.split('%').next()?.parse().ok()
 }
 
 /// Returns the address that is counted: IPv4 as it is, also if written as IPv6; of IPv6 the network
@@ -166,7 +154,7 @@ mod tests {
             ("192.0.2.01", None),
             ("", None),
         ] {
-            let key = address(text).map(|address| counted(address).to_string());
+            let key = read_address(text.as_bytes()).map(|address| counted(address).to_string());
             assert_eq!(key.as_deref(), expected, "{text}");
         }
     }

@@ -1,6 +1,6 @@
 //! A body that is handed on at so many bytes per second.
 
-use crate::timer;
+use crate::timer::{self, NoTimers};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -159,11 +159,11 @@ impl<B> ShapedBody<B> {
                 }
                 // The queue is full, or the quota was changed meanwhile.
                 Err(_) => match timer::timeout(PAUSE, std::future::pending()) {
-                    Some(pause) => {
+                    Ok(pause) => {
                         *this.has_waited = true;
                         *this.pause = Some(Box::pin(pause));
                     }
-                    None => return Poll::Ready(unshaped(this.source, this.rest)),
+                    Err(NoTimers) => return Poll::Ready(unshaped(this.source, this.rest)),
                 },
             }
         }
@@ -180,7 +180,7 @@ fn unshaped(source: &mut Option<Source>, rest: &mut Bytes) -> Bytes {
 /// Tells whether this is a runtime without timers, in which a limiter's wait would panic.
 fn lacks_timers() -> bool {
     let is_runtime = tokio::runtime::Handle::try_current().is_ok();
-    is_runtime && timer::timeout(PAUSE, std::future::pending::<()>()).is_none()
+    is_runtime && timer::timeout(PAUSE, std::future::pending::<()>()).is_err()
 }
 
 /// Returns how much of the rest is waited for at once.

@@ -198,9 +198,22 @@ fn is_cached(headers: &HeaderMap) -> bool {
     age.is_some_and(|age| age > Duration::ZERO)
 }
 
-/// Returns the latest of all times to come again; "never" is the latest.
+/// Returns the latest of all times to come again; "never" is the latest. What gRPC says, in
+/// milliseconds, goes before a `Retry-After` beside it, which is the same rounded up.
 fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<RetryWhen> {
     let mut latest = None;
+    match grpc::pushback(headers) {
+        Some(RetryWhen::Never) => return Some(RetryWhen::Never),
+        Some(RetryWhen::After(after)) => latest = Some(after),
+        None => {}
+    }
+    match grpc::retry_info(headers) {
+        Some(after) => latest = latest.max(after),
+        None => *malformed += 1,
+    }
+    if latest.is_some() {
+        return latest.map(RetryWhen::After);
+    }
     if let Some(value) = headers.get(header::RETRY_AFTER) {
         let after = value.to_str().ok().and_then(|text| time::retry_after(text, wall));
         *malformed += u32::from(after.is_none());
@@ -212,15 +225,6 @@ fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<Ret
             *malformed += u32::from(ms.is_none());
             latest = latest.max(ms.map(|ms| ms / 1000));
         }
-    }
-    match grpc::pushback(headers) {
-        Some(RetryWhen::Never) => return Some(RetryWhen::Never),
-        Some(RetryWhen::After(after)) => latest = latest.max(Some(after)),
-        None => {}
-    }
-    match grpc::retry_info(headers) {
-        Some(after) => latest = latest.max(after),
-        None => *malformed += 1,
     }
     latest.map(RetryWhen::After)
 }

@@ -4,10 +4,15 @@ mod backoff;
 mod budget;
 mod builder;
 mod future;
+mod repeat;
+mod replay;
+mod state;
 
 pub use budget::{RetryBudget, RetryBudgetBuilder};
 pub use builder::{RetryBuildError, RetryBuilder};
 pub use future::RetryFuture;
+pub use repeat::{CloneBody, Repeat};
+pub use replay::{Replay, ReplayBody, ReplaySpare};
 
 use super::learned::{Learned, Reader, Refusal, RetryWhen};
 use backoff::Backoff;
@@ -38,14 +43,20 @@ use tower_service::Service;
 /// | any with a pushback that forbids it | no |
 /// | anything else, errors too | no |
 ///
-/// Only requests that can be cloned are repeated: those whose body is `Clone`, or what
-/// [`clone_with`](RetryBuilder::clone_with) clones. Of gRPC, only refusals without messages are
-/// seen, which is how servers refuse. Repeats of gRPC have `grpc-previous-rpc-attempts`.
+/// | a body that | is repeated |
+/// |---|---|
+/// | is `Clone` | always |
+/// | is not: those of tonic and reqwest, streams | with [`replay`](RetryBuilder::replay), if it is short |
+/// | needs care | as far as [`clone_with`](RetryBuilder::clone_with) clones it |
+///
+/// Of gRPC, only refusals without messages are seen, which is how servers refuse. Repeats of gRPC
+/// have `grpc-previous-rpc-attempts`.
 ///
 /// * In `poll_ready` it asks the inner service, nothing else; before each repeat it does so again.
 /// * In `call` it takes the service that was polled ready, and leaves a clone.
 /// * The error type does not change.
 /// * A future that is dropped repeats nothing; the budget keeps what it has taken.
+/// * Pauses need a tokio runtime with timers. Without one nothing is repeated.
 ///
 /// Put it outside of [`PaceLayer`](super::PaceLayer), so that repeats are paced, too.
 ///
@@ -76,31 +87,9 @@ pub struct Retry<S, C = CloneBody> {
     shared: Arc<Shared<C>>,
 }
 
-/// Clones requests, to repeat them.
-pub trait CloneRequest<B> {
-    /// Returns a clone, or nothing if this request is not to be repeated.
-    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>>;
-}
-
-/// Clones any request whose body can be cloned.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct CloneBody;
-
-impl<B: Clone> CloneRequest<B> for CloneBody {
-    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
-        Some(request.clone())
-    }
-}
-
-impl<B, F: Fn(&Request<B>) -> Option<Request<B>>> CloneRequest<B> for F {
-    fn clone_request(&self, request: &Request<B>) -> Option<Request<B>> {
-        self(request)
-    }
-}
-
 /// What all clones share.
 struct Shared<C> {
-    clone: C,
+    repeat: C,
     max_attempts: u32,
     max_elapsed: Duration,
     backoff: Backoff,
@@ -148,7 +137,7 @@ impl<S: Clone, C> Clone for Retry<S, C> {
 impl<S, B, R, C> Service<Request<B>> for Retry<S, C>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
-    C: CloneRequest<B>,
+    C: Repeat<B>,
 {
     type Response = Response<R>;
     type Error = S::Error;

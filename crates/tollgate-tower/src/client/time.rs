@@ -1,6 +1,7 @@
 //! Times as headers write them: the three dates of HTTP, RFC 3339, durations such as `6m0s`, and
 //! plain numbers that mean one of several things.
 
+use crate::calendar::{MONTHS, WEEKDAYS, days};
 use std::time::Duration;
 
 /// The longest text of a time.
@@ -118,7 +119,7 @@ pub(super) fn date(text: &str, wall: Duration) -> Option<Duration> {
         }
         _ => return None,
     };
-    Some(Duration::from_secs(seconds(&[year, month, day], clock(time)?)?))
+    Some(Duration::from_secs(seconds((year, month, day), clock(time)?)?))
 }
 
 /// Reads a time of RFC 3339, as time since the Unix epoch.
@@ -133,7 +134,7 @@ fn rfc3339(text: &str) -> Option<Duration> {
     let month = digits(parts.next()?, 2)?;
     let day = digits(parts.next()?, 2)?;
     let time = clock(time.strip_prefix(['T', 't', ' '])?)?;
-    let seconds = seconds(&[year, month, day], time)?;
+    let seconds = seconds((year, month, day), time)?;
     let (fraction, zone) = match rest.strip_prefix('.') {
         Some(rest) => rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?),
         None => ("0", rest),
@@ -170,15 +171,11 @@ fn digits(text: &str, count: usize) -> Option<u64> {
 }
 
 fn is_weekday(text: &str, letters: usize) -> bool {
-    const NAMES: [&str; 7] =
-        ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-    NAMES.iter().any(|name| &name[..letters.min(name.len())] == text)
+    WEEKDAYS.iter().any(|name| &name[..letters.min(name.len())] == text)
 }
 
 fn month_of(text: &str) -> Option<u64> {
-    const NAMES: [&str; 12] =
-        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let index = NAMES.iter().position(|name| *name == text)?;
+    let index = MONTHS.iter().position(|name| *name == text)?;
     Some(index as u64 + 1)
 }
 
@@ -190,27 +187,11 @@ fn century(year: u64, wall: Duration) -> u64 {
     if year > this + 50 { year - 100 } else { year }
 }
 
-/// Returns the Unix time of year, month and day and the seconds of that day; zero before 1970.
-fn seconds(date: &[u64; 3], of_day: u64) -> Option<u64> {
-    let &[year, month, day] = date;
-    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let length = match month {
-        2 => 28 + u64::from(is_leap),
-        4 | 6 | 9 | 11 => 30,
-        1..=12 => 31,
-        _ => return None,
-    };
-    if day == 0 || day > length {
-        return None;
-    }
-    // Years are counted from March, so that the leap day is the last of its year.
-    // OVERFLOW: a year has four digits, so the days are below 4 million.
-    let (year, month) =
-        if month > 2 { (year, month - 3) } else { (year.checked_sub(1)?, month + 9) };
-    let days = year * 365 + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
-    // 719 468 days lie between 1 March of year 0 and the epoch.
-    let Some(days) = days.checked_sub(719_468) else { return Some(0) };
-    Some(days * 86_400 + of_day)
+/// Returns the Unix time of a date and the seconds of that day; zero before 1970.
+fn seconds(date: (u64, u64, u64), of_day: u64) -> Option<u64> {
+    let days = days(date)?;
+    // OVERFLOW: a year has four digits.
+    Some(if date.0 < 1970 { 0 } else { days * 86_400 + of_day })
 }
 
 #[cfg(test)]
@@ -231,6 +212,7 @@ mod tests {
             ("Sun Nov 16 08:49:37 1994", Some(THEN + 864_000)),
             ("Thu, 01 Jan 1970 00:00:00 GMT", Some(0)),
             ("Wed, 01 Jan 1868 00:00:00 GMT", Some(0)),
+            ("Wed, 31 Dec 1969 23:59:59 GMT", Some(0)),
             ("Tue, 29 Feb 2000 00:00:00 GMT", Some(951_782_400)),
             ("Sat, 31 Dec 2016 23:59:60 GMT", Some(1_483_228_800)),
             ("Fri, 31 Dec 9999 23:59:59 GMT", Some(253_402_300_799)),

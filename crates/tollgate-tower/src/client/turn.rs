@@ -9,15 +9,13 @@
 //! loses its place. When it is polled again, it has it back.
 
 use super::{lane::Lane, learned::Learned, spend::Spend};
+use crate::timer::{NoTimers, Timer};
 use std::{
     collections::BTreeMap,
-    future::Pending,
-    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
-use tokio::time::Timeout;
 use tollgate::{Clock, Tick};
 
 /// How long the first in line may sleep when it could go.
@@ -64,40 +62,8 @@ pub(super) enum NoTurn {
     TooLong(Duration),
     /// So many wait already.
     Full(usize),
-}
-
-/// Time that passes, in tokio's words.
-type Sleep = Timeout<Pending<()>>;
-
-/// A timer that costs nothing until it is set.
-#[derive(Debug, Default)]
-pub(super) struct Timer {
-    set: Option<(Tick, Pin<Box<Sleep>>)>,
-}
-
-impl Timer {
-    /// Is ready from `due` on.
-    pub(super) fn poll(&mut self, clock: &Clock, due: Tick, context: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let now = clock.now();
-            if now >= due {
-                self.set = None;
-                return Poll::Ready(());
-            }
-            let timer = match &mut self.set {
-                Some((set, timer)) if *set == due => timer,
-                _ => {
-                    let timer = tokio::time::timeout(due.since(now), std::future::pending());
-                    &mut self.set.insert((due, Box::pin(timer))).1
-                }
-            };
-            if timer.as_mut().poll(context).is_pending() {
-                return Poll::Pending;
-            }
-            // The runtime's clock and ours may differ by a little.
-            self.set = None;
-        }
-    }
+    /// There are no timers to wait by.
+    NoTimers,
 }
 
 impl Line {
@@ -156,8 +122,8 @@ impl Turn {
                 Err(until) => until,
             };
             let clock = &self.line.clock;
-            if self.timer.poll(clock, until, context).is_pending() {
-                return Poll::Pending;
+            if let Err(NoTimers) = ready!(self.timer.poll(clock, until, context)) {
+                return Poll::Ready(Err(NoTurn::NoTimers));
             }
         }
     }

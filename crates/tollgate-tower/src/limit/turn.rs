@@ -1,7 +1,7 @@
 //! A request whose answer is not there yet.
 
 use super::{gate::Gate, pass::Pass};
-use crate::timer;
+use crate::timer::{self, NoTimers};
 use std::{
     future::{Pending, pending},
     pin::Pin,
@@ -106,8 +106,8 @@ impl Step {
     fn sleep(mut pass: Pass, wait: Duration) -> Self {
         pass.verb = Verb::Acquire;
         match timer::timeout(wait, pending()) {
-            Some(sleep) => Self::Sleeps { sleep: Box::pin(sleep), pass },
-            None => Self::Stays { pass },
+            Ok(sleep) => Self::Sleeps { sleep: Box::pin(sleep), pass },
+            Err(NoTimers) => Self::Stays { pass },
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     answer::{Body, Headers, Label, Refusal, Told, Verdict},
     key::{Found, KeyBytes},
     misuse::Hints,
-    timer,
+    timer::{self, NoTimers},
     watch::Watch,
 };
 use bytes::Bytes;
@@ -242,9 +242,9 @@ fn queue(mut acquire: Acquire, longest: Duration, limit: impl FnOnce() -> u64) -
     match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => at_once(answer),
         Poll::Pending => match timer::timeout(longest, acquire) {
-            Some(turn) => Entered::Waits(Waiting { turn: Box::pin(turn), limit: limit() }),
+            Ok(turn) => Entered::Waits(Waiting { turn: Box::pin(turn), limit: limit() }),
             // Without timers nobody would end the wait.
-            None => Entered::Refused(Why::Full { limit: limit() }),
+            Err(NoTimers) => Entered::Refused(Why::Full { limit: limit() }),
         },
     }
 }

@@ -24,6 +24,8 @@ pub enum PaceError<E> {
         /// The most that may wait.
         max_waiting: usize,
     },
+    /// It would have to wait, and there is no tokio runtime with timers here. It was not sent.
+    NoTimers,
 }
 
 impl<E> PaceError<E> {
@@ -31,6 +33,7 @@ impl<E> PaceError<E> {
         match no {
             NoTurn::TooLong(wait) => Self::TooLong { wait, max_wait },
             NoTurn::Full(max_waiting) => Self::QueueFull { max_waiting },
+            NoTurn::NoTimers => Self::NoTimers,
         }
     }
 
@@ -55,7 +58,7 @@ impl<E> PaceError<E> {
                 decision.retry_after(decision.at())
             }
             Self::TooLong { wait, .. } => Some(*wait),
-            Self::Inner(_) | Self::QueueFull { .. } => None,
+            Self::Inner(_) | Self::QueueFull { .. } | Self::NoTimers => None,
         }
     }
 }
@@ -74,6 +77,10 @@ impl<E: fmt::Display> fmt::Display for PaceError<E> {
                 f,
                 "{max_waiting} calls wait for that server already, as many as may; call less, or \
                  allow more to wait"
+            ),
+            Self::NoTimers => f.write_str(
+                "the call has to wait, and there is no tokio runtime with timers here; call inside \
+                 one, and build it with `enable_time`",
             ),
         }
     }

@@ -1,6 +1,6 @@
 //! How a retrying layer is put together.
 
-use super::{Backoff, CloneBody, RetryBudget, RetryLayer, Shared};
+use super::{Backoff, CloneBody, Replay, ReplayBody, RetryBudget, RetryLayer, Shared};
 use crate::client::learned::Reader;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 use tollgate::{Clock, QuotaError};
@@ -8,7 +8,7 @@ use tollgate::{Clock, QuotaError};
 /// Builds a [`RetryLayer`]. Nothing is judged before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 pub struct RetryBuilder<C = CloneBody> {
-    clone: C,
+    repeat: C,
     max_attempts: u32,
     max_elapsed: Duration,
     backoff: Backoff,
@@ -37,7 +37,7 @@ pub enum RetryBuildError {
 impl RetryBuilder {
     pub(super) fn new() -> Self {
         Self {
-            clone: CloneBody,
+            repeat: CloneBody,
             max_attempts: 3,
             max_elapsed: Duration::from_secs(30),
             backoff: Backoff { base: Duration::from_millis(100), most: Duration::from_secs(10) },
@@ -54,10 +54,42 @@ impl<C> RetryBuilder<C> {
     ///
     /// Give it a closure `|request: &Request<B>| -> Option<Request<B>>`.
     pub fn clone_with<F>(self, clone: F) -> RetryBuilder<F> {
+        self.repeat(clone)
+    }
+
+    /// Keeps what is read of a body, so that requests can be repeated whose body is no `Clone`: those
+    /// of tonic and reqwest, streams.
+    ///
+    /// `wrap` makes a body of the client's type: `tonic::body::Body::new`, `reqwest::Body::wrap`, or
+    /// `BodyExt::boxed`. Frames and trailers are kept until there is an answer, up to
+    /// [`max_replay_bytes`](RetryBuilder::max_replay_bytes). A body that is longer is sent as ever,
+    /// and once. If it is refused before it was read to its end, the repeat goes on where the first
+    /// attempt has stopped, which fails if it still sends: no two attempts read at the same time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate_tower::client::RetryLayer;
+    /// use tower_layer::Layer;
+    /// # let channel = ();
+    ///
+    /// let retry = RetryLayer::builder().replay(tonic::body::Body::new).build()?;
+    /// let channel = retry.layer(channel);
+    /// // let client = GreeterClient::new(channel);
+    /// # Ok::<(), tollgate_tower::client::RetryBuildError>(())
+    /// ```
+    pub fn replay<B>(
+        self,
+        wrap: impl Fn(ReplayBody<B>) -> B + Send + Sync + 'static,
+    ) -> RetryBuilder<Replay<B>> {
+        self.repeat(Replay::new(wrap))
+    }
+
+    fn repeat<D>(self, repeat: D) -> RetryBuilder<D> {
         let Self { max_attempts, max_elapsed, backoff, budget, retries_unavailable, clock, .. } =
             self;
         RetryBuilder {
-            clone,
+            repeat,
             max_attempts,
             max_elapsed,
             backoff,
@@ -134,7 +166,7 @@ impl<C> RetryBuilder<C> {
                 .map_err(RetryBuildError::Budget)?,
         };
         let shared = Shared {
-            clone: self.clone,
+            repeat: self.repeat,
             max_attempts: self.max_attempts,
             max_elapsed: self.max_elapsed,
             backoff: self.backoff,
@@ -145,6 +177,15 @@ impl<C> RetryBuilder<C> {
             reader: Reader::new().longest(Duration::MAX),
         };
         Ok(RetryLayer { shared: Arc::new(shared) })
+    }
+}
+
+impl<B> RetryBuilder<Replay<B>> {
+    /// Sets how many bytes of a body are kept at most, by default 64 KiB. Each frame counts as 64
+    /// more than it has. Requests with a longer body are not repeated.
+    pub fn max_replay_bytes(mut self, most: usize) -> Self {
+        self.repeat.max_bytes = most;
+        self
     }
 }
 

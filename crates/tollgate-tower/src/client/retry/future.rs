@@ -1,10 +1,7 @@
 //! The future of a call that may be repeated.
 
-use super::{CloneRequest, Repeatable, Shared};
-use crate::{
-    Info,
-    client::{grpc, turn::Timer},
-};
+use super::{Repeat, Repeatable, Shared};
+use crate::{Info, client::grpc, timer::Timer};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use std::{
@@ -23,11 +20,12 @@ pin_project! {
     pub struct RetryFuture<S, B, C>
     where
         S: Service<Request<B>>,
+        C: Repeat<B>,
     {
         shared: Arc<Shared<C>>,
         service: S,
-        // A clone, to be sent next.
-        spare: Option<Request<B>>,
+        // What is to be sent next.
+        spare: Option<C::Spare>,
         repeatable: Repeatable,
         tries: u32,
         since: Tick,
@@ -42,13 +40,13 @@ pin_project! {
 impl<S, B, C> RetryFuture<S, B, C>
 where
     S: Service<Request<B>>,
-    C: CloneRequest<B>,
+    C: Repeat<B>,
 {
     pub(super) fn new(mut service: S, request: Request<B>, shared: Arc<Shared<C>>) -> Self {
         let since = shared.clock.now();
         let repeatable = Repeatable::of(&request);
-        let spare =
-            if shared.max_attempts > 1 { shared.clone.clone_request(&request) } else { None };
+        let (request, spare) =
+            if shared.max_attempts > 1 { shared.repeat.keep(request) } else { (request, None) };
         let call = Some(service.call(request));
         let (due, timer) = (since, Timer::default());
         Self { shared, service, spare, repeatable, tries: 1, since, due, timer, call }
@@ -58,7 +56,7 @@ where
 impl<S, B, R, C> Future for RetryFuture<S, B, C>
 where
     S: Service<Request<B>, Response = Response<R>>,
-    C: CloneRequest<B>,
+    C: Repeat<B>,
 {
     type Output = Result<Response<R>, S::Error>;
 
@@ -72,9 +70,14 @@ where
                     Err(error) => return Poll::Ready(Err(error)),
                 };
                 this.call.set(None);
+                let spare = this.spare.as_ref().filter(|spare| shared.repeat.is_whole(spare));
                 let facts = (*this.repeatable, *this.tries, *this.since);
-                let due = this.spare.as_ref().and_then(|_| shared.due(&response, facts));
+                let due = spare.and_then(|_| shared.due(&response, facts));
+                let due = due.filter(|due| this.timer.set(&shared.clock, *due).is_ok());
+                let due = due.filter(|_| spare.is_some_and(|spare| shared.repeat.recall(spare)));
                 let Some(due) = due else {
+                    // Nothing has to be kept any more.
+                    *this.spare = None;
                     // Without a spare the budget still learns of successes.
                     shared.note(&response);
                     return Poll::Ready(Ok(response));
@@ -82,11 +85,15 @@ where
                 // The refusal is dropped: its connection is of more use to others.
                 *this.due = due;
             }
-            ready!(this.timer.poll(&shared.clock, *this.due, context));
+            // It could be set, so there are timers. If there are none any more, the wait is over.
+            let _over = ready!(this.timer.poll(&shared.clock, *this.due, context));
             ready!(this.service.poll_ready(context))?;
-            let mut request = this.spare.take().expect("a repeat has a request");
+            let spare = this.spare.take().expect("a repeat has a request");
+            let mut request;
             if *this.tries + 1 < shared.max_attempts {
-                *this.spare = shared.clone.clone_request(&request);
+                (request, *this.spare) = shared.repeat.again(spare);
+            } else {
+                request = shared.repeat.last(spare);
             }
             if Info::of(&request).is_grpc() {
                 request.headers_mut().insert("grpc-previous-rpc-attempts", (*this.tries).into());
@@ -129,7 +136,7 @@ impl<C> Shared<C> {
     }
 }
 
-impl<S: Service<Request<B>>, B, C> fmt::Debug for RetryFuture<S, B, C> {
+impl<S: Service<Request<B>>, B, C: Repeat<B>> fmt::Debug for RetryFuture<S, B, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetryFuture").field("tries", &self.tries).finish_non_exhaustive()
     }
