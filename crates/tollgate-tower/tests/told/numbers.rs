@@ -59,8 +59,10 @@ fn policy(place: usize, spec: &Spec) -> Policy {
     };
     let mut policy = Policy::new(format!("policy {place}"), fits(spec.quota))
         .algorithm(spec.algorithm)
-        .cost(spec.cost)
         .mode(spec.mode);
+    // Also more than there can ever be, which a fixed cost may not be.
+    let cost = spec.cost;
+    policy = policy.cost_by(move |_| cost);
     if spec.by_header {
         policy = policy.cost_by(move |info| number(info, "x-cost").unwrap_or(0));
     }
