@@ -364,6 +364,9 @@ fn cause(parts: &[Told<'_>], now: Tick) -> Option<usize> {
 /// Returns which limit is nearest to its end: of those that count the same, the one with the fewest
 /// permits left; of these, the one with the smallest share left.
 fn scarcest(parts: &[Told<'_>]) -> Option<usize> {
+    if let [told] = parts {
+        return told.has_figures().then_some(0);
+    }
     let told = || parts.iter().enumerate().filter(|(_, told)| told.has_figures());
     let is_least = |one: &Told<'_>| {
         let less = |other: &Told<'_>| other.decision.remaining() < one.decision.remaining();

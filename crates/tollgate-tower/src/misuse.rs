@@ -16,7 +16,7 @@ mod mark;
 pub(crate) use built::Built;
 pub(crate) use hints::Hints;
 
-use crate::{Info, Key, queued};
+use crate::{Info, Key};
 use http::Extensions;
 use mark::Marker;
 use std::{
@@ -51,10 +51,9 @@ impl Misuse {
         self.hints.look(keys, info);
     }
 
-    /// Looks at a request that passes the policies of these numbers, and marks it.
+    /// Looks at a request that passes the policies of these numbers, and marks some.
     pub(crate) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
-        let was_charged = queued::charge(extensions);
-        self.marker.count(extensions, was_charged, policies);
+        self.marker.count(extensions, policies);
     }
 }
 

@@ -7,6 +7,7 @@ pub trait Out {
 }
 
 impl Out for Vec<u8> {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
@@ -16,6 +17,7 @@ impl Out for Vec<u8> {
 pub(super) type Line = smallvec::SmallVec<[u8; 128]>;
 
 impl Out for Line {
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

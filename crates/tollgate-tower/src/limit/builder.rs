@@ -11,6 +11,7 @@ use super::{
 use crate::{
     answer::{Body, Headers, Jitter, Label, Verdict},
     misuse::Misuse,
+    queued,
     seldom::Seldom,
     watch::Watching,
 };
@@ -203,6 +204,9 @@ impl RateLimitBuilder {
         let watch = self.watching.ready(backend.clock(), names);
         let names = limits.iter().map(|limit| &*limit.policy.name);
         let misuse = Misuse::new(names, is_elsewhere);
+        if self.max_wait.is_some() || !backend.is_memory() {
+            queued::has_queue();
+        }
         let gate = Gate {
             backend,
             limits,

@@ -187,8 +187,9 @@ pub struct OverLimit {
 impl OverLimit {
     /// Returns a mark with these policies; none without any.
     pub(super) fn of(labels: impl Iterator<Item = Label>) -> Option<Self> {
-        let labels: Arc<[Label]> = labels.collect();
-        (!labels.is_empty()).then_some(Self { labels })
+        let mut labels = labels.peekable();
+        labels.peek()?;
+        Some(Self { labels: labels.collect() })
     }
 
     /// Returns the names of the policies; of a tier, `policy/tier`.

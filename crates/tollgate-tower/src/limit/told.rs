@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Info,
     answer::{Refusal, Told, Verdict, raw},
+    queued,
 };
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, response::Parts};
@@ -41,6 +42,7 @@ impl Gate {
             return Some(self.refusal(pass, Info::of(request).is_grpc()));
         }
         let extensions = request.extensions_mut();
+        queued::charge(extensions);
         self.misuse.count(extensions, pass.parts.iter().map(|part| part.limit));
         self.mark(pass.over().filter(|part| part.stance == Stance::Tagged), extensions);
         None

@@ -51,14 +51,10 @@ impl Marker {
     }
 
     /// Counts a request by the policies of these numbers.
-    pub(super) fn count(
-        &self,
-        extensions: &mut Extensions,
-        was_charged: bool,
-        policies: impl Iterator<Item = usize>,
-    ) {
-        // Whoever is further in may be asked rarely, and looks at all that others have charged.
-        if !was_charged && !self.sample.is_due() {
+    pub(super) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
+        // Whoever is further in may be asked rarely, and looks at all that are marked: which is a
+        // look into a small table for each request.
+        if extensions.get::<Mark>().is_none() && !self.sample.is_due() {
             return;
         }
         if let Some(warning) = self.counted(extensions, policies) {
@@ -180,21 +176,21 @@ mod tests {
         };
         for request in 0..2 * FIRST {
             let mut extensions = Extensions::new();
-            outer.count(&mut extensions, false, std::iter::once(0));
+            outer.count(&mut extensions, std::iter::once(0));
             if request < FIRST {
                 assert_eq!(marked(&extensions), 1, "request {request}");
             }
         }
         // The inner one is past its first requests, and sees a mark all the same.
         for _ in 0..FIRST {
-            inner.count(&mut Extensions::new(), false, std::iter::once(0));
+            inner.count(&mut Extensions::new(), std::iter::once(0));
         }
         let mut extensions = Extensions::new();
         extensions.insert(Mark::default());
-        inner.count(&mut extensions, true, std::iter::once(0));
+        inner.count(&mut extensions, std::iter::once(0));
         assert_eq!(marked(&extensions), 1);
         for _ in 0..100 {
-            inner.count(&mut extensions, true, std::iter::once(0));
+            inner.count(&mut extensions, std::iter::once(0));
         }
         assert_eq!(marked(&extensions), LAYERS_MAX);
     }

@@ -8,6 +8,7 @@ use crate::{
     answer::{Body, Headers, Label, LabelError, Refusal, Unit, Verdict},
     key::KeyError,
     misuse::Hints,
+    queued,
     watch::Watching,
 };
 use bytes::Bytes;
@@ -151,6 +152,9 @@ impl ConcurrencyLayerBuilder {
             self;
         if max_wait.is_some_and(|longest| longest.is_zero()) {
             return Err(ConcurrencyLayerError::ZeroWait);
+        }
+        if max_wait.is_some() {
+            queued::has_queue();
         }
         if refusal == Some(Refusal::Forbidden) {
             return Err(ConcurrencyLayerError::Forbidden);
