@@ -240,3 +240,50 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output>
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     std::pin::Pin::new(future).poll(&mut context)
 }
+
+/// Answers a call of gRPC: something, and the status in the trailers.
+fn grpc(
+    status: Option<&'static str>,
+) -> Response<http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>> {
+    let trailers = status.map(|status| {
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("grpc-status", status.parse().unwrap());
+        Ok(http_body::Frame::trailers(trailers))
+    });
+    let frames = [Ok(http_body::Frame::data(Bytes::from_static(b"12345")))];
+    let frames = tonic::codegen::tokio_stream::iter(frames.into_iter().chain(trailers));
+    let body = http_body_util::StreamBody::new(frames).boxed_unsync();
+    Response::builder().header("content-type", "application/grpc").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_status_in_the_trailers_is_charged_at_the_end() {
+    for (charge, status, is_charged) in [
+        (Charge::on_failure(), Some("0"), false),
+        (Charge::on_failure(), Some("16"), true),
+        // A call that ends without a status, or is cut off, has not succeeded.
+        (Charge::on_failure(), None, true),
+        (Charge::unless_server_error(), Some("13"), false),
+        (Charge::unless_server_error(), Some("5"), true),
+        (Charge::on_status([http::StatusCode::UNAUTHORIZED]), Some("16"), true),
+        (Charge::on_status([http::StatusCode::UNAUTHORIZED]), Some("7"), false),
+    ] {
+        for mode in [Mode::Enforce, Mode::Shadow] {
+            let policy = Policy::new("p", Quota::once(1)).charge(charge.clone()).mode(mode);
+            let (layer, _hand) = built(|builder| builder.policy(policy).debug_headers());
+            let service = tower::service_fn(move |_: Request<()>| async move {
+                Ok::<_, Infallible>(grpc(status))
+            });
+            let first = layer.layer(service).oneshot(get("/")).await.unwrap();
+            assert_eq!(first.headers()["x-tollgate-decision"], "allowed");
+            let between = layer.layer(service).oneshot(get("/")).await.unwrap();
+            assert_ne!(between.headers()["x-tollgate-decision"], "allowed", "it is reserved");
+            drop(between);
+            let body = first.into_body().collect().await.unwrap();
+            assert_eq!(body.trailers().is_some(), status.is_some(), "they pass");
+            let next = layer.layer(service).oneshot(get("/")).await.unwrap();
+            let is_next_charged = next.headers()["x-tollgate-decision"] != "allowed";
+            assert_eq!(is_next_charged, is_charged, "{charge:?} {status:?} {mode:?}");
+        }
+    }
+}

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -21,6 +21,8 @@ use tollgate::{
 #[derive(Clone)]
 pub(crate) struct Away {
     pub(crate) memory: MemoryStore,
+    /// Questions that have arrived.
+    pub(crate) asked: Arc<AtomicUsize>,
     /// How many answers may come.
     pub(crate) answers: Arc<Semaphore>,
     pub(crate) is_down: Arc<AtomicBool>,
@@ -28,7 +30,13 @@ pub(crate) struct Away {
 
 impl Away {
     pub(crate) fn new(memory: MemoryStore) -> Self {
-        Self { memory, answers: Arc::new(Semaphore::new(1_000_000)), is_down: Arc::default() }
+        Self { answers: Arc::new(Semaphore::new(1_000_000)), ..Self::held(memory) }
+    }
+
+    /// Returns a store whose answers come only when they are let.
+    pub(crate) fn held(memory: MemoryStore) -> Self {
+        let (asked, answers) = (Arc::default(), Arc::new(Semaphore::new(0)));
+        Self { memory, asked, answers, is_down: Arc::default() }
     }
 
     /// From now on answers come only when they are let.
@@ -40,6 +48,7 @@ impl Away {
         if self.is_down.load(SeqCst) {
             return Err(StoreError::unavailable("the store is away"));
         }
+        self.asked.fetch_add(1, SeqCst);
         self.answers.acquire().await.unwrap().forget();
         Ok(answer)
     }

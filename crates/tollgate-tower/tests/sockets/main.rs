@@ -4,6 +4,8 @@
 //! thread, and each step waits for the one before to be seen ([`until`]).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../away/mod.rs"]
+mod away;
 mod client;
 mod handler;
 mod inner;

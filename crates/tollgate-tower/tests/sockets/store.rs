@@ -1,130 +1,27 @@
 //! Clients that leave while a store somewhere else is asked.
 //!
 //! A store that is asked has charged as soon as the question is there, whether anybody waits for the
-//! answer or not ([`Store`], "Cancel safety"). The layer promises more: what never ran is given back.
+//! answer or not (`Store`, "Cancel safety"). The layer promises more: what never ran is given back.
 
 use super::{
     at_once,
+    away::Away,
     client::{Client, LEAVES, Leave, status},
     rig::{SERVERS, Server, Setup},
     until,
 };
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering::SeqCst},
-    },
-    time::Duration,
-};
-use tokio::sync::Semaphore;
-use tollgate::{
-    Clock, Decision, Inherit, Quota,
-    store::{
-        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
-        StoreError,
-    },
-};
+use std::sync::atomic::Ordering::SeqCst;
+use tollgate::{Quota, store::MemoryStore};
 use tollgate_tower::{Charge, OnStoreError};
 
-/// The way to a store: questions arrive at once, and answers when a test lets them.
-#[derive(Clone)]
-struct Way {
-    /// Questions that have arrived.
-    asked: Arc<AtomicUsize>,
-    answers: Arc<Semaphore>,
-}
-
-struct Afar {
-    memory: MemoryStore,
-    way: Way,
-}
-
-impl Afar {
-    async fn answer<T>(&self, answer: T) -> T {
-        // ORDERING: SeqCst, which a test can afford.
-        self.way.asked.fetch_add(1, SeqCst);
-        self.way.answers.acquire().await.unwrap().forget();
-        answer
-    }
-}
-
-impl Store for Afar {
-    fn clock(&self) -> &Clock {
-        Store::clock(&self.memory)
-    }
-
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        let answer = self.memory.acquire(demands).await;
-        self.answer(answer).await
-    }
-
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        let answer = self.memory.reserve(demands, life).await;
-        self.answer(answer).await
-    }
-
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.memory.settle(id, actual).await
-    }
-
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.memory.refund(demand).await
-    }
-
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.memory.peek(demands).await
-    }
-
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        self.memory.force(demand).await
-    }
-
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.memory.reset(demand).await
-    }
-
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.memory.lease(demand, life).await
-    }
-
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.memory.enter(permits, life).await
-    }
-
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.memory.renew(permits, id, life).await
-    }
-
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.memory.leave(permits, id).await
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.memory.change_quota(old, new, how).await
-    }
-}
-
-fn afar(server: Server) -> (Setup, Way) {
-    let way = Way { asked: Arc::default(), answers: Arc::new(Semaphore::new(0)) };
+/// A store whose answers come when a test lets them.
+fn afar(server: Server) -> (Setup, Away) {
+    let way = Away::held(MemoryStore::new());
     let to = way.clone();
     let setup = Setup::new(server, Quota::once(10))
         .memory(|memory| memory.max_reservations(1))
         .layer(|layer| layer.on_store_error(OnStoreError::Refuse))
-        .afar(move |memory| Box::new(Afar { memory, way: to }));
+        .afar(move |memory| Box::new(Away { memory, ..to }));
     (setup, way)
 }
 
