@@ -12,6 +12,10 @@ mod figures;
 #[path = "../examples/llm_budget.rs"]
 #[allow(dead_code, reason = "its main is not called")]
 mod llm_budget;
+#[cfg(feature = "axum")]
+#[path = "../examples/login_protection.rs"]
+#[allow(dead_code, reason = "its main is not called")]
+mod login_protection;
 #[path = "review/stack.rs"]
 mod stack;
 #[path = "stub/mod.rs"]
