@@ -31,7 +31,7 @@ async fn chat(prompt: String) -> (HeaderMap, String) {
 /// Estimates the tokens of a request: four bytes of the prompt for each, and the longest answer.
 fn estimate(info: &Info<'_>) -> u64 {
     let length = info.headers().get("content-length").and_then(|value| value.to_str().ok());
-    let bytes = length.and_then(|length| length.parse::<u64>().ok()).unwrap_or(4_000);
+    let bytes = length.and_then(|length| length.parse::<u64>().ok()).unwrap_or(1_000);
     bytes / 4 + ANSWER_MAX
 }
 

@@ -6,12 +6,16 @@
 //! `cargo run -p tollgate-tower --features axum --example login_protection`, then
 //! `curl -i -d 'alice:guess' localhost:3000/login`.
 
-use axum::{Router, http::StatusCode, routing::post};
+use axum::{
+    Router,
+    http::{Method, StatusCode},
+    routing::post,
+};
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tollgate::Quota;
 use tollgate_tower::{
-    Charge, LayerError, Policy, RateLimitLayer,
+    Charge, Info, LayerError, Policy, RateLimitLayer,
     key::{ClientAddress, Key},
 };
 
@@ -24,6 +28,10 @@ async fn login(body: String) -> (StatusCode, &'static str) {
     }
 }
 
+fn is_attempt(info: &Info<'_>) -> bool {
+    info.method() == Method::POST
+}
+
 /// Two limits on failures: one for an address, and a wider one for whoever has many of IPv6.
 fn limits() -> Result<RateLimitLayer, LayerError> {
     let network = ClientAddress::peer().ipv6_prefix(48).ipv4_prefix(24);
@@ -31,12 +39,14 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
         .policy(
             Policy::new("failures", Quota::per_hour(5))
                 .key(Key::peer())
-                // 4xx and 5xx are charged, everything else is given back.
+                // Who only looks is not counted; 4xx and 5xx are charged, the rest is given back.
+                .only(is_attempt)
                 .charge(Charge::on_failure()),
         )
         .policy(
             Policy::new("failures-of-network", Quota::per_hour(50))
                 .key(Key::client(network))
+                .only(is_attempt)
                 .charge(Charge::on_failure()),
         )
         .build()

@@ -16,7 +16,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 /// Three calls of each method an hour, for each address.
 fn limits() -> Result<RateLimitLayer, LayerError> {
     RateLimitLayer::builder()
-        .policy(Policy::new("calls", Quota::per_hour(3)).key(Key::all([Key::peer(), Key::route()])))
+        .policy(Policy::new("calls", Quota::per_hour(3)).key(Key::all([Key::peer(), Key::path()])))
         .build()
 }
 

@@ -69,8 +69,8 @@ pub mod raw {
         body::push_problem,
         date::Date,
         field::{
-            Allowance, POLICIES_MAX, millis, push_left, push_parameter, push_policy, retry_seconds,
-            seconds,
+            Allowance, LIST_MAX, POLICIES_MAX, millis, push_left, push_parameter, push_policy,
+            retry_seconds, seconds,
         },
         proto,
         text::{FIELD_MAX, push_number, push_text},
@@ -323,6 +323,7 @@ impl<'a> Verdict<'a> {
         match (self.refusal, self.retry_after()) {
             (None, _) => field::seconds(told.more_after(self.now)?),
             (Some(_), Some(wait)) => Some(field::retry_seconds(wait)),
+            (Some(_), None) if self.wait == Wait::Never => None,
             (Some(_), None) => field::seconds(self.reset_after(told)?),
         }
     }

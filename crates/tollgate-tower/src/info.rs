@@ -72,6 +72,10 @@ impl<'a> Info<'a> {
         if let Some(axum::extract::ConnectInfo(address)) = self.extensions.get() {
             return Some(*address);
         }
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::connect_info::MockConnectInfo(address)) = self.extensions.get() {
+            return Some(*address);
+        }
         #[cfg(feature = "tonic")]
         if let Some(info) = self.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
             return info.remote_addr();
@@ -80,14 +84,15 @@ impl<'a> Info<'a> {
     }
 
     /// Returns the route that a router has matched, as it was written (`/users/{id}`): axum's
-    /// matched path (feature `axum`), or the path of a gRPC call.
+    /// matched path (feature `axum`). A call of gRPC has none: its method is the
+    /// [path](crate::Key::path).
     #[must_use]
     pub fn route(&self) -> Option<&'a str> {
         #[cfg(feature = "axum")]
         if let Some(path) = self.extensions.get::<axum::extract::MatchedPath>() {
             return Some(path.as_str());
         }
-        self.is_grpc().then(|| self.uri.path())
+        None
     }
 
     /// Tells whether this is a call of gRPC.

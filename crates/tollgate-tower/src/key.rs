@@ -345,6 +345,11 @@ impl Key {
         self.source.check()
     }
 
+    /// Tells whether all requests have the same key.
+    pub(crate) const fn is_global(&self) -> bool {
+        matches!(self.source, Source::Global)
+    }
+
     /// Returns what looks wrong with this key for a request. Cheap enough to be asked now and then,
     /// not for each request.
     #[must_use]

@@ -4,7 +4,9 @@ mod backend;
 mod body;
 mod builder;
 mod correct;
+mod crowd;
 mod error;
+mod figures;
 mod future;
 mod gate;
 mod pass;
@@ -135,19 +137,22 @@ where
                 return LimitFuture::runs(self.inner.call(request), ticket);
             }
             Err(Nothing::NoKey(limit)) => {
+                drop(self.take_ready());
+                let gate = &self.gate;
                 return LimitFuture::refused(gate.no_key(limit, Info::of(&request).is_grpc()));
             }
         };
         let turn = if !gate.ask_now(&mut pass) {
             Turn::asks(gate, pass)
-        } else if let Some(wait) = gate.wait(&pass) {
-            Turn::sleeps(gate, pass, wait)
+        } else if let Some(place) = gate.join(&pass) {
+            Turn::sleeps(gate, pass, place)
         } else {
-            if let Some(response) = gate.answer(&pass, &mut request) {
+            let mut ticket = Ticket::new(Arc::clone(gate), Some(pass));
+            if let Some(response) = ticket.answer(&mut request) {
+                // What it holds in readiness is for others.
+                drop(self.take_ready());
                 return LimitFuture::refused(response);
             }
-            // Charged from here on: it is given back even if the service panics.
-            let ticket = Ticket::new(Arc::clone(gate), Some(pass));
             return LimitFuture::runs(self.inner.call(request), ticket);
         };
         let gate = Arc::clone(gate);

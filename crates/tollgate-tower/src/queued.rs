@@ -1,24 +1,32 @@
 //! Who leaves while it waits in a queue never ran, also if layers further out have let it pass.
 //!
-//! A layer that charges marks the request, once there is a layer in this process in which requests can
-//! wait: a mark takes time. When a request with a mark leaves a queue further in, its
-//! future is dropped by the future of the layer that has charged, on the same thread: so the one
-//! can tell the other. A service in between that runs its requests in tasks of its own breaks this,
-//! and what was charged stays charged. So it does for a request that a handler makes of its own, which
-//! has no mark: the handler did run.
+//! A layer that charges puts a mark into the extensions of the request, once there is a layer in this
+//! process in which requests can wait: marks take time. Whoever leaves a queue with a mark says so in
+//! it, and the layer that made the mark gives back. The future of that layer holds the one that waits,
+//! and drops it before it looks; a service in between that runs its requests in tasks of its own
+//! breaks this, and what was charged stays charged.
+//!
+//! A handler may copy the extensions to requests of its own. So who has passed one queue has run, as
+//! far as its mark knows.
 
 use http::Extensions;
-use std::{
-    cell::Cell,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-/// In the extensions of a request: it was charged further out.
-#[derive(Clone, Copy, Debug)]
-struct Charged;
+/// What a layer and those further in know of a request that was charged.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark(Arc<State>);
 
-thread_local! {
-    static LEFT: Cell<bool> = const { Cell::new(false) };
+#[derive(Debug)]
+struct State {
+    /// It has left a queue.
+    has_left: AtomicBool,
+    /// It has passed a queue.
+    has_run: AtomicBool,
+    /// That of the next layer further out.
+    outer: Option<Mark>,
 }
 
 /// There is a layer in which requests can wait.
@@ -31,25 +39,42 @@ pub(crate) fn has_queue() {
     HAS_QUEUES.store(true, Relaxed);
 }
 
-/// Marks a request that is charged.
-pub(crate) fn charge(extensions: &mut Extensions) {
+/// Marks a request that is charged, if there are queues.
+pub(crate) fn charge(extensions: &mut Extensions) -> Option<Mark> {
     // ORDERING: Relaxed, as above.
-    if HAS_QUEUES.load(Relaxed) {
-        extensions.insert(Charged);
+    if !HAS_QUEUES.load(Relaxed) {
+        return None;
     }
+    let outer = extensions.get::<Mark>().cloned();
+    let state = State { has_left: AtomicBool::new(false), has_run: AtomicBool::new(false), outer };
+    let mark = Mark(Arc::new(state));
+    extensions.insert(mark.clone());
+    Some(mark)
+}
+
+/// A request with these extensions has passed a queue.
+pub(crate) fn pass(extensions: &Extensions) {
+    each(extensions, |state| &state.has_run);
 }
 
 /// A request with these extensions leaves a queue.
 pub(crate) fn leave(extensions: &Extensions) {
-    if extensions.get::<Charged>().is_some() {
-        LEFT.with(|left| left.set(true));
+    each(extensions, |state| &state.has_left);
+}
+
+fn each(extensions: &Extensions, flag: impl Fn(&State) -> &AtomicBool) {
+    let mut next = extensions.get::<Mark>();
+    while let Some(Mark(state)) = next {
+        // ORDERING: Relaxed. Whoever reads it has dropped, or polled, what wrote it.
+        flag(state).store(true, Relaxed);
+        next = state.outer.as_ref();
     }
 }
 
-/// Tells whether a request that was charged has left a queue while this was dropped.
-pub(crate) fn was_left(drop: impl FnOnce()) -> bool {
-    LEFT.with(|left| left.set(false));
-    drop();
-    // It stays for those further out, who come next.
-    LEFT.with(Cell::get)
+impl Mark {
+    /// Tells whether the request has left a queue, and passed none.
+    pub(crate) fn never_ran(&self) -> bool {
+        // ORDERING: Relaxed, as above.
+        self.0.has_left.load(Relaxed) && !self.0.has_run.load(Relaxed)
+    }
 }

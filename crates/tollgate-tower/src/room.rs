@@ -14,7 +14,7 @@ pub use body::RoomBody;
 pub use builder::{ConcurrencyLayerBuilder, ConcurrencyLayerError};
 pub use future::RoomFuture;
 
-use crate::{Info, Key};
+use crate::{Info, Key, queued};
 use door::{Door, Entered, Slots};
 use future::Held;
 use http::{Request, Response};
@@ -117,16 +117,29 @@ where
             (info.is_grpc(), self.door.enter(&info))
         };
         match entered {
-            Entered::Inside(permit) => RoomFuture::runs(self.inner.call(request), permit),
-            Entered::Refused(why) => RoomFuture::refused(self.door.refusal(why, is_grpc)),
+            Entered::Inside(permit) => {
+                queued::pass(request.extensions());
+                RoomFuture::runs(self.inner.call(request), permit)
+            }
+            Entered::Refused(why) => {
+                // What it holds in readiness is for others.
+                drop(self.take_ready());
+                RoomFuture::refused(self.door.refusal(why, is_grpc))
+            }
             Entered::Waits(waiting) => {
-                // The service that was polled ready is the one to call; another takes its place.
-                let other = self.inner.clone();
-                let service = std::mem::replace(&mut self.inner, other);
+                let service = self.take_ready();
                 let door = Arc::clone(&self.door);
                 RoomFuture::waits(waiting, Held { door, service, request, is_grpc })
             }
         }
+    }
+}
+
+impl<S: Clone> Room<S> {
+    /// Takes out the service that was polled ready, and leaves another one.
+    fn take_ready(&mut self) -> S {
+        let other = self.inner.clone();
+        std::mem::replace(&mut self.inner, other)
     }
 }
 

@@ -81,7 +81,7 @@ async fn failures_are_charged_wherever_they_happen() {
     assert_eq!((ask(&one, "/", "a").await, ask(&other, "/", "a").await), (429, 429));
 }
 
-/// Waits until so many logins are left: what is given back comes a moment after the response.
+/// Waits until so many logins are left.
 async fn left(store: &RedisStore, expected: u64) {
     let mut key = KeyBytes::new();
     assert!(Key::global().find(&Info::of(&Request::new(())), &mut key).is_counted());

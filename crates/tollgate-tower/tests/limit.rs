@@ -379,6 +379,10 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
         ),
         (builder().policy(policy()).wait_up_to(Duration::ZERO), "TG-L11"),
         (builder().policy(policy()).memory(MemoryStore::new()).store(MemoryStore::new()), "TG-L12"),
+        (builder().policy(policy().mode(Mode::Percent(50))), "TG-L13"),
+        (builder().policy(policy()).max_waiting(9), "TG-L14"),
+        (builder().policy(policy()).wait_up_to(Duration::from_secs(1)).max_waiting(0), "TG-L14"),
+        (builder().policy(policy()).store_timeout(Duration::ZERO), "TG-L15"),
     ];
     for (builder, code) in cases {
         let error = builder.build().unwrap_err();

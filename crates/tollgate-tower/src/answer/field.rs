@@ -11,7 +11,7 @@ pub const POLICIES_MAX: usize = 16;
 
 /// The longest list of policies, in bytes: what does not fit is left out. Clients need not take more
 /// than 8 KiB of headers, and these are not the only ones.
-pub(super) const LIST_MAX: usize = 2048;
+pub const LIST_MAX: usize = 2048;
 
 /// Returns whole seconds, rounded up; `None` for times that no client will see.
 #[must_use]

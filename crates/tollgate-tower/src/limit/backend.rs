@@ -50,6 +50,13 @@ impl Backend {
         }
     }
 
+    pub(super) async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        match self {
+            Self::Memory(store) => store.force(demand).await,
+            Self::Shared(store) => store.dyn_force(demand).await,
+        }
+    }
+
     pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
         match self {
             Self::Memory(store) => store.refund(demand).await,

@@ -29,14 +29,17 @@ pin_project! {
 /// Counts what is sent, and settles with it at the end, or when it is dropped.
 pub(crate) struct Meter {
     pub(super) gate: Arc<Gate>,
-    pub(super) pass: Pass,
+    /// Taken when it is settled.
+    pub(super) pass: Option<Pass>,
     pub(super) actual: Actual,
     pub(super) end: End,
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
-        self.gate.settle(&self.pass, &self.actual, self.end);
+        if let Some(pass) = self.pass.take() {
+            let _beside = self.gate.settle(pass, &self.actual, self.end);
+        }
     }
 }
 

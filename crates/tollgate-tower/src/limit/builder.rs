@@ -3,6 +3,7 @@
 use super::{
     OnStoreError, RateLimitLayer,
     backend::Backend,
+    crowd::Crowd,
     error::{LayerError, Why},
     gate::{Gate, Hook},
     pass::{Limit, Way},
@@ -17,7 +18,11 @@ use crate::{
 };
 use bytes::Bytes;
 use http::Response;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 use tollgate::{
     store::{self, DynStore, MemoryStore},
     watch::Observer,
@@ -36,6 +41,8 @@ pub struct RateLimitBuilder {
     life: Duration,
     on_store_error: OnStoreError,
     max_wait: Option<Duration>,
+    max_waiting: Option<usize>,
+    store_timeout: Duration,
     explains: bool,
     watching: Watching,
 }
@@ -55,6 +62,8 @@ impl RateLimitBuilder {
             life: Duration::from_secs(300),
             on_store_error: OnStoreError::Allow,
             max_wait: None,
+            max_waiting: None,
+            store_timeout: Duration::from_secs(2),
             explains: false,
             watching: Watching::default(),
         }
@@ -82,6 +91,14 @@ impl RateLimitBuilder {
         self
     }
 
+    /// Sets how long a store may take to answer, by default 2 s: then it counts as one that cannot be
+    /// asked. What it takes after that is given back. Stores have bounds of their own, which should
+    /// be shorter; this is for those that hang all the same. It needs a runtime with timers.
+    pub fn store_timeout(mut self, longest: Duration) -> Self {
+        self.store_timeout = longest;
+        self
+    }
+
     /// Sets what happens when the store cannot be asked, by default that requests pass.
     pub fn on_store_error(mut self, on_store_error: OnStoreError) -> Self {
         self.on_store_error = on_store_error;
@@ -92,10 +109,16 @@ impl RateLimitBuilder {
     /// take longer is refused at once. By default nobody waits, and neither does anybody where there
     /// is no tokio runtime with timers.
     ///
-    /// Whoever waits asks again when its time has come, and pays only when it passes. There is no
-    /// queue: requests of one key may overtake each other.
+    /// Whoever waits asks again when its turn is likely to have come, and pays only when it passes.
+    /// Requests of one key may overtake each other.
     pub fn wait_up_to(mut self, longest: Duration) -> Self {
         self.max_wait = Some(longest);
+        self
+    }
+
+    /// Sets how many requests may wait at once, by default 1024. Who comes then is refused at once.
+    pub fn max_waiting(mut self, most: usize) -> Self {
+        self.max_waiting = Some(most);
         self
     }
 
@@ -187,11 +210,15 @@ impl RateLimitBuilder {
         self.check()?;
         let mut limits: Vec<Limit> = Vec::new();
         for policy in self.policies {
-            if limits.iter().any(|known| known.policy.name == policy.name) {
-                return Err(LayerError::new(&policy.name, Why::SameName));
-            }
             let first = limits.last().map_or(0, |last| last.first + last.ways.len());
-            limits.push(ready(policy, first)?);
+            let limit = ready(policy, first)?;
+            let mut known = limits.iter().flat_map(|known| &known.ways);
+            if known
+                .any(|known| limit.ways.iter().any(|way| way.label.name() == known.label.name()))
+            {
+                return Err(LayerError::new(&limit.policy.name, Why::SameName));
+            }
+            limits.push(limit);
         }
         let reserves = limits.iter().any(|limit| limit.policy.reserves());
         let own = || {
@@ -217,6 +244,9 @@ impl RateLimitBuilder {
             life: self.life,
             on_store_error: self.on_store_error,
             max_wait: self.max_wait.unwrap_or_default(),
+            crowd: Crowd::new(self.max_waiting.unwrap_or(1024)),
+            left_behind: AtomicUsize::new(0),
+            store_timeout: self.store_timeout,
             reserves,
             explains: self.explains,
             failures: Seldom::default(),
@@ -236,6 +266,10 @@ impl RateLimitBuilder {
             Why::NoLife
         } else if self.max_wait.is_some_and(|longest| longest.is_zero()) {
             Why::ZeroWait
+        } else if self.max_waiting.is_some_and(|most| most == 0 || self.max_wait.is_none()) {
+            Why::NobodyWaits
+        } else if self.store_timeout.is_zero() {
+            Why::NoTime
         } else if self.backends.len() > 1 {
             Why::TwoStores
         } else {
@@ -251,6 +285,11 @@ fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
     policy.key.check().map_err(|key| error(Why::Key(key)))?;
     if let Mode::Percent(percent @ 101..) = policy.mode {
         return Err(error(Why::Percent { percent }));
+    }
+    if let Mode::Percent(1..=99) = policy.mode
+        && policy.key.is_global()
+    {
+        return Err(error(Why::PercentOfOne));
     }
     if policy.tier.is_some() == policy.tiers.is_empty() {
         return Err(error(Why::Tiers));

@@ -1,15 +1,18 @@
 //! What is corrected once a request has run, or has not.
 
 use super::{
+    figures::{corrected, still_out},
     gate::{Gate, at_once},
     pass::{Part, Pass},
 };
+use crate::timer;
 use http::{StatusCode, response};
-use std::{sync::Arc, time::Duration};
-use tollgate::{
-    Answer, Decision, Outcome, Quota, Tick,
-    store::{Demand, ReservationId, StoreError},
-};
+use std::sync::Arc;
+use tokio::task::JoinHandle;
+use tollgate::store::{Demand, ReservationId, StoreError};
+
+/// A correction that a store somewhere else is asked for; none if it is done.
+pub(super) type Amended = Option<JoinHandle<()>>;
 
 /// What a request has cost by each of its policies.
 #[derive(Debug)]
@@ -35,6 +38,11 @@ pub(super) struct End {
 }
 
 impl Actual {
+    /// Returns that a request has cost nothing, by so many policies.
+    pub(super) fn nothing(parts: usize) -> Self {
+        Self { costs: vec![Cost { permits: Some(0), is_charged: Some(false) }; parts] }
+    }
+
     /// Tells whether more is known at the end of the body.
     pub(super) fn is_by_body(&self) -> bool {
         self.costs.iter().any(|cost| cost.known().is_none())
@@ -75,18 +83,20 @@ impl Gate {
     /// Corrects what clients are told of a request by what it has cost, as far as that is known.
     pub(super) fn correct(&self, pass: &mut Pass, actual: &Actual) {
         for (part, cost) in pass.parts.iter_mut().zip(&actual.costs) {
-            let way = self.limits.get(part.limit).and_then(|limit| limit.ways.get(part.way));
-            let (Some(way), Some(decision), Some(cost)) = (way, part.decision, cost.known()) else {
+            let Some(limit) = self.limits.get(part.limit) else { continue };
+            let (Some(way), Some(decision)) = (limit.ways.get(part.way), part.decision) else {
                 continue;
             };
-            if decision.is_allowed() && cost != part.cost {
-                part.decision = Some(corrected(&decision, way.policy.quota(), part.cost, cost));
+            let cost = cost.known().filter(|cost| decision.is_allowed() && *cost != part.cost);
+            if let Some(cost) = cost {
+                let rule = (way.policy.quota(), limit.policy.algorithm);
+                part.decision = Some(corrected(&decision, rule, cost));
             }
         }
     }
 
     /// Corrects the costs of a request that has ended like this.
-    pub(super) fn settle(self: &Arc<Self>, pass: &Pass, actual: &Actual, end: End) {
+    pub(super) fn settle(self: &Arc<Self>, pass: Pass, actual: &Actual, end: End) -> Amended {
         let cost = |(part, cost): (&Part, &Cost)| {
             let policy = self.limits.get(part.limit).map(|limit| &limit.policy);
             let is_charged = cost.is_charged.unwrap_or_else(|| {
@@ -94,111 +104,88 @@ impl Gate {
             });
             if is_charged { cost.permits.unwrap_or(end.sent) } else { 0 }
         };
-        let costs: Vec<u64> = pass.parts.iter().zip(&actual.costs).map(cost).collect();
-        self.settle_all(pass, &costs);
+        let costs = pass.parts.iter().zip(&actual.costs).map(cost).collect();
+        self.beside(pass, costs)
     }
 
     /// Closes what is reserved for a request that did not come to its end: its estimate stays spent.
-    pub(super) fn keep(self: &Arc<Self>, pass: &Pass) {
+    pub(super) fn keep(self: &Arc<Self>, pass: Pass) {
         if pass.is_reserved() {
-            let costs: Vec<u64> = pass.parts.iter().map(|part| part.cost).collect();
-            self.settle_all(pass, &costs);
+            let costs = pass.parts.iter().map(|part| part.cost).collect();
+            let _beside = self.beside(pass, costs);
         }
-    }
-
-    /// Settles every reservation of a request with what each of its parts has cost.
-    fn settle_all(self: &Arc<Self>, pass: &Pass, costs: &[u64]) {
-        let all = pass.parts.iter().zip(costs);
-        if let Some(id) = pass.reservation {
-            let enforced = all.clone().filter(|(part, _)| part.is_enforced());
-            self.settle_one(id, enforced.map(|(_, cost)| *cost).collect());
-        }
-        for (part, cost) in all {
-            if let Some(id) = part.reservation {
-                self.settle_one(id, vec![*cost]);
-            }
-        }
-    }
-
-    fn settle_one(self: &Arc<Self>, id: ReservationId, costs: Vec<u64>) {
-        let gate = Arc::clone(self);
-        self.beside(async move { gate.backend.settle(id, &costs).await.map(drop) });
     }
 
     /// Gives back everything: the request never ran.
-    pub(super) fn give_back(self: &Arc<Self>, pass: Pass) {
+    pub(super) fn give_back(self: &Arc<Self>, pass: Pass) -> Amended {
         if !pass.is_allowed {
-            return;
+            return None;
         }
-        if pass.is_reserved() {
-            self.settle_all(&pass, &vec![0; pass.parts.len()]);
-        }
-        let gate = Arc::clone(self);
-        self.beside(async move { gate.refund(&pass).await });
+        let costs = vec![0; pass.parts.len()];
+        self.beside(pass, costs)
     }
 
-    /// Gives back what was charged without a reservation.
-    async fn refund(&self, pass: &Pass) -> Result<(), StoreError> {
-        for part in &pass.parts {
-            let is_reserved = match part.is_enforced() {
-                true => pass.reservation.is_some(),
-                false => part.reservation.is_some(),
-            };
-            let is_charged = part.decision.is_some_and(|decision| decision.is_allowed());
-            if let Some(way) = self.way(part).filter(|_| is_charged && !is_reserved) {
-                let demand = Demand::new(&way.policy, part.key.as_bytes(), part.cost);
-                self.backend.refund(&demand).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Lets a correction run beside the response: at once if it can, in a task if it takes a while.
+    /// Corrects a request beside its response: at once if it can, in a task if it takes a while.
     /// Without a runtime for that, permits stay spent.
-    fn beside(
-        self: &Arc<Self>,
-        work: impl Future<Output = Result<(), StoreError>> + Send + 'static,
-    ) {
+    fn beside(self: &Arc<Self>, pass: Pass, costs: Vec<u64>) -> Amended {
         let gate = Arc::clone(self);
         let work = async move {
-            if let Err(error) = work.await {
+            if let Err(error) = gate.amend(&pass, &costs).await {
                 gate.failed(&error, "a rate limit could not be corrected");
             }
         };
         if self.backend.is_memory() {
             at_once(work);
-        } else if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            drop(runtime.spawn(work));
+            return None;
         }
+        let runtime = tokio::runtime::Handle::try_current().ok()?;
+        // A store that never answers is not waited for without end.
+        let work = timer::timeout(self.life, work).ok()?;
+        Some(runtime.spawn(async move {
+            let _in_time = work.await;
+        }))
     }
-}
 
-/// Returns a decision as it would have been with another cost: more is left if it was less, and all is
-/// back sooner.
-fn corrected(decision: &Decision, quota: Quota, estimate: u64, actual: u64) -> Decision {
-    let (less, more) = (estimate.saturating_sub(actual), actual.saturating_sub(estimate));
-    let remaining = decision.remaining().saturating_add(less).saturating_sub(more);
-    let moved = |at: Tick| {
-        let (sooner, later) = (time_of(quota, less), time_of(quota, more));
-        // What is back already does not come back once more.
-        Tick::from_nanos(at.as_nanos().saturating_sub(sooner))
-            .max(decision.at())
-            .saturating_add(Duration::from_nanos(later))
-    };
-    Decision::answered(Answer {
-        outcome: Outcome::Allowed,
-        at: decision.at(),
-        cost: actual,
-        limit: decision.limit(),
-        remaining: remaining.min(decision.limit()),
-        retry_at: decision.at(),
-        full_at: decision.full_at().map(moved),
-    })
-}
+    /// Corrects what each part of a request has cost.
+    async fn amend(&self, pass: &Pass, costs: &[u64]) -> Result<(), StoreError> {
+        let (enforced, watched): (Vec<_>, Vec<_>) =
+            pass.parts.iter().zip(costs).partition(|(part, _)| part.is_enforced());
+        self.amend_one(pass.reservation, &enforced).await?;
+        for one in watched {
+            self.amend_one(one.0.reservation, &[one]).await?;
+        }
+        Ok(())
+    }
 
-/// Returns the nanoseconds in which so many permits come back.
-fn time_of(quota: Quota, permits: u64) -> u64 {
-    let ns = quota.period().as_nanos().checked_mul(u128::from(permits));
-    let ns = ns.and_then(|ns| ns.checked_div(u128::from(quota.count())));
-    ns.map_or(u64::MAX, |ns| u64::try_from(ns).unwrap_or(u64::MAX))
+    /// Corrects parts that were charged together: by their reservation, if there is one.
+    async fn amend_one(
+        &self,
+        reservation: Option<ReservationId>,
+        parts: &[(&Part, &u64)],
+    ) -> Result<(), StoreError> {
+        if let Some(id) = reservation {
+            let costs: Vec<u64> = parts.iter().map(|(_, cost)| **cost).collect();
+            if self.backend.settle(id, &costs).await? {
+                return Ok(());
+            }
+        }
+        for (part, cost) in parts {
+            let Some((demand, decision)) = self.demand(part).zip(part.decision) else { continue };
+            let has_taken = decision.is_allowed();
+            if **cost > part.cost && has_taken {
+                // It took longer than its reservation lived. The estimate is spent, the rest is not.
+                let rest = **cost - part.cost;
+                let demand = Demand::new(demand.policy(), demand.key(), rest);
+                let _debt = self.backend.force(&demand).await?;
+            } else if **cost == 0 && has_taken && reservation.is_none() {
+                let rule = (demand.policy().quota(), demand.policy().algorithm());
+                let out = still_out(&decision, rule, self.backend.clock().now());
+                if out > 0 {
+                    let demand = Demand::new(demand.policy(), demand.key(), out);
+                    self.backend.refund(&demand).await?;
+                }
+            }
+        }
+        Ok(())
+    }
 }

@@ -26,6 +26,9 @@ pub(super) enum Why {
     TooDear { cost: u64, capacity: u64 },
     ZeroWait,
     TwoStores,
+    PercentOfOne,
+    NobodyWaits,
+    NoTime,
 }
 
 impl LayerError {
@@ -60,6 +63,9 @@ impl LayerError {
             Why::TooDear { .. } => ("TG-L10", "docs/http.md#tg-l10"),
             Why::ZeroWait => ("TG-L11", "docs/http.md#tg-l11"),
             Why::TwoStores => ("TG-L12", "docs/http.md#tg-l12"),
+            Why::PercentOfOne => ("TG-L13", "docs/http.md#tg-l13"),
+            Why::NobodyWaits => ("TG-L14", "docs/http.md#tg-l14"),
+            Why::NoTime => ("TG-L15", "docs/http.md#tg-l15"),
         }
     }
 }
@@ -77,7 +83,7 @@ impl fmt::Display for LayerError {
                 tollgate::Limits::MOST
             )?,
             Why::SameName => f.write_str(
-                "two policies of one name would share their counts; give each a name of its own",
+                "two policies, or tiers, of one name would share their counts; give each its own",
             )?,
             Why::NoLife => f.write_str(
                 "`settle_within` is zero, so nothing could be settled; give the longest response",
@@ -105,6 +111,18 @@ impl fmt::Display for LayerError {
             Why::TwoStores => f.write_str(
                 "`memory` and `store` are given more than once, and a layer has one; leave out all \
                  but one",
+            )?,
+            Why::PercentOfOne => f.write_str(
+                "a percentage is one of keys, and this policy has a single one, so it would be \
+                 enforced for all or for nobody; give it a key, or take `Mode::Shadow`",
+            )?,
+            Why::NobodyWaits => f.write_str(
+                "`max_waiting` is for layers with `wait_up_to`, and at least 1; add that, or leave \
+                 this out",
+            )?,
+            Why::NoTime => f.write_str(
+                "a `store_timeout` of 0 s leaves a store no time to answer; give the longest that a \
+                 request may wait for it",
             )?,
         }
         write!(f, " ({}, see {})", self.code(), self.docs())

@@ -3,12 +3,15 @@
 use super::{
     NotRun,
     body::{LimitBody, Meter},
-    correct::End,
+    correct::{Actual, Amended, End},
     gate::Gate,
     pass::Pass,
     turn::Turn,
 };
-use crate::queued;
+use crate::{
+    queued::{self, Mark},
+    timer,
+};
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -18,6 +21,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, ready},
 };
+use tokio::{task::JoinHandle, time::Timeout};
 use tower_service::Service;
 
 pin_project! {
@@ -27,7 +31,7 @@ pin_project! {
         S: Service<Request<B>>,
     {
         #[pin]
-        stage: Stage<S, S::Future, B>,
+        stage: Stage<S, S::Future, S::Response, B>,
     }
 
     impl<S, B> PinnedDrop for LimitFuture<S, B>
@@ -35,21 +39,30 @@ pin_project! {
         S: Service<Request<B>>,
     {
         fn drop(this: Pin<&mut Self>) {
-            this.project().stage.leave();
+            if let StageProjection::Asks { asks } = this.project().stage.project()
+                && let Some(held) = &asks.1
+            {
+                queued::leave(held.request.extensions());
+            }
         }
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S, F, B> {
+    enum Stage<S, F, R, B> {
         Refused { response: Option<Box<Response<Bytes>>> },
         // In boxes: what is rare shall not make the usual future large.
         Asks { asks: Box<(Turn, Option<Held<S, B>>)> },
+        // The ticket looks at what the future has left behind: fields are dropped in this order.
         Runs { #[pin] future: F, ticket: Ticket },
+        Settles { settles: Box<(Settling, Option<R>)> },
         Over,
     }
 }
+
+/// A correction that is waited for.
+type Settling = Pin<Box<Timeout<JoinHandle<()>>>>;
 
 /// What waits for the answer of a store.
 pub(super) struct Held<S, B> {
@@ -71,47 +84,57 @@ impl Ticket {
         Self { gate, pass, has_run: false }
     }
 
-    /// Returns what is left to be seen to.
-    fn leave(&mut self) -> Option<Self> {
-        let pass = self.pass.take()?;
-        Some(Self { gate: Arc::clone(&self.gate), pass: Some(pass), has_run: self.has_run })
+    /// Returns the response to a request that is refused. It is charged already, if it passes: it is
+    /// given back even if those who watch panic here, or the service does.
+    pub(super) fn answer<B>(&mut self, request: &mut Request<B>) -> Option<Response<Bytes>> {
+        self.gate.answer(self.pass.as_mut()?, request)
     }
 
-    /// Adds to a response what the client is told, and settles what it has cost.
-    fn finish<B>(&mut self, response: Response<B>) -> Response<LimitBody<B>> {
-        let Some(mut pass) = self.pass.take() else {
-            return response.map(|body| LimitBody::service(body, None));
-        };
+    /// Adds to a response what the client is told, and settles what it has cost, or will when its
+    /// body has ended.
+    fn finish<B>(&mut self, response: Response<B>) -> (Response<B>, Option<Box<Meter>>, Amended) {
+        let Some(pass) = &mut self.pass else { return (response, None, None) };
+        let gate = &self.gate;
         let (mut head, body) = response.into_parts();
-        if head.extensions.get::<NotRun>().is_some() {
-            self.gate.decorate(&pass, &mut head);
-            self.gate.give_back(pass);
-            return Response::from_parts(head, LimitBody::service(body, None));
-        }
-        let actual = self.gate.actual(&pass, &head);
+        let has_not_run = head.extensions.get::<NotRun>().is_some();
+        // A closure of the user may panic here: the ticket still has the pass.
+        let actual = match has_not_run {
+            true => Some(Actual::nothing(pass.parts.len())),
+            false => gate.actual(pass, &head),
+        };
+        let taken: Vec<_> = actual.iter().flat_map(|_| &pass.parts).map(|it| it.decision).collect();
         if let Some(actual) = &actual {
-            self.gate.correct(&mut pass, actual);
+            gate.correct(pass, actual);
         }
-        self.gate.decorate(&pass, &mut head);
-        let mut meter = None;
-        if let Some(actual) = actual {
-            let (gate, end) = (Arc::clone(&self.gate), End::default());
-            if actual.is_by_body() {
+        gate.decorate(pass, &mut head);
+        // What was told is not what was taken.
+        for (part, decision) in pass.parts.iter_mut().zip(taken) {
+            part.decision = decision;
+        }
+        let (mut meter, mut amended) = (None, None);
+        if let Some((actual, pass)) = actual.zip(self.pass.take()) {
+            if has_not_run {
+                amended = gate.give_back(pass);
+            } else if actual.is_by_body() {
+                let (gate, pass, end) = (Arc::clone(gate), Some(pass), End::default());
                 meter = Some(Box::new(Meter { gate, pass, actual, end }));
             } else {
-                gate.settle(&pass, &actual, end);
+                amended = gate.settle(pass, &actual, End::default());
             }
         }
-        Response::from_parts(head, LimitBody::service(body, meter))
+        // Nothing is left to be seen to.
+        self.pass = None;
+        (Response::from_parts(head, body), meter, amended)
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        match self.pass.take() {
-            Some(pass) if !self.has_run => self.gate.give_back(pass),
-            Some(pass) => self.gate.keep(&pass),
-            None => {}
+        let Some(pass) = self.pass.take() else { return };
+        if self.has_run && !pass.mark.as_ref().is_some_and(Mark::never_ran) {
+            self.gate.keep(pass);
+        } else {
+            let _beside = self.gate.give_back(pass);
         }
     }
 }
@@ -133,26 +156,6 @@ where
     }
 }
 
-impl<S, F, B> Stage<S, F, B> {
-    /// Ends a request that nobody waits for any more.
-    fn leave(mut self: Pin<&mut Self>) {
-        let ticket = match self.as_mut().project() {
-            StageProjection::Runs { ticket, .. } => ticket.leave(),
-            StageProjection::Asks { asks } => {
-                let request = asks.1.as_ref().map(|held| &held.request);
-                request.into_iter().for_each(|request| queued::leave(request.extensions()));
-                None
-            }
-            _ => None,
-        };
-        let Some(mut ticket) = ticket else { return };
-        // Whoever it waits for further in says so while it goes.
-        if queued::was_left(|| self.set(Self::Over)) {
-            ticket.has_run = false;
-        }
-    }
-}
-
 impl<S, B, R> Future for LimitFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
@@ -170,7 +173,24 @@ where
                 StageProjection::Runs { future, ticket } => {
                     ticket.has_run = true;
                     let response = ready!(future.poll(context))?;
-                    return Poll::Ready(Ok(ticket.finish(response)));
+                    let (response, meter, amended) = ticket.finish(response);
+                    // What a client is told is so when it is told, unless that takes too long.
+                    let longest = ticket.gate.store_timeout;
+                    let settling = amended.and_then(|task| timer::timeout(longest, task).ok());
+                    let Some(settling) = settling else {
+                        return Poll::Ready(Ok(
+                            response.map(|body| LimitBody::service(body, meter))
+                        ));
+                    };
+                    let settles = Box::new((Box::pin(settling), Some(response)));
+                    stage.set(Stage::Settles { settles });
+                }
+                StageProjection::Settles { settles } => {
+                    let _in_time = ready!(settles.0.as_mut().poll(context));
+                    let response = settles.1.take();
+                    let response = response.map(|it| it.map(|body| LimitBody::service(body, None)));
+                    stage.set(Stage::Over);
+                    return response.map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
                 }
                 StageProjection::Over => {
                     debug_assert!(false, "polled after it was ready");
@@ -183,13 +203,10 @@ where
                     let Some(Held { gate, mut service, mut request }) = held.take() else {
                         return Poll::Pending;
                     };
-                    let next = match gate.answer(&pass, &mut request) {
+                    let mut ticket = Ticket::new(gate, Some(pass));
+                    let next = match ticket.answer(&mut request) {
                         Some(response) => Stage::Refused { response: Some(Box::new(response)) },
-                        None => {
-                            // Charged from here on: it is given back even if the service panics.
-                            let ticket = Ticket::new(gate, Some(pass));
-                            Stage::Runs { future: service.call(request), ticket }
-                        }
+                        None => Stage::Runs { future: service.call(request), ticket },
                     };
                     stage.set(next);
                 }

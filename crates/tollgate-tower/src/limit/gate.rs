@@ -3,6 +3,7 @@
 use super::{
     OnStoreError,
     backend::Backend,
+    crowd::Crowd,
     pass::{Limit, Part, Pass, Way},
 };
 use crate::{
@@ -17,7 +18,7 @@ use http::Response;
 use smallvec::SmallVec;
 use std::{
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicUsize},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -38,6 +39,11 @@ pub(super) struct Gate {
     pub(super) on_store_error: OnStoreError,
     /// How long a refused request may wait; zero if it does not.
     pub(super) max_wait: Duration,
+    pub(super) crowd: Crowd,
+    /// Questions that nobody waits for any more.
+    pub(super) left_behind: AtomicUsize,
+    /// How long a store may take.
+    pub(super) store_timeout: Duration,
     /// Something may be given back or corrected when the response is there.
     pub(super) reserves: bool,
     /// Headers for whoever looks for a fault.
@@ -53,6 +59,8 @@ pub(super) type Hook = Arc<dyn Fn(&Verdict<'_>, Response<Bytes>) -> Response<Byt
 
 /// As many as usual requests have policies, without an allocation.
 type Few<T> = SmallVec<[T; 4]>;
+
+const NO_ANSWER: &str = "the store of a rate limit could not answer";
 
 /// Why there is nothing to ask.
 pub(super) enum Nothing {
@@ -94,13 +102,13 @@ impl Gate {
                 Some(decision) if pass.is_allowed || decision.is_denied() => {
                     self.watch.decided(number, pass.verb, decision, part.is_enforced());
                 }
-                None if pass.is_unknown => self.watch.store_failed(number),
+                None if part.is_unknown => self.watch.store_failed(number),
                 _ => {}
             }
         }
     }
 
-    fn demand<'a>(&'a self, part: &'a Part) -> Option<Demand<'a>> {
+    pub(super) fn demand<'a>(&'a self, part: &'a Part) -> Option<Demand<'a>> {
         Some(Demand::new(&self.way(part)?.policy, part.key.as_bytes(), part.cost))
     }
 
@@ -126,7 +134,8 @@ impl Gate {
 
     /// Returns how long a refused request would wait, if it may.
     pub(super) fn wait(&self, pass: &Pass) -> Option<Duration> {
-        if pass.is_allowed || pass.is_unknown || self.max_wait.is_zero() {
+        let is_unknown = pass.enforced().any(|part| part.is_unknown);
+        if pass.is_allowed || is_unknown || self.max_wait.is_zero() {
             return None;
         }
         let mut longest = None;
@@ -151,16 +160,21 @@ impl Gate {
         let decided = pass.parts.iter().find_map(|part| part.decision);
         let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());
         pass.now = decided.unwrap_or_else(|| self.backend.clock().now());
-        pass.is_unknown = answer.is_err();
         match answer {
             Ok(is_allowed) => pass.is_allowed = is_allowed,
-            Err(error) => {
-                // Nobody may get free tries by filling up what others have reserved.
-                let is_full = self.reserves && error.is_full();
-                pass.is_allowed = self.on_store_error == OnStoreError::Allow && !is_full;
-                self.failed(&error, "the store of a rate limit could not answer");
-            }
+            Err(error) => self.without_answer(pass, &error),
         }
+    }
+
+    /// Decides without an answer of the store.
+    pub(super) fn without_answer(&self, pass: &mut Pass, error: &StoreError) {
+        // Nobody may get free tries by filling up what others have reserved.
+        let is_full = self.reserves && error.is_full();
+        pass.is_allowed = self.on_store_error == OnStoreError::Allow && !is_full;
+        for part in pass.parts.iter_mut().filter(|part| part.is_enforced()) {
+            part.is_unknown = true;
+        }
+        self.failed(error, NO_ANSWER);
     }
 
     /// Logs a failure of the store, unless one was just logged.
@@ -219,7 +233,8 @@ impl Gate {
                 self.backend.acquire(&mut demand).await
             };
             part.reservation = reservation;
-            part.decision = answer.ok();
+            part.is_unknown = answer.is_err();
+            part.decision = answer.map_err(|error| self.failed(&error, NO_ANSWER)).ok();
         }
     }
 }

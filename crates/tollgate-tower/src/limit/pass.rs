@@ -5,6 +5,7 @@ use crate::{
     Info, Mode,
     answer::Label,
     key::{Found, KeyBytes},
+    queued,
 };
 use std::{hash::Hasher, sync::Arc};
 use tollgate::{
@@ -37,6 +38,8 @@ pub(super) struct Part {
     pub(super) key: KeyBytes,
     pub(super) stance: Stance,
     pub(super) decision: Option<Decision>,
+    /// The store could not be asked, so nobody knows.
+    pub(super) is_unknown: bool,
     /// Of what is not enforced: that stands alone.
     pub(super) reservation: Option<ReservationId>,
 }
@@ -59,10 +62,10 @@ pub(super) struct Pass {
     pub(super) reservation: Option<ReservationId>,
     pub(super) now: Tick,
     pub(super) is_allowed: bool,
-    /// The store could not be asked, so nobody knows.
-    pub(super) is_unknown: bool,
     /// How it was asked.
     pub(super) verb: Verb,
+    /// What those further in know of it.
+    pub(super) mark: Option<queued::Mark>,
 }
 
 impl Part {
@@ -77,27 +80,38 @@ impl Part {
 
 impl Pass {
     pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
-        Self {
-            parts,
-            reservation: None,
-            now: Tick::ZERO,
-            is_allowed: true,
-            is_unknown: false,
-            verb,
-        }
+        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb, mark: None }
     }
 
     /// Forgets what was answered before: it may be asked again, and get no answer.
     pub(super) fn forget(&mut self) {
         self.reservation = None;
         for part in &mut self.parts {
-            (part.decision, part.reservation) = (None, None);
+            (part.decision, part.is_unknown, part.reservation) = (None, false, None);
         }
     }
 
     /// Tells whether something is to be settled.
     pub(super) fn is_reserved(&self) -> bool {
         self.reservation.is_some() || self.parts.iter().any(|part| part.reservation.is_some())
+    }
+
+    /// Tells whether the store could not be asked by a policy.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.parts.iter().any(|part| part.is_unknown)
+    }
+
+    /// Returns what is known of a request when no answer has come: nothing. Its keys are not there
+    /// any more.
+    pub(super) fn without_answer(&self) -> Self {
+        let parts = self.parts.iter().map(|part| Part {
+            key: KeyBytes::new(),
+            decision: None,
+            is_unknown: true,
+            reservation: None,
+            ..*part
+        });
+        Self { parts: parts.collect(), reservation: None, mark: None, ..*self }
     }
 
     pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {
@@ -122,14 +136,26 @@ impl Limit {
         if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
             return Ok(());
         }
-        let cost = policy.cost_of(info);
-        if cost == 0 {
+        let mut cost = policy.cost_of(info);
+        if policy.settle.is_some() {
+            // The response says what it costs, whatever the estimate is.
+            cost = cost.max(1);
+        } else if cost == 0 {
             return Ok(());
         }
         let (key, stance) = (KeyBytes::new(), Stance::Refused);
         // Written in place: a key is too large to be moved about for nothing.
         let place = parts.len();
-        parts.push(Part { limit, way: 0, cost, key, stance, decision: None, reservation: None });
+        parts.push(Part {
+            limit,
+            way: 0,
+            cost,
+            key,
+            stance,
+            decision: None,
+            is_unknown: false,
+            reservation: None,
+        });
         let Some(part) = parts.last_mut() else { return Ok(()) };
         match policy.key.find(info, &mut part.key) {
             Found::Known | Found::Anonymous => {}

@@ -13,13 +13,14 @@ use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, response::Parts};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
+use tollgate::Tick;
 
 const DECISION: HeaderName = HeaderName::from_static("x-tollgate-decision");
 const POLICIES: HeaderName = HeaderName::from_static("x-tollgate-policies");
 
 impl Gate {
     /// Runs `with` on what was decided.
-    fn told<R>(&self, pass: &Pass, with: impl FnOnce(&Verdict<'_>) -> R) -> R {
+    fn told<R>(&self, pass: &Pass, now: Tick, with: impl FnOnce(&Verdict<'_>) -> R) -> R {
         let told: SmallVec<[Told<'_>; 4]> = pass
             .parts
             .iter()
@@ -28,13 +29,13 @@ impl Gate {
                 Some(if part.is_enforced() { told } else { told.shadow() })
             })
             .collect();
-        with(&Verdict::new(self.backend.clock(), pass.now, &told))
+        with(&Verdict::new(self.backend.clock(), now, &told))
     }
 
     /// Returns the response to a request that is refused; if it passes, it is told what it exceeds.
     pub(super) fn answer<B>(
         &self,
-        pass: &Pass,
+        pass: &mut Pass,
         request: &mut Request<B>,
     ) -> Option<Response<Bytes>> {
         self.tell(pass);
@@ -42,20 +43,20 @@ impl Gate {
             return Some(self.refusal(pass, Info::of(request).is_grpc()));
         }
         let extensions = request.extensions_mut();
-        queued::charge(extensions);
+        pass.mark = queued::charge(extensions);
         self.misuse.count(extensions, pass.parts.iter().map(|part| part.limit));
         self.mark(pass.over().filter(|part| part.stance == Stance::Tagged), extensions);
         None
     }
 
     fn refusal(&self, pass: &Pass, is_grpc: bool) -> Response<Bytes> {
-        self.told(pass, |verdict| {
+        self.told(pass, pass.now, |verdict| {
             let verdict = match verdict.is_allowed() {
                 // If no limit refuses, the store could not be asked.
                 true => verdict.refused(Refusal::ReducedCapacity),
                 false => verdict.jittered(self.jitter, || RandomState::new().hash_one(0)),
             };
-            let what = if pass.is_unknown { "store-failed" } else { "refused" };
+            let what = if pass.is_unknown() { "store-failed" } else { "refused" };
             self.refuse(&verdict, is_grpc, |headers| self.explain(what, Some(pass), headers))
         })
     }
@@ -95,9 +96,11 @@ impl Gate {
 
     /// Adds to the response what those are told whose request has passed.
     pub(super) fn decorate(&self, pass: &Pass, head: &mut Parts) {
-        self.told(pass, |verdict| self.headers.write(verdict, &mut head.headers));
+        // The service may have taken its time.
+        let now = self.backend.clock().now().max(pass.now);
+        self.told(pass, now, |verdict| self.headers.write(verdict, &mut head.headers));
         let over = self.mark(pass.over(), &mut head.extensions);
-        let what = match (pass.is_unknown, over) {
+        let what = match (pass.is_unknown(), over) {
             (true, _) => "store-failed",
             (_, true) => "over",
             _ => "allowed",
@@ -124,10 +127,15 @@ impl Gate {
         let mut out = Vec::new();
         for part in pass.iter().flat_map(|pass| &pass.parts) {
             let Some(way) = self.way(part) else { continue };
+            let before = out.len();
             if !out.is_empty() {
                 out.extend_from_slice(b", ");
             }
             self.push_part(&mut out, part, way);
+            if out.len() > raw::LIST_MAX {
+                out.truncate(before);
+                break;
+            }
         }
         if let Some(value) = HeaderValue::from_bytes(&out).ok().filter(|_| !out.is_empty()) {
             headers.append(POLICIES, value);

@@ -1,35 +1,34 @@
 //! A request whose answer is not there yet.
 
-use super::{gate::Gate, pass::Pass};
+use super::{crowd::Place, gate::Gate, pass::Pass};
 use crate::timer::{self, NoTimers};
 use std::{
     future::{Pending, pending},
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     task::{Context, Poll, ready},
     time::Duration,
 };
 use tokio::time::Timeout;
-use tollgate::{Tick, watch::Verb};
+use tollgate::{Tick, store::StoreError, watch::Verb};
 
 /// The store is asked, or the request waits until it may ask again.
 ///
 /// Whoever leaves while the store is asked may have been charged by then, and never runs: the answer
-/// is heard to its end, and what it took is given back.
+/// is heard to its end, and what it took is given back. So it is if the store takes too long.
 pub(super) struct Turn {
     gate: Arc<Gate>,
     /// Nobody waits for longer.
     until: Tick,
+    /// Among those who wait.
+    place: Option<Place>,
     step: Step,
 }
 
 enum Step {
-    Asks {
-        asking: Asking,
-        was_polled: bool,
-    },
+    Asks(Question),
     Sleeps {
-        sleep: Pin<Box<Timeout<Pending<()>>>>,
+        sleep: Sleep,
         pass: Pass,
     },
     /// There are no timers to wait by.
@@ -39,19 +38,30 @@ enum Step {
     Over,
 }
 
-type Asking = Pin<Box<dyn Future<Output = Pass> + Send>>;
+/// A question on its way.
+struct Question {
+    asking: Pin<Box<dyn Future<Output = Pass> + Send>>,
+    was_polled: bool,
+    /// None without timers: then nobody knows that it takes too long.
+    timeout: Option<Sleep>,
+    /// What is known without an answer.
+    unknown: Pass,
+}
+
+type Sleep = Pin<Box<Timeout<Pending<()>>>>;
 
 impl Turn {
     /// Asks the store.
     pub(super) fn asks(gate: &Arc<Gate>, pass: Pass) -> Self {
         let until = gate.backend.clock().now().saturating_add(gate.max_wait);
-        Self { gate: Arc::clone(gate), until, step: Step::ask(gate, pass) }
+        let step = Step::Asks(Question::new(gate, pass));
+        Self { gate: Arc::clone(gate), until, place: None, step }
     }
 
     /// Waits before it asks again.
-    pub(super) fn sleeps(gate: &Arc<Gate>, pass: Pass, wait: Duration) -> Self {
+    pub(super) fn sleeps(gate: &Arc<Gate>, pass: Pass, (place, wait): (Place, Duration)) -> Self {
         let until = pass.now.saturating_add(gate.max_wait);
-        Self { gate: Arc::clone(gate), until, step: Step::sleep(pass, wait) }
+        Self { gate: Arc::clone(gate), until, place: Some(place), step: Step::sleep(pass, wait) }
     }
 
     const fn take(&mut self) -> Step {
@@ -62,21 +72,20 @@ impl Turn {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Pass> {
         loop {
             match &mut self.step {
-                Step::Asks { asking, was_polled } => {
-                    *was_polled = true;
-                    let pass = ready!(asking.as_mut().poll(context));
-                    let wait = self.gate.wait(&pass);
-                    let wait = wait.filter(|wait| pass.now.saturating_add(*wait) <= self.until);
-                    let Some(wait) = wait else {
-                        self.step = Step::Over;
-                        return Poll::Ready(pass);
+                Step::Asks(question) => {
+                    let pass = match ready!(question.poll(context)) {
+                        Some(pass) => pass,
+                        None => return Poll::Ready(self.give_up()),
                     };
-                    self.step = Step::sleep(pass, wait);
+                    self.step = match self.wait(&pass) {
+                        Some(wait) => Step::sleep(pass, wait),
+                        None => Step::Stays { pass },
+                    };
                 }
                 Step::Sleeps { sleep, .. } => {
                     let _over = ready!(sleep.as_mut().poll(context));
                     if let Step::Sleeps { pass, .. } = self.take() {
-                        self.step = Step::ask(&self.gate, pass);
+                        self.step = Step::Asks(Question::new(&self.gate, pass));
                     }
                 }
                 Step::Stays { .. } => {
@@ -91,18 +100,100 @@ impl Turn {
             }
         }
     }
+
+    /// Returns how long a refused request waits before it asks again, if it may.
+    fn wait(&mut self, pass: &Pass) -> Option<Duration> {
+        let wait = match &self.place {
+            Some(_) => self.gate.wait(pass)?,
+            None => {
+                let (place, wait) = self.gate.join(pass)?;
+                self.place = Some(place);
+                wait
+            }
+        };
+        (pass.now.saturating_add(wait) <= self.until).then_some(wait)
+    }
+
+    /// Ends a question that takes too long.
+    fn give_up(&mut self) -> Pass {
+        let Step::Asks(question) = self.take() else { return Pass::new(Vec::new(), Verb::Acquire) };
+        let mut pass = question.go_on(&self.gate);
+        let error = StoreError::timeout(format!("no answer in {:?}", self.gate.store_timeout));
+        pass.now = self.gate.backend.clock().now();
+        self.gate.without_answer(&mut pass, &error);
+        pass
+    }
 }
 
-impl Step {
-    fn ask(gate: &Arc<Gate>, mut pass: Pass) -> Self {
+impl Question {
+    fn new(gate: &Arc<Gate>, mut pass: Pass) -> Self {
+        let unknown = pass.without_answer();
+        let timeout = match gate.backend.is_memory() {
+            true => None,
+            false => timer::timeout(gate.store_timeout, pending()).ok().map(Box::pin),
+        };
         let gate = Arc::clone(gate);
         let asking = Box::pin(async move {
             gate.ask(&mut pass).await;
             pass
         });
-        Self::Asks { asking, was_polled: false }
+        Self { asking, was_polled: false, timeout, unknown }
     }
 
+    /// Is ready when there is an answer, or too much time has passed.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Pass>> {
+        self.was_polled = true;
+        if let Poll::Ready(pass) = self.asking.as_mut().poll(context) {
+            return Poll::Ready(Some(pass));
+        }
+        match &mut self.timeout {
+            Some(timeout) => timeout.as_mut().poll(context).map(|_| None),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Hears the answer to its end, beside everything else, and gives back what was taken. Returns
+    /// what is known without it.
+    fn go_on(self, gate: &Arc<Gate>) -> Pass {
+        let Self { asking, was_polled, unknown, .. } = self;
+        if was_polled
+            && let Some(behind) = Behind::new(gate)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+            // A store that never answers is not waited for without end.
+            && let Ok(answer) = timer::timeout(gate.life, asking)
+        {
+            drop(runtime.spawn(async move {
+                if let Ok(pass) = answer.await {
+                    let _beside = behind.0.give_back(pass);
+                }
+            }));
+        }
+        unknown
+    }
+}
+
+/// A question that nobody waits for any more: there are 1024 at most, and what is taken by others
+/// stays spent.
+struct Behind(Arc<Gate>);
+
+impl Behind {
+    const MOST: usize = 1024;
+
+    fn new(gate: &Arc<Gate>) -> Option<Self> {
+        let behind = Self(Arc::clone(gate));
+        // ORDERING: Relaxed. A count that publishes nothing.
+        (gate.left_behind.fetch_add(1, Relaxed) < Self::MOST).then_some(behind)
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed, as above.
+        self.0.left_behind.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Step {
     fn sleep(mut pass: Pass, wait: Duration) -> Self {
         pass.verb = Verb::Acquire;
         match timer::timeout(wait, pending()) {
@@ -114,11 +205,8 @@ impl Step {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Step::Asks { asking, was_polled: true } = self.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let gate = Arc::clone(&self.gate);
-            drop(runtime.spawn(async move { gate.give_back(asking.await) }));
+        if let Step::Asks(question) = self.take() {
+            let _unknown = question.go_on(&self.gate);
         }
     }
 }

@@ -195,7 +195,7 @@ impl Door {
         let told = |limit| [Told::new(&self.label, full(now, limit))];
         let mut response = match why {
             Why::NoKey => {
-                let verdict = Verdict::new(&self.clock, now, &[]).refused(Refusal::Forbidden);
+                let verdict = Verdict::new(&self.clock, now, &[]).refused(Refusal::Unidentified);
                 self.write(&verdict, is_grpc)
             }
             Why::Full { limit } => self.write_full(&told(limit), self.refusal, is_grpc),

@@ -109,6 +109,7 @@ where
                     held.door.waited(waiting, &answer);
                     let next = match answer {
                         Ok(permit) => {
+                            queued::pass(held.request.extensions());
                             let future = held.service.call(held.request);
                             Stage::Runs { future, permit: Some(permit) }
                         }

@@ -44,6 +44,8 @@ fn any_spec() -> impl Strategy<Value = Spec> {
     let rest = (any::<(bool, bool, bool, bool)>(), proptest::option::of(any_quota()), mode);
     (any_quota(), algorithm, 1..5_u64, rest).prop_map(|(quota, algorithm, cost, rest)| {
         let ((by_header, has_key, settles, on_failure), tier, mode) = rest;
+        // A percentage is one of keys.
+        let has_key = has_key || matches!(mode, Mode::Percent(_));
         Spec { quota, algorithm, cost, by_header, has_key, tier, mode, settles, on_failure }
     })
 }
