@@ -5,15 +5,10 @@ use axum::{Router, body::Body, routing::get};
 use http::{Request, StatusCode};
 use std::time::Duration;
 use tokio::task::JoinSet;
-use tollgate::{
-    Algorithm, Quota,
-    store::{self, Demand, Store},
-};
+use tollgate::{Algorithm, Quota};
 use tollgate_redis::{Link, RedisStore, Settings};
 use tollgate_rig::{Flavor, Redis};
-use tollgate_tower::{
-    Charge, Info, Key, OnStoreError, Policy, RateLimitBuilder, RateLimitLayer, key::KeyBytes,
-};
+use tollgate_tower::{Charge, Key, OnStoreError, Policy, RateLimitBuilder, RateLimitLayer};
 use tower::ServiceExt;
 
 /// A store, as each process has one of its own.
@@ -71,31 +66,13 @@ async fn failures_are_charged_wherever_they_happen() {
         builder.policy(logins).on_store_error(OnStoreError::Refuse)
     };
     let [one, other] = [0, 1].map(|_| app(store(&server), policies));
-    let watcher = store(&server);
-    for app in [&one, &other, &one] {
+    // A response comes when what it gives back is there for everybody.
+    for app in [&one, &other, &one, &other, &one] {
         assert_eq!(ask(app, "/", "a").await, 200);
-        left(&watcher, 2).await;
     }
     assert_eq!(ask(&one, "/fails", "a").await, 401);
     assert_eq!(ask(&other, "/fails", "a").await, 401);
     assert_eq!((ask(&one, "/", "a").await, ask(&other, "/", "a").await), (429, 429));
-}
-
-/// Waits until so many logins are left.
-async fn left(store: &RedisStore, expected: u64) {
-    let mut key = KeyBytes::new();
-    assert!(Key::global().find(&Info::of(&Request::new(())), &mut key).is_counted());
-    let policy = store::Policy::new("logins", Quota::per_year(2)).unwrap();
-    let waits = async {
-        loop {
-            let mut demands = [Demand::new(&policy, key.as_bytes(), 1)];
-            let peeked = store.peek(&mut demands).await.unwrap();
-            if peeked.is_allowed() && peeked.remaining() + 1 == expected {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), waits).await.unwrap();
 }
 
 #[tokio::test]
