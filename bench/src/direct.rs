@@ -28,6 +28,7 @@ pub(crate) fn run(options: &Options) {
     ];
     rows.extend(peers::tollgate::rich());
     rows.extend(peers::tollgate::windows());
+    rows.extend(peers::stored::rows());
     rows.push(peers::crates::governor());
     rows.extend(peers::crates::others());
     rows.push(peers::textbook::mutex());

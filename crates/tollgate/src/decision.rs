@@ -222,8 +222,8 @@ impl Decision {
     }
 
     /// One decision over several limits: allowed if no bit of `refused` is set.
-    pub(crate) fn joined(each: impl Iterator<Item = Self>, refused: u64) -> Option<Self> {
-        let (mut joined, mut binding): (Option<Self>, _) = (None, (true, u64::MAX));
+    pub(crate) fn joined<'a>(each: impl Iterator<Item = &'a Self>, refused: u64) -> Option<Self> {
+        let (mut joined, mut binding): (Option<&Self>, _) = (None, (true, u64::MAX));
         let (mut remaining, mut full, mut retry) = (u64::MAX, 0, 0);
         let mut outcome = Outcome::Allowed;
         for (index, decision) in each.enumerate() {
@@ -250,7 +250,7 @@ impl Decision {
             multiplier,
             shift,
             refused,
-            ..joined
+            ..*joined
         })
     }
 

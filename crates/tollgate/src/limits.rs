@@ -47,21 +47,36 @@ impl Charge<'_> {
         }
     }
 
+    pub(crate) const fn whose(&self) -> Whose<'_> {
+        match &self.target {
+            Target::Limiter(limiter) => Whose::Limiter(limiter),
+            Target::Key(core, key) => Whose::Key(core, key),
+        }
+    }
+}
+
+/// Whose permits a charge is for: a [`Target`] that is cheap to copy.
+#[derive(Clone, Copy)]
+pub(crate) enum Whose<'a> {
+    Limiter(&'a Limiter),
+    Key(&'a Arc<Core>, &'a Key<'a>),
+}
+
+impl<'a> Whose<'a> {
     /// Returns the quota that came with the call, if one did.
-    pub(crate) fn call(&self) -> Option<PerCall> {
-        match self.target {
-            Target::Limiter(_) => None,
-            Target::Key(_, key) => key.call,
+    pub(crate) const fn call(&self) -> Option<&'a PerCall> {
+        match self {
+            Self::Limiter(_) => None,
+            Self::Key(_, key) => key.call.as_ref(),
         }
     }
 
     /// Tells whether both are about the same permits.
+    #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        match (self.target, other.target) {
-            (Target::Limiter(one), Target::Limiter(other)) => {
-                Arc::ptr_eq(&one.shared, &other.shared)
-            }
-            (Target::Key(one, key), Target::Key(other, other_key)) => {
+        match (self, other) {
+            (Self::Limiter(one), Self::Limiter(other)) => Arc::ptr_eq(&one.shared, &other.shared),
+            (Self::Key(one, key), Self::Key(other, other_key)) => {
                 Arc::ptr_eq(one, other) && key.fingerprint == other_key.fingerprint
             }
             _ => false,

@@ -20,7 +20,7 @@ mod wide;
 
 pub(crate) use bounded::Bounded;
 pub(crate) use bucket::{Held, Stripe};
-pub(crate) use growing::{Growing, Shard};
+pub(crate) use growing::{Ask, Growing, Shard};
 pub(crate) use wide::{Ready, State, Wide, WideShard};
 
 use crate::{
@@ -189,7 +189,7 @@ impl Tables {
         who: &Who,
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Miss> {
-        if self.base.classes.any_rule(who.class).is_word() {
+        if self.base.classes.is_word(who.class) {
             on_words!(&self.words, table => table.update(who, step))
         } else {
             self.wide.update(who, step)
@@ -202,7 +202,7 @@ impl Tables {
         who: &Who,
         look: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Miss> {
-        if self.base.classes.any_rule(who.class).is_word() {
+        if self.base.classes.is_word(who.class) {
             on_words!(&self.words, table => table.read(who, look))
         } else {
             self.wide.read(who, look)

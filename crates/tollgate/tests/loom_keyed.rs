@@ -6,7 +6,10 @@
 #![cfg(tollgate_loom)]
 
 use loom::thread;
-use tollgate::{Clock, Inherit, KeyedLimiter, Limits, Quota, Tick};
+use tollgate::{
+    Clock, Inherit, KeyedLimiter, Limits, Quota, Tick,
+    store::{Demand, MemoryStore, Policy},
+};
 
 const NOW: Tick = Tick::from_secs(1);
 
@@ -100,6 +103,33 @@ fn sets_of_limits_are_charged_all_or_none() {
         assert!(first ^ other.join().unwrap());
         assert_eq!((mine.available_at(&7, NOW), mine.available_at(&8, NOW)), (0, 0));
     });
+}
+
+/// The short way of a store: its keys are there already, in a growing table of two shards.
+#[test]
+fn sets_of_demands_are_charged_all_or_none() {
+    for key in [[0_u8], [1], [2]] {
+        explore(2, move || {
+            let (clock, _hand) = Clock::manual();
+            let mine = MemoryStore::builder().clock(clock).build().unwrap();
+            let policies = ["one", "two"].map(|it| Policy::new(it, Quota::per_minute(2)).unwrap());
+            for policy in &policies {
+                let _ = mine.acquire_at(NOW, &mut [Demand::new(policy, &key, 1)]).unwrap();
+            }
+            let take = move |store: &MemoryStore, [one, two]: [&Policy; 2]| {
+                let mut demands = [Demand::new(one, &key, 1), Demand::new(two, &key, 1)];
+                store.acquire_at(NOW, &mut demands).unwrap().is_allowed()
+            };
+            let (theirs, [one, two]) = (mine.clone(), policies.clone());
+            let other = thread::spawn(move || take(&theirs, [&two, &one]));
+            let first = take(&mine, [&policies[0], &policies[1]]);
+            assert!(first ^ other.join().unwrap());
+            for policy in &policies {
+                let left = mine.peek_at(NOW, &mut [Demand::new(policy, &key, 0)]).unwrap();
+                assert_eq!(left.remaining(), 0);
+            }
+        });
+    }
 }
 
 #[test]

@@ -100,11 +100,13 @@ impl Timeline {
         if !self.reaches(position) {
             return None;
         }
-        // position(t) >= p  <=>  (t << 5) x m >= p << (64 + s)  <=>  t >= ceil(p << .. / (m << 5))
+        // position(t) >= p  <=>  (t << 5) x m >= p << (64 + s)  <=>  t >= p << (59 + s) / m, rounded
+        // up. The divisor is one word, for which processors have an instruction.
         // OVERFLOW: p is at most the horizon's position, so its inverse image fits.
-        let target = (position as u128) << (64 + self.shift as u32);
-        let step = (self.multiplier as u128) << HEADROOM;
-        Some(Tick::from_nanos(target.div_ceil(step) as u64))
+        let target = (position as u128) << (64 - HEADROOM + self.shift as u32);
+        let below = (target / self.multiplier as u128) as u64;
+        let is_exact = below as u128 * self.multiplier as u128 == target;
+        Some(Tick::from_nanos(if is_exact { below } else { below + 1 }))
     }
 
     pub(crate) const fn to_words(self) -> (u64, u8) {

@@ -56,7 +56,7 @@ impl Decision {
         let refused =
             |mask, (index, own): (usize, &Self)| mask | u64::from(own.is_denied()) << index;
         match each.len() {
-            1..=64 => Self::joined(each.iter().copied(), each.iter().enumerate().fold(0, refused)),
+            1..=64 => Self::joined(each.iter(), each.iter().enumerate().fold(0, refused)),
             _ => None,
         }
     }

@@ -280,6 +280,7 @@ impl Core {
     }
 
     /// Tells the watcher, and counts a refusal against the key if that has consequences.
+    #[inline]
     pub(crate) fn settle_refusal(
         &self,
         fingerprint: u64,

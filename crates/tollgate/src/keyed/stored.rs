@@ -6,14 +6,15 @@ use super::{
     fingerprint::Seed,
 };
 use crate::{
-    Decision, Inherit, Tick,
-    algorithm::Entry,
+    Charge, Decision, Inherit, Tick,
+    algorithm::{Entry, Rule},
     limiter::backoff::Backoff,
+    limits::Target,
     store::Policy,
     sync::{Ordering::Relaxed, lock},
     table::{
-        Who,
-        class::{Class, MadeFrom, SHARED},
+        Ask, Who, Words,
+        class::{Class, ClassRule, MadeFrom, SHARED},
     },
     watch::Verb,
 };
@@ -104,6 +105,35 @@ impl Core {
         };
         let decide = |entry: &mut Entry<'_>| entry.by(Some(&call), |entry| entry.decide(now, cost));
         self.tables.update(&who, decide).ok()
+    }
+
+    /// Takes from several keys on the short way, from all or none; `None` if there is more to do.
+    /// Returns what each says, and a mask of those that refused.
+    pub(crate) fn take_stored_all<const N: usize>(
+        &self,
+        charges: &[Charge<'_>; N],
+        now: Tick,
+    ) -> Option<([Decision; N], u64)> {
+        let Words::Growing(table) = &self.tables.words else { return None };
+        if self.mode() != 0 {
+            return None;
+        }
+        let classes = &self.tables.base.classes;
+        let stamp = classes.stamp();
+        let ask = |Charge { target, cost }: &Charge<'_>| {
+            let Target::Key(_, Key { fingerprint, policy: Some(policy), call: None }) = target
+            else {
+                return None;
+            };
+            let class = self.hinted(policy, stamp)?;
+            let ClassRule::Word(Rule::Gcra(gcra)) = classes.any_rule(class) else { return None };
+            Some(Ask { fingerprint: *fingerprint, class, stamp, gcra, cost: *cost })
+        };
+        let mut asks = [ask(charges.first()?)?; N];
+        for (place, charge) in asks.iter_mut().zip(charges).skip(1) {
+            *place = ask(charge)?;
+        }
+        table.take_all(&asks, now)
     }
 
     /// Looks at a single key on the short way; `None` if there is more to do.

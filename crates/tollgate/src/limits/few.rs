@@ -44,18 +44,73 @@ impl<T> Few<T> {
         self.slice().iter().flatten()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slice_mut().iter_mut().flatten()
+    }
+
     pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.slice().get(index)?.as_ref()
     }
-
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.slice_mut().get_mut(index)?.as_mut()
-    }
 }
 
-impl<T: Ord> Few<T> {
-    pub(crate) fn sort(&mut self) {
-        self.slice_mut().sort_unstable();
+/// As [`Few`], in room that somebody lends: small itself, where moving the values would cost more
+/// than what is done with them.
+#[derive(Debug)]
+pub(crate) struct Lent<'r, T> {
+    room: &'r mut [Option<T>],
+    len: usize,
+    long: Vec<Option<T>>,
+}
+
+impl<'r, T> Lent<'r, T> {
+    /// Returns an empty list. The room is empty as well.
+    #[inline]
+    pub(crate) const fn new(room: &'r mut [Option<T>]) -> Self {
+        Self { room, len: 0, long: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        match self.room.get_mut(self.len) {
+            Some(place) => *place = Some(value),
+            None => self.push_long(value),
+        }
+        self.len += 1;
+    }
+
+    #[cold]
+    fn push_long(&mut self, value: T) {
+        if self.long.is_empty() {
+            self.long.extend(self.room.iter_mut().map(Option::take));
+        }
+        self.long.push(Some(value));
+    }
+
+    fn slice(&self) -> &[Option<T>] {
+        self.room.get(..self.len).unwrap_or(&self.long)
+    }
+
+    pub(crate) fn slice_mut(&mut self) -> &mut [Option<T>] {
+        self.room.get_mut(..self.len).unwrap_or(&mut self.long)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
+        self.slice().iter().flatten()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slice_mut().iter_mut().flatten()
+    }
+
+    pub(crate) fn sort_by_key<K: Ord>(&mut self, key: impl Fn(&T) -> K) {
+        self.slice_mut().sort_unstable_by_key(|value| value.as_ref().map(&key));
+    }
+
+    /// Drops all values.
+    pub(crate) fn clear(&mut self) {
+        self.slice_mut().fill_with(|| None);
+        self.long.clear();
+        self.len = 0;
     }
 }
 
@@ -67,10 +122,27 @@ mod tests {
     fn keeps_its_values_when_it_moves_to_the_heap() {
         for count in [0, 1, 15, 16, 17, 64] {
             let mut few = Few::new();
-            (0..count).rev().for_each(|value| few.push(value));
-            few.sort();
+            (0..count).for_each(|value| few.push(value));
             assert!(few.iter().copied().eq(0..count), "{count}");
             assert_eq!(few.get(0), (count > 0).then_some(&0));
+        }
+    }
+
+    #[test]
+    fn outgrows_what_it_was_lent() {
+        for (room, count) in [(0, 2), (3, 0), (3, 3), (3, 4), (3, 64)] {
+            let mut room = vec![None; room];
+            let mut lent = Lent::new(&mut room);
+            (0..count).rev().for_each(|value| lent.push(value));
+            lent.sort_by_key(|value| *value);
+            lent.iter_mut().for_each(|value| *value += 1);
+            assert!(lent.iter().copied().eq(1..=count), "{count}");
+            lent.clear();
+            assert_eq!(lent.iter().count(), 0);
+            (0..=count).for_each(|value| lent.push(value));
+            assert!(lent.iter().copied().eq(0..=count), "{count}, again");
+            lent.clear();
+            assert!(room.iter().all(Option::is_none));
         }
     }
 }

@@ -5,13 +5,14 @@
 //! decisions never wait for each other in a circle. Whoever holds the lock of a single place waits
 //! for no other one, or only tries.
 
-use super::{Charge, Target, few::Few};
+use super::few::Lent;
 use crate::{
+    Limiter,
     algorithm::Entry,
     keyed::core::Core,
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
-    table::{Held, Miss, Shard, Stripe, Who, WideShard, Words},
+    table::{Bounded, Growing, Held, Miss, Shard, Stripe, Who, Wide, WideShard, Words},
 };
 
 /// A place to lock.
@@ -23,37 +24,6 @@ enum Place<'a> {
     Wide(&'a Mutex<WideShard>),
 }
 
-impl Place<'_> {
-    fn address(&self) -> usize {
-        match self {
-            Self::Cell(cell) => std::ptr::from_ref::<Cell>(cell) as usize,
-            Self::Shard(shard) => std::ptr::from_ref::<Mutex<Shard>>(shard) as usize,
-            Self::Stripe(stripe) => std::ptr::from_ref::<Stripe>(stripe) as usize,
-            Self::Wide(shard) => std::ptr::from_ref::<Mutex<WideShard>>(shard) as usize,
-        }
-    }
-}
-
-impl PartialEq for Place<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.address() == other.address()
-    }
-}
-
-impl Eq for Place<'_> {}
-
-impl PartialOrd for Place<'_> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Place<'_> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.address().cmp(&other.address())
-    }
-}
-
 /// A locked place.
 enum Locked<'a> {
     Cell(HeldCell<'a>),
@@ -62,102 +32,156 @@ enum Locked<'a> {
     Wide(MutexGuard<'a, WideShard>),
 }
 
-/// All places of a decision, locked until dropped.
-pub(crate) struct Locks<'a> {
-    places: Few<Place<'a>>,
-    locked: Few<Locked<'a>>,
+/// All places of a decision with their addresses, locked until dropped.
+pub(crate) struct Locks<'r, 'a> {
+    locked: Lent<'r, (usize, Locked<'a>)>,
 }
 
-/// Which state is meant.
+/// Room for the locks of as many limits as are usual: two for each of eight.
+pub(crate) struct Room<'a>([Option<(usize, Locked<'a>)>; 16]);
+
+impl Room<'_> {
+    pub(crate) const fn new() -> Self {
+        Self([const { None }; 16])
+    }
+}
+
+impl Drop for Locks<'_, '_> {
+    fn drop(&mut self) {
+        self.locked.clear();
+    }
+}
+
+/// Which state is meant, and where it is.
 #[derive(Clone, Copy)]
 pub(crate) enum State<'a> {
     Limiter(&'a Cell),
-    Key(&'a Core, Who),
+    Growing(&'a Growing, &'a Mutex<Shard>, Who),
+    Bounded(&'a Bounded, [&'a Stripe; 2], Who),
+    Wide(&'a Wide, &'a Mutex<WideShard>, Who),
+}
+
+fn address<T>(place: &T) -> usize {
+    std::ptr::from_ref(place) as usize
 }
 
 impl<'a> State<'a> {
-    /// The place or places of a state.
-    fn places(&self) -> [Option<Place<'a>>; 2] {
-        let (core, who) = match *self {
-            Self::Limiter(cell) => return [Some(Place::Cell(cell)), None],
-            Self::Key(core, who) => (core, who),
-        };
+    pub(crate) fn of_limiter(limiter: &'a Limiter) -> Self {
+        Self::Limiter(&limiter.shared.cell)
+    }
+
+    /// Finds the place of a key by its class as it is named. If that is not current any more,
+    /// [`Locks::update`] says so.
+    pub(crate) fn of_key(core: &'a Core, who: Who) -> Self {
         let (tables, key) = (&core.tables, who.fingerprint);
-        if !tables.base.classes.any_rule(who.class).is_word() {
-            return [Some(Place::Wide(tables.wide.shard_of(key))), None];
+        if !tables.base.classes.is_word(who.class) {
+            return Self::Wide(&tables.wide, tables.wide.shard_of(key), who);
         }
         match &tables.words {
-            Words::Growing(table) => [Some(Place::Shard(table.shard_of(key))), None],
-            Words::Bounded(table) => table.stripes_of(key).map(|it| Some(Place::Stripe(it))),
+            Words::Growing(table) => Self::Growing(table, table.shard_of(key), who),
+            Words::Bounded(table) => Self::Bounded(table, table.stripes_of(key), who),
         }
+    }
+
+    /// Returns under which name the key was looked for, if it is one.
+    pub(crate) const fn who(&self) -> Option<&Who> {
+        match self {
+            Self::Limiter(_) => None,
+            Self::Growing(_, _, who) | Self::Bounded(_, _, who) | Self::Wide(_, _, who) => {
+                Some(who)
+            }
+        }
+    }
+
+    /// The same state, which was looked at under locks that are still held.
+    const fn seen(mut self) -> Self {
+        match &mut self {
+            Self::Limiter(_) => {}
+            Self::Growing(_, _, who) | Self::Bounded(_, _, who) | Self::Wide(_, _, who) => {
+                who.stamp = Who::SEEN;
+            }
+        }
+        self
     }
 }
 
-impl<'a> Charge<'a> {
-    /// Returns the state that the charge is about.
-    pub(crate) fn state(&self, who: Option<Who>) -> State<'a> {
-        match (self.target, who) {
-            (Target::Limiter(limiter), _) => State::Limiter(&limiter.shared.cell),
-            (Target::Key(core, ..), Some(who)) => State::Key(core, who),
-            (Target::Key(core, key), None) => State::Key(core, core.who(key, core.clock.now()).0),
-        }
-    }
-}
-
-impl<'a> Locks<'a> {
+impl<'r, 'a> Locks<'r, 'a> {
     /// Locks the places of all states, in the order of their addresses.
-    pub(crate) fn take(states: impl Iterator<Item = State<'a>>) -> Self {
-        let mut wanted = Few::new();
-        states.flat_map(|state| state.places()).flatten().for_each(|place| wanted.push(place));
-        wanted.sort();
-        let (mut places, mut locked) = (Few::new(), Few::new());
-        let mut last = None;
-        for place in wanted.iter().copied().filter(|place| last.replace(*place) != Some(*place)) {
-            places.push(place);
-            locked.push(match place {
+    pub(crate) fn take(
+        Room(room): &'r mut Room<'a>,
+        states: impl Iterator<Item = State<'a>>,
+    ) -> Self {
+        let mut places = [const { None }; 16];
+        let mut wanted: Lent<'_, (usize, Place<'a>)> = Lent::new(&mut places);
+        for state in states {
+            match state {
+                State::Limiter(cell) => wanted.push((address(cell), Place::Cell(cell))),
+                State::Growing(_, shard, _) => wanted.push((address(shard), Place::Shard(shard))),
+                State::Wide(_, shard, _) => wanted.push((address(shard), Place::Wide(shard))),
+                State::Bounded(_, stripes, _) => {
+                    for stripe in stripes {
+                        wanted.push((address(stripe), Place::Stripe(stripe)));
+                    }
+                }
+            }
+        }
+        wanted.sort_by_key(|(address, _)| *address);
+        let mut locks = Self { locked: Lent::new(room) };
+        // No place has the address zero.
+        let mut last = 0;
+        for (address, place) in wanted.iter() {
+            if std::mem::replace(&mut last, *address) == *address {
+                continue;
+            }
+            let locked = match place {
                 Place::Cell(cell) => Locked::Cell(cell.hold()),
                 Place::Shard(shard) => Locked::Shard(lock(shard)),
                 Place::Stripe(stripe) => Locked::Stripe(stripe.lock()),
                 Place::Wide(shard) => Locked::Wide(lock(shard)),
-            });
+            };
+            locks.locked.push((*address, locked));
         }
-        Self { places, locked }
+        locks
     }
 
-    fn index(&self, place: Place<'a>) -> usize {
-        self.places.iter().position(|known| *known == place).unwrap_or(usize::MAX)
+    #[inline]
+    fn at<T>(&mut self, place: &T) -> Option<&mut Locked<'a>> {
+        let wanted = address(place);
+        self.locked.iter_mut().find(|(known, _)| *known == wanted).map(|(_, locked)| locked)
     }
 
     /// Applies `step` to a state. A key is taken in if the step leaves it not at rest.
+    #[inline]
     pub(crate) fn update<R>(
         &mut self,
         state: &State<'a>,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Miss> {
-        let [first, second] = state.places();
-        let first = first.map_or(usize::MAX, |place| self.index(place));
-        if let Some(Locked::Stripe(held)) =
-            second.map(|place| self.index(place)).and_then(|index| self.locked.get_mut(index))
-        {
-            held.changed();
-        }
-        match (self.locked.get_mut(first), state) {
-            (Some(Locked::Cell(cell)), _) => Ok(step(&mut cell.entry())),
-            (Some(Locked::Shard(shard)), State::Key(core, who)) => match &core.tables.words {
-                Words::Growing(table) => table.update_held(who, shard, step),
-                Words::Bounded(_) => Err(Miss::Stale),
+        match state {
+            State::Limiter(cell) => match self.at(*cell) {
+                Some(Locked::Cell(held)) => Ok(step(&mut held.entry())),
+                _ => Err(Miss::Stale),
             },
-            (Some(Locked::Stripe(held)), State::Key(core, who)) => match &core.tables.words {
-                Words::Bounded(table) => {
+            State::Growing(table, shard, who) => match self.at(*shard) {
+                Some(Locked::Shard(held)) => table.update_held(who, held, step),
+                _ => Err(Miss::Stale),
+            },
+            State::Bounded(table, [first, second], who) => {
+                if let Some(Locked::Stripe(held)) = self.at(*second) {
                     held.changed();
-                    table.update_held(who, held, step)
                 }
-                Words::Growing(_) => Err(Miss::Stale),
-            },
-            (Some(Locked::Wide(shard)), State::Key(core, who)) => {
-                core.tables.wide.update_held(who, shard, step)
+                match self.at(*first) {
+                    Some(Locked::Stripe(held)) => {
+                        held.changed();
+                        table.update_held(who, held, step)
+                    }
+                    _ => Err(Miss::Stale),
+                }
             }
-            _ => Err(Miss::Stale),
+            State::Wide(table, shard, who) => match self.at(*shard) {
+                Some(Locked::Wide(held)) => table.update_held(who, held, step),
+                _ => Err(Miss::Stale),
+            },
         }
     }
 
@@ -166,15 +190,12 @@ impl<'a> Locks<'a> {
     /// A class that was retired since then does not matter: the walk that carries its slots over
     /// waits for the locks, and so finds what is written here. It must not matter, because the
     /// other states of the decision may have been written.
+    #[inline]
     pub(crate) fn update_seen<R>(
         &mut self,
         state: &State<'a>,
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Miss> {
-        let mut state = *state;
-        if let State::Key(_, who) = &mut state {
-            who.stamp = Who::SEEN;
-        }
-        self.update(&state, step)
+        self.update(&state.seen(), step)
     }
 }

@@ -1,6 +1,6 @@
 //! What was taken from several limits, with the right to give back.
 
-use super::{Charge, Target, few::Few};
+use super::{Whose, few::Few};
 use crate::{
     Decision, Limiter, Reservation, Tick,
     keyed::{
@@ -82,9 +82,11 @@ impl fmt::Debug for Ticket {
 }
 
 /// One part of what was taken.
+#[derive(Clone, Copy)]
 pub(super) struct Made<'a> {
-    pub(super) charge: Charge<'a>,
-    pub(super) who: Option<Who>,
+    pub(super) whose: Whose<'a>,
+    pub(super) cost: u64,
+    pub(super) who: Option<&'a Who>,
     pub(super) taken: Option<Taken>,
     pub(super) decision: Decision,
 }
@@ -106,7 +108,14 @@ enum Ledger<'a> {
     Key(&'a Core, u64),
 }
 
-impl Ledger<'_> {
+impl<'a> Ledger<'a> {
+    fn of(whose: Whose<'a>) -> Self {
+        match whose {
+            Whose::Limiter(limiter) => Self::Limiter(limiter),
+            Whose::Key(core, key) => Self::Key(core, key.fingerprint),
+        }
+    }
+
     fn address(&self) -> usize {
         match self {
             Self::Limiter(limiter) => limiter.book_address(),
@@ -116,12 +125,8 @@ impl Ledger<'_> {
 }
 
 impl<'a> Books<'a> {
-    pub(super) fn lock(charges: impl Iterator<Item = (Charge<'a>, Option<u64>)>) -> Self {
-        let ledgers = charges.map(|(charge, _)| match charge.target {
-            Target::Limiter(limiter) => Ledger::Limiter(limiter),
-            Target::Key(core, key) => Ledger::Key(core, key.fingerprint),
-        });
-        let mut ledgers: Vec<_> = ledgers.collect();
+    pub(super) fn lock(each: impl Iterator<Item = Whose<'a>>) -> Self {
+        let mut ledgers: Vec<_> = each.map(Ledger::of).collect();
         ledgers.sort_unstable_by_key(Ledger::address);
         ledgers.dedup_by_key(|ledger| ledger.address());
         let mut books = Few::new();
@@ -138,35 +143,30 @@ impl<'a> Books<'a> {
     }
 
     /// Notes what was taken of one limit, and returns its reservation.
-    pub(super) fn note(&mut self, made: &Made<'a>) -> Reservation {
-        let Made { charge, who, taken, decision } = made;
-        let (cost, now) = (charge.cost, decision.at());
-        let taken = taken.filter(|_| cost > 0);
-        let owner = match charge.target {
-            Target::Limiter(limiter) => Owner::Limiter(limiter.clone()),
-            Target::Key(core, Key { fingerprint, policy, call }) => match policy {
-                None => Owner::Key(Arc::clone(core), fingerprint),
-                Some(policy) => Owner::Stored(Arc::clone(core), policy.clone(), fingerprint, call),
+    pub(super) fn note(&mut self, made: Made<'_>) -> Reservation {
+        let Made { whose, cost, who, taken, decision } = made;
+        let owner = match whose {
+            Whose::Limiter(limiter) => Owner::Limiter(limiter.clone()),
+            Whose::Key(core, Key { fingerprint, policy, call }) => match policy {
+                None => Owner::Key(Arc::clone(core), *fingerprint),
+                Some(policy) => {
+                    Owner::Stored(Arc::clone(core), (*policy).clone(), *fingerprint, *call)
+                }
             },
         };
-        let address = match charge.target {
-            Target::Limiter(limiter) => limiter.book_address(),
-            Target::Key(core, key) => core.claims.address(key.fingerprint),
-        };
-        let id = taken.and_then(|taken| {
+        let address = Ledger::of(whose).address();
+        let id = taken.filter(|_| cost > 0).and_then(|taken| {
             let Taken { mark, units, passed, .. } = taken;
-            let books = self.books.slice_mut().iter_mut().flatten();
-            let (_, locked) = books.into_iter().find(|(known, _)| *known == address)?;
-            match (locked, who) {
-                (Locked::Limiter(book), _) => Some(book.ledger.add(mark, units, passed)),
-                (Locked::Key(claims), Some(who)) => {
+            let (_, locked) = self.books.iter_mut().find(|(known, _)| *known == address)?;
+            match (locked, whose, who) {
+                (Locked::Limiter(book), ..) => Some(book.ledger.add(mark, units, passed)),
+                (Locked::Key(claims), Whose::Key(core, key), Some(who)) => {
                     claims.turn_to(who.fingerprint);
-                    let Target::Key(core, key) = charge.target else { return None };
-                    Some(claims.add(core.marked_by(who.class, &key), &taken))
+                    Some(claims.add(core.marked_by(who.class, key), &taken))
                 }
-                (Locked::Key(_), None) => None,
+                (Locked::Key(_), ..) => None,
             }
         });
-        Reservation::new(owner, id, (cost, now), decision.forced(cost))
+        Reservation::new(owner, id, (cost, decision.at()), decision.forced(cost))
     }
 }

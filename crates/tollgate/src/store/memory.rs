@@ -1,6 +1,7 @@
 //! The store of one process.
 
 mod builder;
+mod decide;
 
 pub use builder::MemoryStoreBuilder;
 
@@ -9,9 +10,9 @@ use super::{
     permits::Flights,
 };
 use crate::{
-    Charge, Clock, Decision, Inherit, KeyedError, Limits, Reason, Reservation, SnapshotError, Tick,
-    keyed::core::{Core, Key},
-    limits::{Parts, Taking, Target},
+    Clock, Decision, Inherit, Reservation, SnapshotError, Tick,
+    keyed::core::Core,
+    limits::Taking,
     reservation::Owner,
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
     watch::Verb,
@@ -133,79 +134,6 @@ impl MemoryStore {
 
     fn now(&self) -> Tick {
         self.shared.core.clock.now()
-    }
-
-    /// Names a demand's key, after its policy has a class.
-    fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
-        let (core, policy, call) = (&self.shared.core, demand.policy(), demand.call());
-        if policy.is_ad_hoc() && call.is_none() {
-            return Err(StoreError::invalid(format!(
-                "policy \"{}\" has no quota of its own; give one with Demand::ad_hoc",
-                policy.name()
-            )));
-        }
-        core.class_of(policy).map_err(|error| {
-            let text = error.to_string();
-            let full = matches!(error, KeyedError::TooManyQuotas { .. });
-            if full { StoreError::full(text) } else { StoreError::invalid(text) }
-        })?;
-        let fingerprint = core.seed().fingerprint(&(policy.id(), demand.key()));
-        Ok(Key { fingerprint, policy: Some(policy), call })
-    }
-
-    /// A refusal because the policy has lost its class meanwhile, and there is none left, is an
-    /// error.
-    fn check_class(&self, demand: &Demand<'_>, decision: &Decision) -> Result<(), StoreError> {
-        match decision.is_denied() && decision.reason() == Reason::Saturated {
-            true => self.key(demand).map(drop),
-            false => Ok(()),
-        }
-    }
-
-    /// Decides over all demands at once.
-    fn decide(
-        &self,
-        demands: &mut [Demand<'_>],
-        now: Tick,
-        taking: Taking,
-    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
-        // A list on the stack for as many demands as are usual.
-        const USUAL: usize = 8;
-        let core = &self.shared.core;
-        if let [demand] = demands {
-            let (key, cost) = (self.key(demand)?, demand.cost());
-            let charges = [Charge { target: Target::Key(core, key), cost }];
-            let decided = Parts::decide(&charges, now, taking, |_, own| demand.tell(*own));
-            self.check_class(demand, &decided.0)?;
-            return Ok(decided);
-        }
-        Limits::check(demands.len())?;
-        let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
-        let (mut short, mut long) = ([nothing; USUAL], Vec::new());
-        let charges = if demands.len() <= USUAL {
-            &mut short[..demands.len()]
-        } else {
-            long.resize(demands.len(), nothing);
-            &mut long[..]
-        };
-        for (index, demand) in demands.iter().enumerate() {
-            let key = self.key(demand)?;
-            let charge = Charge { target: Target::Key(core, key), cost: demand.cost() };
-            let differs = |known: &Charge<'_>| known.is_same(&charge) && known.call() != key.call;
-            if key.call.is_some() && charges[..index].iter().any(differs) {
-                return Err(StoreError::invalid(format!(
-                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
-                     one, or use two policies",
-                    demand.policy().name()
-                )));
-            }
-            charges[index] = charge;
-        }
-        let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
-        for demand in demands {
-            self.check_class(demand, &demand.decision().unwrap_or(decided.0))?;
-        }
-        Ok(decided)
     }
 
     /// [`Store::acquire`] without waiting: it never does.

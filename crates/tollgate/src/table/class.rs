@@ -132,7 +132,7 @@ impl ClassRule {
     }
 }
 
-/// Marks the rule of a kept word among the kinds.
+/// Marks the rule of a kept word among the kinds. Those of plain words are below.
 const KEPT: u64 = 8;
 const COUNTER: u64 = 16;
 const LOG: u64 = 17;
@@ -263,6 +263,13 @@ impl Classes {
         // ORDERING: Acquire, see `add`: before the other words would be too early, after them it
         // orders the check of the count that follows.
         ClassRule::from_words(cell.kind.load(Acquire), words)
+    }
+
+    /// Tells whether the states of a class are kept in the table of words.
+    #[inline]
+    pub(crate) fn is_word(&self, class: Class) -> bool {
+        // ORDERING: Acquire, as in `any_rule`.
+        self.cell(class).is_none_or(|cell| cell.kind.load(Acquire) < KEPT)
     }
 
     /// Returns the rule of a class whose states are words.

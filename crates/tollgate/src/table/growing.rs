@@ -66,6 +66,17 @@ pub(crate) struct Shard {
     slots: Slots,
 }
 
+/// One of several keys that are taken from together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) fingerprint: u64,
+    pub(crate) class: Class,
+    /// [`Classes::stamp`](super::class::Classes::stamp) as it was before the class was looked up.
+    pub(crate) stamp: u64,
+    pub(crate) gcra: Gcra,
+    pub(crate) cost: u64,
+}
+
 impl Growing {
     pub(super) fn new(base: Arc<Base>, cap: Option<u64>) -> Self {
         let wanted = cap.map_or(SHARDS_MAX, |cap| cap / KEYS_PER_SHARD);
@@ -115,6 +126,71 @@ impl Growing {
         let (decision, next) = gcra.decide_at(slot.state(), who.now, gcra.position(who.now), cost);
         shard.slots.set(index, Slot::new(tag, who.class, next));
         Some(decision)
+    }
+
+    /// The short way of a take from several keys, from all or none: each is there, and in a shard
+    /// of its own. Returns what each says, and a mask of those that refused.
+    pub(crate) fn take_all<const N: usize>(
+        &self,
+        asks: &[Ask; N],
+        now: Tick,
+    ) -> Option<([Decision; N], u64)> {
+        let mut shards = self.lock_all(asks)?;
+        let mut found = [(0, Slot::default()); N];
+        for ((ask, shard), found) in asks.iter().zip(&shards).zip(&mut found) {
+            let slots = &shard.as_ref()?.slots;
+            let index = slots.find(Self::tag(ask.fingerprint)).ok()?;
+            *found = (index, slots.get(index));
+            let is_current = self.base.classes.is_current(ask.class, ask.stamp);
+            if found.1.class() != ask.class || !is_current {
+                return None;
+            }
+        }
+        let mut refused = 0;
+        let mut decided: [_; N] = std::array::from_fn(|at| {
+            let (Ask { gcra, cost, .. }, slot) = (&asks[at], found[at].1);
+            let decided = gcra.decide_at(slot.state(), now, gcra.position(now), *cost);
+            refused |= u64::from(decided.0.is_denied()) << at;
+            decided
+        });
+        for at in 0..N {
+            let (Ask { gcra, cost, class, .. }, (index, slot)) = (&asks[at], found[at]);
+            let (decision, next) = &mut decided[at];
+            if refused == 0 {
+                let next = Slot::new(slot.tag(), *class, *next);
+                shards[at].as_mut()?.slots.set(index, next);
+            } else if decision.is_allowed() {
+                // It is not charged: what it tells is its level as it is.
+                let level = gcra.decide_at(slot.state(), now, gcra.position(now), 0).0;
+                *decision = level.forced(*cost);
+            }
+        }
+        Some((decided.map(|(decision, _)| decision), refused))
+    }
+
+    /// Locks the shards of several keys in the order of their addresses; `None` if two are one.
+    #[inline]
+    fn lock_all<const N: usize>(
+        &self,
+        asks: &[Ask; N],
+    ) -> Option<[Option<MutexGuard<'_, Shard>>; N]> {
+        let wanted = asks.each_ref().map(|ask| self.index(ask.fingerprint));
+        let mut order: [usize; N] = std::array::from_fn(|at| at);
+        for end in 1..N {
+            for at in (1..=end).rev() {
+                if wanted[order[at - 1]] > wanted[order[at]] {
+                    order.swap(at - 1, at);
+                }
+            }
+        }
+        if order.windows(2).any(|pair| wanted[pair[0]] == wanted[pair[1]]) {
+            return None;
+        }
+        let mut shards = [const { None }; N];
+        for at in order {
+            shards[at] = Some(lock(&self.shards[wanted[at]].0));
+        }
+        Some(shards)
     }
 
     /// Applies `step` to the state of a key, atomically. A key that is not there is idle.

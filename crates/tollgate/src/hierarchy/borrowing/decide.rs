@@ -9,9 +9,9 @@ use crate::{
     algorithm::Entry,
     hierarchy::{PathError, path::PathBytes},
     limits::{
-        Taking,
+        Taking, Target,
         few::Few,
-        locks::{Locks, State},
+        locks::{Locks, Room, State},
     },
     sync::{AtomicU64, Ordering::Relaxed},
     table::Miss,
@@ -95,8 +95,8 @@ impl<'a> Place<'a> {
 /// Returns the state of a bucket, with its class as of `now`.
 fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     match charge.target {
-        crate::limits::Target::Key(core, key) => State::Key(core, core.who(key, now).0),
-        crate::limits::Target::Limiter(_) => charge.state(None),
+        Target::Key(core, key) => State::of_key(core, core.who(key, now).0),
+        Target::Limiter(limiter) => State::of_limiter(limiter),
     }
 }
 
@@ -105,7 +105,8 @@ fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Ver
     for place in places.iter() {
         states.push([state(&place.rate, ask.now), state(&place.ceiling, ask.now)]);
     }
-    let mut locks = Locks::take(states.iter().flatten().copied());
+    let mut room = Room::new();
+    let mut locks = Locks::take(&mut room, states.iter().flatten().copied());
     let mut rungs = Few::new();
     for (place, [rate, ceiling]) in places.iter().zip(states.iter()) {
         let (rate, ceiling) = (look(&mut locks, rate)?, look(&mut locks, ceiling)?);
@@ -122,7 +123,7 @@ fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Ver
 }
 
 /// Copies a bucket.
-fn look<'a>(locks: &mut Locks<'a>, state: &State<'a>) -> Result<Bucket, Miss> {
+fn look<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>) -> Result<Bucket, Miss> {
     let found = locks.update(state, |entry| match entry {
         Entry::Word(rule, word) => rule.as_gcra().map(|gcra| Bucket { gcra: *gcra, tat: **word }),
         _ => None,
@@ -131,7 +132,7 @@ fn look<'a>(locks: &mut Locks<'a>, state: &State<'a>) -> Result<Bucket, Miss> {
     found.ok_or(Miss::Stale)
 }
 
-fn store<'a>(locks: &mut Locks<'a>, state: &State<'a>, tat: u64) {
+fn store<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>, tat: u64) {
     let stored = locks.update_seen(state, |entry| {
         if let Entry::Word(_, word) = entry {
             **word = tat;

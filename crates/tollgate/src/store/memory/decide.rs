@@ -1,0 +1,116 @@
+//! How a store in memory decides over several demands.
+
+use super::MemoryStore;
+use crate::{
+    Charge, Decision, KeyedError, Limits, Reason, Reservation, Tick,
+    keyed::core::Key,
+    limits::{Parts, Taking, Target},
+    store::{Demand, StoreError},
+};
+
+impl MemoryStore {
+    /// Names a demand's key, after its policy has a class.
+    pub(super) fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
+        let (core, policy, call) = (&self.shared.core, demand.policy(), demand.call());
+        if policy.is_ad_hoc() && call.is_none() {
+            return Err(StoreError::invalid(format!(
+                "policy \"{}\" has no quota of its own; give one with Demand::ad_hoc",
+                policy.name()
+            )));
+        }
+        core.class_of(policy).map_err(|error| {
+            let text = error.to_string();
+            let full = matches!(error, KeyedError::TooManyQuotas { .. });
+            if full { StoreError::full(text) } else { StoreError::invalid(text) }
+        })?;
+        let fingerprint = core.seed().fingerprint(&(policy.id(), demand.key()));
+        Ok(Key { fingerprint, policy: Some(policy), call })
+    }
+
+    /// A refusal because the policy has lost its class meanwhile, and there is none left, is an
+    /// error.
+    pub(super) fn check_class(
+        &self,
+        demand: &Demand<'_>,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        match decision.is_denied() && decision.reason() == Reason::Saturated {
+            true => self.key(demand).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Decides over all demands at once.
+    pub(super) fn decide(
+        &self,
+        demands: &mut [Demand<'_>],
+        now: Tick,
+        taking: Taking,
+    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
+        Limits::check(demands.len())?;
+        let nothing = Charge { target: Target::Key(&self.shared.core, Key::plain(0)), cost: 0 };
+        // A list on the stack for as many demands as are usual.
+        match demands.len() {
+            0..=4 => self.decide_in(&mut [nothing; 4], demands, (now, taking)),
+            5..=8 => self.decide_in(&mut [nothing; 8], demands, (now, taking)),
+            count => self.decide_in(&mut vec![nothing; count], demands, (now, taking)),
+        }
+    }
+
+    /// [`decide`](Self::decide) with a list that has room for what each demand would be charged.
+    fn decide_in<'a, 'd: 'a>(
+        &'a self,
+        charges: &mut [Charge<'a>],
+        demands: &mut [Demand<'d>],
+        (now, taking): (Tick, Taking),
+    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
+        let charges = &mut charges[..demands.len()];
+        for (index, demand) in demands.iter().enumerate() {
+            let key = self.key(demand)?;
+            let (known, place) = charges.split_at_mut(index);
+            let Some(charge) = place.first_mut() else { break };
+            *charge = Charge { target: Target::Key(&self.shared.core, key), cost: demand.cost() };
+            let whose = charge.whose();
+            let differs = |known: &Charge<'_>| {
+                known.whose().is_same(&whose) && known.whose().call() != whose.call()
+            };
+            if key.call.is_some() && known.iter().any(differs) {
+                return Err(StoreError::invalid(format!(
+                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
+                     one, or use two policies",
+                    demand.policy().name()
+                )));
+            }
+        }
+        let short = match (taking, demands.len()) {
+            (Taking::Take, 2) => self.take_all::<2>(charges, demands, now),
+            (Taking::Take, 3) => self.take_all::<3>(charges, demands, now),
+            (Taking::Take, 4) => self.take_all::<4>(charges, demands, now),
+            _ => None,
+        };
+        if let Some(decision) = short {
+            return Ok((decision, None));
+        }
+        let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
+        for demand in demands {
+            let own = demand.decision();
+            self.check_class(demand, own.as_ref().unwrap_or(&decided.0))?;
+        }
+        Ok(decided)
+    }
+
+    /// Takes from `N` keys on the short way; `None` if there is more to do.
+    fn take_all<const N: usize>(
+        &self,
+        charges: &[Charge<'_>],
+        demands: &mut [Demand<'_>],
+        now: Tick,
+    ) -> Option<Decision> {
+        let charges: &[Charge<'_>; N] = charges.try_into().ok()?;
+        let (each, refused) = self.shared.core.take_stored_all(charges, now)?;
+        for (demand, decision) in demands.iter_mut().zip(&each) {
+            demand.tell(*decision);
+        }
+        Decision::joined(each.iter(), refused)
+    }
+}
