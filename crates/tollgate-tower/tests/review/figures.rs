@@ -308,7 +308,6 @@ async fn what_is_left_after_settling_is_what_is_so() {
 /// the most that fits (GCRA has `charge_within`), for a budget without refill all that is left. And the
 /// same in the scripts of the Redis store. Then tell it to the log (src/limit/correct.rs:123).
 #[tokio::test]
-#[ignore = "fault 28: a debt that does not fit is forgiven"]
 async fn a_cost_beyond_all_bounds_is_charged_as_far_as_it_goes() {
     let mut wrong = Vec::new();
     let windows = Algorithm::ALL.into_iter().map(|algorithm| (algorithm, Quota::per_minute(20)));
