@@ -124,3 +124,50 @@ async fn open_claims_are_bounded() {
         assert_eq!(left.remaining(), 97);
     }
 }
+
+/// A log sums up costs as long as there are entries. Debts that have left the window are no reason to
+/// charge less of the next one.
+#[tokio::test]
+async fn a_log_is_charged_however_much_has_left_it() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let policy =
+        Policy::with_algorithm("log", Quota::per_minute(20), Algorithm::SlidingLog).unwrap();
+    for shift in [39, 40, 45, 46, 50, 60] {
+        let (clock, hand) = Clock::manual();
+        clock.set_wall_offset(Duration::from_secs(1_800_000_000));
+        let store = RedisStore::builder(link.clone()).given_time(clock).build().unwrap();
+        let key = format!("{shift}").into_bytes();
+        for round in 0..4 {
+            let mut demand = [Demand::new(&policy, &key, 1)];
+            let id = store.reserve(&mut demand, LIFE).await.unwrap().id;
+            let id = id.unwrap_or_else(|| panic!("2^{shift}, round {round}: refused"));
+            assert!(store.settle(id, &[(1 << shift) - 10]).await.unwrap());
+            let left = store.peek(&mut [Demand::new(&policy, &key, 0)]).await.unwrap();
+            assert_eq!(left.remaining(), 0, "2^{shift}, round {round}");
+            // An entry that stays when the debt leaves.
+            hand.advance(Duration::from_secs(30));
+            let _ = store.force(&Demand::new(&policy, &key, 5)).await.unwrap();
+            hand.advance(Duration::from_secs(31));
+        }
+    }
+}
+
+/// What is free can be booked, also of a budget that takes longer to come back than a debt may.
+#[tokio::test]
+async fn a_budget_of_decades_can_be_forced_as_far_as_it_goes() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let store = RedisStore::new(link).unwrap();
+    let policy = Policy::new("budget", Quota::per_year(1).burst(20)).unwrap();
+    for (row, (cost, is_allowed, left)) in
+        [(10, true, 10), (9, true, 1), (12, false, 1), (1, true, 0), (1, false, 0)]
+            .into_iter()
+            .enumerate()
+    {
+        let forced = store.force(&Demand::new(&policy, b"key", cost)).await.unwrap();
+        assert_eq!((forced.is_allowed(), forced.remaining()), (is_allowed, left), "row {row}");
+    }
+}

@@ -142,6 +142,10 @@ pub trait Step {
     /// cannot hold such a debt.
     fn charge(&self, state: &mut Self::State, now: Tick, cost: u64) -> bool;
 
+    /// Returns the largest cost that [`charge`](Self::charge) books now. At least all that is
+    /// [`available`](Self::available), so that nothing is left when that much is booked.
+    fn chargeable(&self, state: &Self::State, now: Tick) -> u64;
+
     /// Returns what [`give_back`](Self::give_back) needs to know of the charge just made.
     fn mark(&self, state: &Self::State, now: Tick) -> u64;
 
@@ -197,6 +201,13 @@ pub trait Step {
         } else {
             self.peek(state, now, 0).refused(cost)
         }
+    }
+
+    /// Books `most` even into debt, or as much of it as the state can hold. [`Decision::cost`] says
+    /// how much.
+    fn force_up_to(&self, state: &mut Self::State, now: Tick, most: u64) -> Decision {
+        let cost = most.min(self.chargeable(state, now));
+        self.force(state, now, cost)
     }
 }
 

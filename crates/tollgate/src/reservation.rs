@@ -25,7 +25,7 @@ use std::{fmt, time::Duration};
 /// |---|---|
 /// | drop, or [`keep`](Self::keep) | stay spent |
 /// | [`cancel`](Self::cancel) | given back, as far as time has not refilled them already |
-/// | [`settle`](Self::settle) | corrected to the actual cost, which may be more |
+/// | [`settle`](Self::settle) | corrected to the actual cost, into debt if that is more |
 ///
 /// A cancel never gives back what somebody else took, and two takes of one instant give back both,
 /// in either order (`tests/refund.rs`). Later reservations that were handed out already do not
@@ -351,10 +351,11 @@ impl Owner {
         }
     }
 
-    fn force(&self, now: Tick, cost: u64) -> Decision {
+    /// Books what was used beyond what is reserved, as far as the state can hold the debt.
+    fn force_up_to(&self, now: Tick, most: u64) -> Decision {
         match self.host() {
-            Ok(limiter) => limiter.force_at(now, cost),
-            Err((core, key)) => core.force(key, now, cost),
+            Ok(limiter) => limiter.force_up_to_at(now, most),
+            Err((core, key)) => core.force_up_to(key, now, most),
         }
     }
 
@@ -420,6 +421,25 @@ impl Reservation {
 
     /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
     /// the level afterwards.
+    ///
+    /// What was used is used, so nothing is refused here: of a difference that is more than the
+    /// state can hold ([`Limiter::force`] says how much that is), as much is booked as fits, and
+    /// nothing is left. [`Decision::cost`] is what was charged in all: `actual`, or less in that
+    /// case.
+    ///
+    /// # Examples
+    ///
+    /// A budget that does not come back is used up by whoever uses more:
+    ///
+    /// ```
+    /// use tollgate::{Limiter, Quota};
+    ///
+    /// let budget = Limiter::new(Quota::once(20))?;
+    /// let level = budget.reserve(1)?.settle(1_000_000);
+    /// assert!(level.remaining() == 0 && level.cost() < 1_000_000);
+    /// assert!(budget.try_acquire().is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn settle(self, actual: u64) -> Decision {
         let now = self.owner.now();
         self.settle_at(now, actual)
@@ -431,13 +451,18 @@ impl Reservation {
             // Nothing was reserved, but something was used.
             let is_charged = self.cost == 0 && self.decision.reason() == Reason::Quota;
             return match actual {
-                1.. if is_charged => self.owner.force(now, actual),
+                1.. if is_charged => self.owner.force_up_to(now, actual),
                 _ => self.decision.forced(actual),
             };
         };
         if actual > self.cost {
             self.owner.forget(id);
-            return self.owner.force(now, actual - self.cost);
+            let more = self.owner.force_up_to(now, actual - self.cost);
+            // A key that finds no place any more in a full table is the only one that is refused.
+            return match more.is_allowed() {
+                true => more.forced(self.cost.saturating_add(more.cost())),
+                false => more,
+            };
         }
         self.owner.give_back(now, id, (self.cost - actual, self.cost));
         self.owner.level(now).forced(actual)

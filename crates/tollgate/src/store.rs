@@ -75,7 +75,8 @@ pub trait Store: Send + Sync {
         demands: &mut [Demand<'_>],
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Books a demand even into debt.
+    /// Books a demand even into debt. Denied as never, without a trace, only if the debt is more than
+    /// a state can hold.
     fn force(
         &self,
         demand: &Demand<'_>,
@@ -98,6 +99,9 @@ pub trait Store: Send + Sync {
 
     /// Corrects a reservation or a lease to what each of its demands actually cost: gives back the
     /// difference as far as time has not, or books it into debt. Costs of zero cancel it.
+    ///
+    /// What was used is used: of a debt that is more than a state can hold, as much is booked as
+    /// fits, and nothing is left.
     ///
     /// Returns false if there is no such reservation (any more): it is settled, or has expired.
     fn settle(

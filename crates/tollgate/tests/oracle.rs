@@ -24,6 +24,8 @@ enum Verb {
     Try,
     UpTo,
     Force,
+    /// Reserves one, and settles it with the cost times two to this.
+    Settle(u32),
 }
 
 /// Gaps of no time at all, of a few ticks, and of about the time that a permit or a window takes.
@@ -34,9 +36,22 @@ fn events(scale_ns: u64, most: u64) -> impl Strategy<Value = Vec<Event>> {
         4 => 0..=scale_ns,
         1 => 0..=scale_ns.saturating_mul(20),
     ];
-    let verb = prop_oneof![8 => Just(Verb::Try), 2 => Just(Verb::UpTo), 1 => Just(Verb::Force)];
+    let verb = prop_oneof![
+        24 => Just(Verb::Try),
+        6 => Just(Verb::UpTo),
+        3 => Just(Verb::Force),
+        6 => Just(Verb::Settle(0)),
+        1 => (0..64_u32).prop_map(Verb::Settle),
+    ];
     let event = (gap, verb, 0..=most.saturating_mul(5) / 4 + 1);
-    let event = event.prop_map(|(gap_ns, verb, cost)| Event { gap_ns, verb, cost });
+    let event = event.prop_map(|(gap_ns, verb, cost)| {
+        let cost = match verb {
+            // Not nothing: a cancelled take has opened an anchored window all the same.
+            Verb::Settle(shift) => cost.max(1).saturating_mul(1 << shift),
+            _ => cost,
+        };
+        Event { gap_ns, verb, cost }
+    });
     prop::collection::vec(event, 1..120)
 }
 
@@ -52,6 +67,26 @@ fn apply(limiter: &Limiter, event: Event, now: Tick) -> Decision {
         Verb::Try => limiter.try_acquire_at(now, event.cost),
         Verb::UpTo => limiter.up_to_at(now, event.cost),
         Verb::Force => limiter.force_at(now, event.cost),
+        Verb::Settle(_) => match limiter.reserve_at(now, 1, Duration::ZERO) {
+            Ok(reservation) => reservation.settle_at(now, event.cost),
+            Err(refused) => refused.decision(),
+        },
+    }
+}
+
+/// What the event is about: of a settlement, what it says it has charged, which is all that was used or
+/// as much as fits.
+fn cost_of(limiter: &Limiter, event: Event, free: u64, decision: &Decision) -> Option<u64> {
+    match event.verb {
+        Verb::UpTo => Some(event.cost.min(free).max(event.cost.min(1))),
+        Verb::Try | Verb::Force => Some(event.cost),
+        Verb::Settle(_) if decision.is_denied() => Some(1),
+        Verb::Settle(_) => {
+            let (charged, now) = (decision.cost(), decision.at());
+            let fits_more = || limiter.force_at(now, 1).is_allowed();
+            let is_true = charged == event.cost || (charged < event.cost && !fits_more());
+            is_true.then_some(charged)
+        }
     }
 }
 
@@ -164,11 +199,9 @@ proptest! {
             bucket.advance(now);
             let free = limiter.available_at(now);
             let decision = apply(&limiter, event, now);
-            let cost = match event.verb {
-                Verb::UpTo => event.cost.min(free).max(event.cost.min(1)),
-                _ => event.cost,
-            };
-            prop_assert_eq!(decision.cost(), cost);
+            let cost = cost_of(&limiter, event, free, &decision);
+            prop_assert_eq!(Some(decision.cost()), cost, "{:?}: {:?}", event, decision);
+            let cost = decision.cost();
             let misses = bucket.misses(cost);
             match event.verb {
                 Verb::Force if decision.is_never() => {
@@ -176,6 +209,12 @@ proptest! {
                     prop_assert!(debt + slack >= largest_debt(&quota), "refused a debt of {debt}");
                 }
                 Verb::Force => prop_assert!(decision.is_allowed()),
+                Verb::Settle(_) if free > 0 => {
+                    prop_assert!(decision.is_allowed());
+                    let debt = bucket.burst + misses + bucket.period + slack;
+                    let is_all = cost == event.cost || debt >= largest_debt(&quota);
+                    prop_assert!(is_all, "charged {cost} of {}", event.cost);
+                }
                 _ if cost > quota.capacity() => prop_assert!(decision.is_never()),
                 // Never late: what the exact bucket admits, passes.
                 _ if misses <= 0 => prop_assert!(decision.is_allowed(), "misses {misses}"),
@@ -288,12 +327,12 @@ proptest! {
             let free = diary.limit.saturating_sub(used);
             prop_assert_eq!(u128::from(limiter.available_at(ns(now))), free);
             let decision = apply(&limiter, event, ns(now));
-            let cost = u128::from(match event.verb {
-                Verb::UpTo => event.cost.min(free as u64).max(event.cost.min(1)),
-                _ => event.cost,
-            });
-            prop_assert_eq!(u128::from(decision.cost()), cost);
-            let mut passes = matches!(event.verb, Verb::Force) || used + cost <= diary.limit;
+            let cost = cost_of(&limiter, event, free as u64, &decision);
+            prop_assert_eq!(Some(decision.cost()), cost, "{:?}: {:?}", event, decision);
+            let cost = u128::from(decision.cost());
+            let is_used = matches!(event.verb, Verb::Force)
+                || (matches!(event.verb, Verb::Settle(_)) && free > 0);
+            let mut passes = is_used || used + cost <= diary.limit;
             if passes && decision.is_never() {
                 // A word can hold at least twice the limit; more may be refused.
                 prop_assert!(used + cost > 2 * diary.limit, "refused to force {cost} on {used}");

@@ -6,8 +6,9 @@ local function up_to(k, previous, current, now, parameters)
   local granted = math.max(0, math.min(most, free))
   return granted, k, previous, current + granted
 end
-local function charge(k, previous, current, _, parameters)
+local function charge(k, previous, current, _, parameters, partly)
   local _, _, cost = struct.unpack('<ddd', parameters)
+  if partly then cost = math.max(0, math.min(cost, MOST - current)) end
   if cost < 0 or current + cost > MOST then return false, k, previous, current end
   return true, k, previous, current + cost
 end

@@ -1,6 +1,6 @@
 -- What else can be done. Parameters continue: the cost of one permit as p/c, and whether products
 -- are too large to be exact.
-local YEARS = 144115188075855 -- microseconds that may be booked ahead: 2^57 ns
+local YEARS = 144115188075855 -- microseconds that may be booked ahead: 2^57 ns, or the burst
 local function up_to(at, n, _, now, parameters)
   local c, most, _, ta, tb, p, wide = struct.unpack('<ddddddd', parameters)
   if at < now then at, n = now, 0 end
@@ -16,13 +16,17 @@ local function up_to(at, n, _, now, parameters)
   if y >= c then x, y = x + 1, y - c end
   return granted, x, y
 end
-local function charge(at, n, _, now, parameters)
-  local c, a, b = struct.unpack('<ddd', parameters)
+local function charge(at, n, _, now, parameters, partly)
+  local c, a, b, ta = struct.unpack('<dddd', parameters)
   if at < now then at, n = now, 0 end
   local x, y = at + a, n + b
   if y >= c then x, y = x + 1, y - c end
-  if a < 0 or x - now > YEARS then return false, at, n end
-  return true, x, y
+  local most = now + math.max(YEARS, ta + 1)
+  if a >= 0 and x <= most then return true, x, y end
+  if not partly then return false, at, n end
+  -- What is booked beyond that already stays.
+  if at >= most then return true, at, n end
+  return true, most, 0
 end
 -- Takes a + b/c off what is booked, but not more than is still ahead of now, nor of the mark m + l/c.
 -- Returns what was taken off, and the state.

@@ -1,14 +1,17 @@
 local life -- only of GCRA
-local MOST = 1125899906842624 -- 2^50
+-- 2^40, of one window. The sums go on while there are entries, and have 8192 windows of that.
+local MOST = 1099511627776
 local function up_to(s, _, _, _, parameters, key)
   local w, limit, most = struct.unpack('<ddd', parameters)
   s.cost = math.max(0, math.min(most, limit - (s.sum - s.base)))
   if s.cost < most then s.retry = freed(key, s, s.sum - s.base + s.cost + 1 - limit, w) end
   return s.cost, s
 end
-local function charge(s, _, _, _, parameters)
+local function charge(s, _, _, _, parameters, partly)
   local _, _, cost = struct.unpack('<ddd', parameters)
-  if cost < 0 or s.sum + cost > MOST then return false, s end
+  local used = s.sum - s.base
+  if partly then cost = math.max(0, math.min(cost, MOST - used)) end
+  if cost < 0 or used + cost > MOST then return false, s end
   s.cost = cost
   return true, s
 end

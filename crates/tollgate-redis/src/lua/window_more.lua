@@ -5,8 +5,9 @@ local function up_to(k, count, _, _, parameters)
   local granted = math.max(0, math.min(most, limit - count))
   return granted, k, count + granted
 end
-local function charge(k, count, _, _, parameters)
+local function charge(k, count, _, _, parameters, partly)
   local _, _, cost = struct.unpack('<ddd', parameters)
+  if partly then cost = math.max(0, math.min(cost, MOST - count)) end
   if cost < 0 or count + cost > MOST then return false, k, count end
   return true, k, count + cost
 end

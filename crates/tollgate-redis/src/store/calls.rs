@@ -194,10 +194,17 @@ impl RedisStore {
         }))
     }
 
-    /// Books a state's cost whatever is left.
+    /// Books a state's cost whatever is left, or refuses a debt that does not fit.
     pub(super) async fn charge(&self, state: &State, policy: &str) -> Result<Told, StoreError> {
         let parameters = state.rule.charging(state.cost);
         self.on_one((state, policy), Verb::Force, &parameters, state.ttl(Wanted::Take)).await
+    }
+
+    /// Books a state's cost whatever is left, as far as the debt fits.
+    pub(super) async fn charge_up_to(&self, state: &State, policy: &str) -> Result<(), StoreError> {
+        let parameters = state.rule.charging_up_to(state.cost);
+        let ttl = state.ttl(Wanted::Take);
+        self.on_one((state, policy), Verb::ForceUpTo, &parameters, ttl).await.map(drop)
     }
 
     pub(super) async fn refund_one(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {

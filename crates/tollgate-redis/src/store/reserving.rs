@@ -351,7 +351,7 @@ impl RedisStore {
         let rule = &state.rule;
         if actual > state.cost {
             let more = State { cost: actual - state.cost, ..state.clone() };
-            self.charge(&more, policy).await?;
+            self.charge_up_to(&more, policy).await?;
         }
         // Also if nothing is left to give back, the claim must go.
         let unused = state.cost.saturating_sub(actual);

@@ -85,6 +85,9 @@ const FRACTION_MAX: u128 = 1 << 40;
 /// The largest count that scripts add up.
 const COUNT_MAX: u64 = 1 << 46;
 
+/// More than any script counts up to.
+const CHARGE_MAX: u64 = 1 << 51;
+
 /// The largest limit of a log: one entry of a list for each permit, all of which are read when the
 /// quota changes.
 const LOG_MAX: u64 = 1 << 15;
@@ -252,6 +255,16 @@ impl Rule {
             }
             false => packed(&[self.length, self.limit, cost].map(u128::from)),
         }
+    }
+
+    /// Returns the numbers for booking `cost`, or as much of it as can be booked: a script knows how
+    /// much that is.
+    pub(crate) fn charging_up_to(&self, cost: u64) -> Parameters {
+        if !self.kind.is_gcra() {
+            return packed(&[self.length, self.limit, cost.min(CHARGE_MAX)].map(u128::from));
+        }
+        let (cost, burst) = (self.span(cost).min(BURST_MAX * self.c), self.span(self.limit));
+        packed(&[self.c, cost / self.c, cost % self.c, burst / self.c, burst % self.c])
     }
 
     /// Returns the numbers for giving back up to `cost`, at most what can be booked ahead at all.

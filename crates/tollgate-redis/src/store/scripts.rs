@@ -14,7 +14,10 @@ pub(crate) enum Verb {
     UpTo,
     /// As much as is free, with a claim.
     Lease,
+    /// Into debt, or nothing.
     Force,
+    /// Into debt, as far as it goes.
+    ForceUpTo,
     Refund,
     /// Gives a claim back.
     Settle,
@@ -22,8 +25,16 @@ pub(crate) enum Verb {
     Undo,
 }
 
-const VERBS: [Verb; 7] =
-    [Verb::Take, Verb::UpTo, Verb::Lease, Verb::Force, Verb::Refund, Verb::Settle, Verb::Undo];
+const VERBS: [Verb; 8] = [
+    Verb::Take,
+    Verb::UpTo,
+    Verb::Lease,
+    Verb::Force,
+    Verb::ForceUpTo,
+    Verb::Refund,
+    Verb::Settle,
+    Verb::Undo,
+];
 
 /// All scripts, for one source of time.
 #[derive(Debug)]
@@ -105,7 +116,8 @@ fn one(kind: Kind, verb: Verb) -> String {
         (Verb::Take, _) => return [&basics(kind), lua!("one")].concat(),
         (Verb::UpTo, _) => &[more(kind), lua!("up_to")],
         (Verb::Lease, _) => &[more(kind), lua!("ledger"), lua!("lease")],
-        (Verb::Force, _) => &[more(kind), lua!("force")],
+        (Verb::Force, _) => &[more(kind), "local partly = false\n", lua!("force")],
+        (Verb::ForceUpTo, _) => &[more(kind), "local partly = true\n", lua!("force")],
         (Verb::Refund, _) => &[more(kind), lua!("ledger"), lua!("refund")],
         (Verb::Settle, true) => &[more(kind), lua!("ledger"), lua!("settle_gcra")],
         (Verb::Undo, true) => &[more(kind), lua!("ledger"), lua!("undo_gcra")],

@@ -285,7 +285,6 @@ async fn what_is_left_after_settling_is_what_is_so() {
 /// below zero, as an unsigned number). docs/http.md: "What was too little is taken, too, into debt if
 /// need be." Right: as much debt as fits.
 #[tokio::test]
-#[ignore = "fault 28: a debt that does not fit is forgiven"]
 async fn a_cost_beyond_all_bounds_is_charged_as_far_as_it_goes() {
     let mut wrong = Vec::new();
     let windows = Algorithm::ALL.into_iter().map(|algorithm| (algorithm, Quota::per_minute(20)));

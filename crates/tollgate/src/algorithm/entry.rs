@@ -79,6 +79,10 @@ impl Entry<'_> {
         on_entry!(self, step, state => step.force(state, now, cost))
     }
 
+    pub(crate) fn force_up_to(&mut self, now: Tick, most: u64) -> Decision {
+        on_entry!(self, step, state => step.force_up_to(state, now, most))
+    }
+
     pub(crate) fn charge(&mut self, now: Tick, cost: u64) -> bool {
         on_entry!(self, step, state => step.charge(state, now, cost))
     }

@@ -287,6 +287,10 @@ impl Step for FixedWindow {
         count.is_some()
     }
 
+    fn chargeable(&self, word: &u64, now: Tick) -> u64 {
+        self.count_max().saturating_sub(self.view(*word, now).count)
+    }
+
     fn mark(&self, word: &u64, now: Tick) -> u64 {
         self.view(*word, now).number
     }

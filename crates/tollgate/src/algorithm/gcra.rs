@@ -314,6 +314,11 @@ impl Step for Gcra {
         fits.is_some()
     }
 
+    fn chargeable(&self, tat: &u64, now: Tick) -> u64 {
+        let ahead = tat.saturating_sub(self.position(now));
+        DEBT_SPAN.saturating_sub(ahead) >> self.fraction
+    }
+
     #[inline]
     fn decide(&self, tat: &mut u64, now: Tick, cost: u64) -> Decision {
         let (decision, next) = self.decide_at(*tat, now, self.position(now), cost);

@@ -140,6 +140,10 @@ impl Step for Rule {
         change_word!(self, word, step, state => step.charge(&mut state, now, cost), else true)
     }
 
+    fn chargeable(&self, word: &u64, now: Tick) -> u64 {
+        on_word!(self, word, step, state => step.chargeable(&state, now), else u64::MAX)
+    }
+
     fn mark(&self, word: &u64, now: Tick) -> u64 {
         on_word!(self, word, step, state => step.mark(&state, now), else 0)
     }

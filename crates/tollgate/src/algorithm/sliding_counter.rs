@@ -256,6 +256,10 @@ impl Step for SlidingCounter {
         sum.is_some()
     }
 
+    fn chargeable(&self, state: &TwoWindows, now: Tick) -> u64 {
+        self.count_max().saturating_sub(self.view(state, now).windows.current)
+    }
+
     fn mark(&self, state: &TwoWindows, now: Tick) -> u64 {
         self.view(state, now).windows.number
     }

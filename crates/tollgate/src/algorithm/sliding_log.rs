@@ -265,13 +265,17 @@ impl Step for SlidingLog {
         if cost == 0 {
             return true;
         }
-        let now = Self::clamp(log, now);
-        if cost > TOTAL_MAX - self.used(log, now).min(TOTAL_MAX) {
+        if cost > self.chargeable(log, now) {
             return false;
         }
+        let now = Self::clamp(log, now);
         self.drop_expired(log, now);
         self.push(log, now, cost);
         true
+    }
+
+    fn chargeable(&self, log: &Log, now: Tick) -> u64 {
+        TOTAL_MAX.saturating_sub(self.used(log, Self::clamp(log, now)))
     }
 
     fn mark(&self, log: &Log, now: Tick) -> u64 {

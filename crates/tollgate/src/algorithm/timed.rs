@@ -222,6 +222,13 @@ impl Step for Timed {
         fits.is_some()
     }
 
+    fn chargeable(&self, tat: &u64, now: Tick) -> u64 {
+        let (_, booked) = self.places(*tat, now);
+        // The last place that begins within the debt. OVERFLOW: as the largest word.
+        let last = self.place(Timeline::QUARTERS.position(now) + DEBT_SPAN);
+        last.saturating_sub(booked).min(DEBT_SPAN) >> self.fraction
+    }
+
     #[inline]
     fn decide(&self, tat: &mut u64, now: Tick, cost: u64) -> Decision {
         let (decision, word) = self.judge(*tat, now, cost);
@@ -325,6 +332,7 @@ mod tests {
             for cost in [1_u64 << 60, 1 << 50, 1 << 40, 1 << 30, 1 << 20, 1 << 10, 1] {
                 while timed.charge(&mut tat, Tick::MAX, cost) && tat < 1 << 61 {}
             }
+            assert_eq!(timed.chargeable(&tat, Tick::MAX), 0, "{quota}");
             assert!(tat < 1 << (64 - super::super::timeline::HOST_BITS), "{quota}: {tat}");
         }
     }

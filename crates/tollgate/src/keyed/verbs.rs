@@ -5,7 +5,7 @@ use super::{
     core::{Core, Key},
 };
 use crate::{
-    Decision, Refused, Reservation, Tick,
+    Decision, Reason, Refused, Reservation, Tick,
     algorithm::Step,
     reservation::{Owner, ledger::Ledger, refusal},
     sync::Arc,
@@ -255,6 +255,21 @@ impl Core {
 
     pub(crate) fn force(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
         self.ask(key, now, cost, Verb::Force)
+    }
+
+    /// [`force`](Self::force), as far as the state can hold the debt: for what is used already.
+    /// [`Decision::cost`] says how far that is.
+    pub(crate) fn force_up_to(&self, key: Key<'_>, now: Tick, most: u64) -> Decision {
+        let booked = self.update(key, now, |entry| entry.force_up_to(now, most));
+        let decision = match (booked, &self.overflow) {
+            (Some((decision, _)), _) => decision,
+            (None, Some(overflow)) => {
+                self.note_saturated();
+                overflow.force_up_to_at(now, most).because(Reason::Saturated)
+            }
+            (None, None) => self.without_room(key, now, most, Verb::Force),
+        };
+        self.settle_refusal(key.fingerprint, Verb::Force, decision)
     }
 
     pub(crate) fn peek(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {

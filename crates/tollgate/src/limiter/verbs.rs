@@ -135,6 +135,17 @@ impl Limiter {
         self.special(Verb::Force, now, cost)
     }
 
+    /// [`force_at`](Self::force_at), as far as the state can hold the debt: for what is used already.
+    /// [`Decision::cost`] says how far that is.
+    pub(crate) fn force_up_to_at(&self, now: Tick, most: u64) -> Decision {
+        let decision = self.exempt(now, most).unwrap_or_else(|| {
+            let cell = &self.shared.cell;
+            on_cell!(cell, cell => cell.update(|step, state| step.force_up_to(state, now, most)))
+        });
+        self.report(Verb::Force, &decision);
+        decision
+    }
+
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
     pub fn peek(&self) -> Decision {
         self.peek_n(1)

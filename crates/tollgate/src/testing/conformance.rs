@@ -95,6 +95,8 @@ pub async fn run<S: Subject>(make: impl AsyncFn() -> S) -> Report {
         reserving::a_reservation_is_cancelled_by_costs_of_zero,
         reserving::a_refused_reservation_takes_nothing,
         reserving::an_expired_reservation_stays_spent,
+        reserving::what_was_used_is_charged_as_far_as_it_goes,
+        reserving::a_budget_that_hardly_comes_back_is_used_up,
         reserving::a_lease_takes_what_there_is,
         reserving::permits_are_limited_by_name_and_key,
         reserving::permits_end_unless_renewed,

@@ -2,8 +2,8 @@
 
 use super::{Checked, holds, left, policy, same, take, text};
 use crate::{
-    Algorithm,
-    store::{Demand, Permits, ReservationId, Store},
+    Algorithm, Quota,
+    store::{Demand, Permits, Policy, ReservationId, Store},
     testing::Subject,
 };
 use std::time::Duration;
@@ -83,6 +83,57 @@ pub(super) async fn an_expired_reservation_stays_spent<S: Subject>(subject: &S) 
     same!(subject.store().settle(id, &[0]).await.map_err(text)?, false, "settled after its end");
     let left = left(subject, &policy, b"key").await?;
     holds!((9..=11).contains(&left), "left is {left}: what ten seconds refill, and no more");
+    Ok(())
+}
+
+/// More than a debt can hold is no reason to charge nothing.
+pub(super) async fn what_was_used_is_charged_as_far_as_it_goes<S: Subject>(subject: &S) -> Checked {
+    let store = subject.store();
+    for algorithm in Algorithm::ALL {
+        let (used, beside) = (policy("used", 20, algorithm)?, policy("beside", 20, algorithm)?);
+        for actual in [40, 1_000, 1 << 40, 1 << 47, 1 << 51, 1 << 62, u64::MAX] {
+            let key = format!("{algorithm} {actual}").into_bytes();
+            let mut demands = [Demand::new(&beside, &key, 2), Demand::new(&used, &key, 1)];
+            let reserved = store.reserve(&mut demands, MINUTE).await.map_err(text)?;
+            let second = store.reserve(&mut demands, MINUTE).await.map_err(text)?;
+            for id in [reserved.id, second.id] {
+                let id = id.unwrap_or(ReservationId(0));
+                let settled = store.settle(id, &[2, actual]).await.map_err(text)?;
+                same!(settled, true, "{algorithm}: settled to {actual}");
+                same!(left(subject, &used, &key).await?, 0, "{algorithm}: left of 20 - {actual}");
+                let refused = take(subject, &used, &key, 1).await?;
+                holds!(refused.is_denied(), "{algorithm}: {actual} used of 20, and it goes on");
+                same!(left(subject, &beside, &key).await?, 16, "{algorithm}: beside");
+            }
+            if algorithm == Algorithm::Gcra {
+                continue;
+            }
+            // Windows forget. What a sliding counter has of the last one weighs until it is over.
+            subject.advance(2 * MINUTE + subject.rounding()).await;
+            same!(left(subject, &used, &key).await?, 20, "{algorithm}: left of the next window");
+            let more = store.reserve(&mut demands, MINUTE).await.map_err(text)?.id;
+            let id = more.unwrap_or(ReservationId(0));
+            same!(store.settle(id, &[2, actual]).await.map_err(text)?, true, "{algorithm}: again");
+            same!(left(subject, &used, &key).await?, 0, "{algorithm}: left, again, of {actual}");
+        }
+    }
+    Ok(())
+}
+
+/// A debt may hold less than a burst that takes decades to come back: then it is the burst.
+pub(super) async fn a_budget_that_hardly_comes_back_is_used_up<S: Subject>(subject: &S) -> Checked {
+    let store = subject.store();
+    for (count, actual) in [(2, 2), (2, 20), (2, 21), (2, 1_000), (20, 1_000), (20, u64::MAX)] {
+        let quota = Quota::per_year(1).burst(20);
+        let policy = Policy::new(format!("budget {count}"), quota).map_err(|it| it.to_string())?;
+        let key = actual.to_be_bytes();
+        let mut demands = [Demand::new(&policy, &key, count)];
+        let id = store.reserve(&mut demands, MINUTE).await.map_err(text)?.id;
+        let id = id.unwrap_or(ReservationId(0));
+        same!(store.settle(id, &[actual]).await.map_err(text)?, true, "{count} to {actual}");
+        let expected = 20_u64.saturating_sub(actual);
+        same!(left(subject, &policy, &key).await?, expected, "left of 20, {actual} used");
+    }
     Ok(())
 }
 
