@@ -78,31 +78,31 @@ impl Ticket {
     }
 
     /// Adds to a response what the client is told, and settles what it has cost.
-    fn finish<B>(&mut self, response: Response<B>) -> Response<LimitBody<B>> {
+    fn finish<B>(&mut self, mut response: Response<B>) -> Response<LimitBody<B>> {
         let Some(mut pass) = self.pass.take() else {
             return response.map(|body| LimitBody::service(body, None));
         };
-        let (mut head, body) = response.into_parts();
-        if head.extensions.get::<NotRun>().is_some() {
-            self.gate.decorate(&pass, &mut head);
-            self.gate.give_back(pass);
-            return Response::from_parts(head, LimitBody::service(body, None));
-        }
-        let actual = self.gate.actual(&pass, &head);
-        if let Some(actual) = &actual {
-            self.gate.correct(&mut pass, actual);
-        }
-        self.gate.decorate(&pass, &mut head);
-        let mut meter = None;
-        if let Some(actual) = actual {
-            let (gate, end) = (Arc::clone(&self.gate), End::default());
-            if actual.is_by_body() {
-                meter = Some(Box::new(Meter { gate, pass, actual, end }));
-            } else {
-                gate.settle(&pass, &actual, end);
+        let has_run = response.extensions().get::<NotRun>().is_none();
+        if !has_run || !pass.is_reserved() {
+            self.gate.decorate(&pass, &mut response);
+            if !has_run {
+                self.gate.give_back(pass);
             }
+            return response.map(|body| LimitBody::service(body, None));
         }
-        Response::from_parts(head, LimitBody::service(body, meter))
+        let (head, body) = response.into_parts();
+        let actual = self.gate.actual(&pass, &head);
+        let mut response = Response::from_parts(head, body);
+        self.gate.correct(&mut pass, &actual);
+        self.gate.decorate(&pass, &mut response);
+        let (gate, end) = (Arc::clone(&self.gate), End::default());
+        let meter = if actual.is_by_body() {
+            Some(Box::new(Meter { gate, pass, actual, end }))
+        } else {
+            gate.settle(&pass, &actual, end);
+            None
+        };
+        response.map(|body| LimitBody::service(body, meter))
     }
 }
 
