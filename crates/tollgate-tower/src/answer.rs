@@ -219,6 +219,14 @@ impl<'a> Verdict<'a> {
     /// scarcest of each is compared by the share that is left.
     pub fn new(clock: &Clock, now: Tick, parts: &'a [Told<'a>]) -> Self {
         let wall = clock.to_wall(now);
+        if let [told] = parts
+            && !told.is_refusing()
+        {
+            // The usual case, by the shortest way.
+            let (binding, wait) = (told.has_figures().then_some(0), Wait::Unknown);
+            let (cause, refusal, jitter) = (None, None, Duration::ZERO);
+            return Self { now, wall, parts, binding, cause, refusal, wait, jitter };
+        }
         let cause = cause(parts, now);
         let refusal = cause.map(|at| Refusal::of(parts[at].decision.reason()));
         // A limit that refuses although it is unlimited (its key is on a deny list) has no figures.

@@ -93,7 +93,7 @@ pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
-    RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
+    RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
 };
 pub use room::{
     ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,

@@ -11,6 +11,7 @@ mod future;
 mod gate;
 mod pass;
 mod policy;
+mod same;
 mod settle;
 mod status;
 mod told;
@@ -22,6 +23,7 @@ pub use error::LayerError;
 pub use future::LimitFuture;
 pub use pass::OverLimit;
 pub use policy::{Mode, Policy};
+pub use same::{SameBody, SameBodyFuture, SameBodyLayer};
 pub use settle::{Charge, Settle};
 
 use crate::Info;
@@ -73,6 +75,29 @@ impl RateLimitLayer {
     /// Starts a layer.
     pub fn builder() -> RateLimitBuilder {
         RateLimitBuilder::new()
+    }
+
+    /// Returns the layer for services whose body can be made of ours: its responses keep the type of
+    /// the body. In axum (feature `axum`) that saves a box for each response, and in tonic (feature
+    /// `tonic`), too; other bodies need a `From<LimitBody<Self>>`. It is the same limit.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] {
+    /// use tollgate::Quota;
+    /// use tollgate_tower::{Policy, RateLimitLayer, key::Key};
+    ///
+    /// let limits = RateLimitLayer::builder()
+    ///     .policy(Policy::new("per-client", Quota::per_minute(60)).key(Key::peer()))
+    ///     .build()?;
+    /// let app: axum::Router = axum::Router::new().layer(limits.same_body());
+    /// # }
+    /// # Ok::<(), tollgate_tower::LayerError>(())
+    /// ```
+    #[must_use]
+    pub const fn same_body(self) -> SameBodyLayer {
+        SameBodyLayer::new(self)
     }
 }
 

@@ -208,15 +208,15 @@ fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
     headers.append(RATE_LIMIT_POLICY, policies(verdict, told));
     let decision = told.decision();
     let mut out = Line::new();
-    out.put(told.label().quoted());
-    push_parameter(&mut out, b";r=", decision.remaining());
+    out.put(told.label().left());
+    push_number(&mut out, decision.remaining().min(FIELD_MAX));
     if let Some(seconds) = verdict.told_seconds(told) {
         push_parameter(&mut out, b";t=", seconds);
     }
     if let Some(partition) = told.partition {
         partition.push(&mut out);
     }
-    headers.append(RATE_LIMIT, value(&out));
+    headers.append(RATE_LIMIT, value(out.as_bytes()));
 }
 
 /// Returns the list of policies, that which binds first.
@@ -272,7 +272,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
 fn number_value(number: u64) -> HeaderValue {
     let mut out = Line::new();
     push_number(&mut out, number.min(FIELD_MAX));
-    value(&out)
+    value(out.as_bytes())
 }
 
 /// Returns the value of a header. What is written here is visible ASCII, so it is one; should it

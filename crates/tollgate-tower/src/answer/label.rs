@@ -30,13 +30,16 @@ pub struct Label {
     inner: Arc<Inner>,
 }
 
+/// The parameter that tells what is left.
+const LEFT: &[u8] = b";r=";
+
 struct Inner {
     name: Box<str>,
     quota: Quota,
     unit: Unit,
     algorithm: Algorithm,
-    /// The name as a structured string.
-    quoted: Box<[u8]>,
+    /// The name as a structured string, and [`LEFT`]: how an item of `RateLimit` begins.
+    left: Box<[u8]>,
     /// The item of `RateLimit-Policy`.
     item: HeaderValue,
 }
@@ -145,8 +148,14 @@ impl Label {
         self.inner.algorithm
     }
 
+    /// Returns the name as a structured string.
     pub(crate) fn quoted(&self) -> &[u8] {
-        &self.inner.quoted
+        self.inner.left.strip_suffix(LEFT).unwrap_or(&self.inner.left)
+    }
+
+    /// Returns how an item of `RateLimit` begins, up to what is left.
+    pub(super) fn left(&self) -> &[u8] {
+        &self.inner.left
     }
 
     /// Returns the quota with another capacity: that of the limiter, if its quota was changed.
@@ -243,12 +252,12 @@ impl LabelBuilder {
                 _ => return Err(LabelError::TooLong { length }),
             }
         }
-        let (mut quoted, mut item) = (Vec::new(), Vec::new());
-        push_name(&mut quoted, &name);
+        let (mut left, mut item) = (Vec::new(), Vec::new());
+        push_name(&mut left, &name);
+        left.extend_from_slice(LEFT);
         push_item(&mut item, &name, &unit, &allowance(&quota, &unit, quota.capacity()));
-        let (name, quoted) = (name.into_boxed_str(), quoted.into_boxed_slice());
-        let inner =
-            Inner { name, quota, unit, algorithm, quoted, item: super::header::value(&item) };
+        let (name, left) = (name.into_boxed_str(), left.into_boxed_slice());
+        let inner = Inner { name, quota, unit, algorithm, left, item: super::header::value(&item) };
         Ok(Label { inner: Arc::new(inner) })
     }
 }

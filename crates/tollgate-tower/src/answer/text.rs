@@ -14,12 +14,39 @@ impl Out for Vec<u8> {
 }
 
 /// A usual field, without an allocation.
-pub(super) type Line = smallvec::SmallVec<[u8; 128]>;
+pub(super) struct Line {
+    room: [u8; 128],
+    used: usize,
+    /// All of it, once it did not fit.
+    long: Vec<u8>,
+}
+
+impl Line {
+    pub(super) const fn new() -> Self {
+        Self { room: [0; 128], used: 0, long: Vec::new() }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        if self.long.is_empty() { &self.room[..self.used] } else { &self.long }
+    }
+}
 
 impl Out for Line {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
+        let end = self.used + bytes.len();
+        match self.room.get_mut(self.used..end) {
+            Some(room) if self.long.is_empty() => {
+                room.copy_from_slice(bytes);
+                self.used = end;
+            }
+            _ => {
+                if self.long.is_empty() {
+                    self.long.extend_from_slice(&self.room[..self.used]);
+                }
+                self.long.extend_from_slice(bytes);
+            }
+        }
     }
 }
 
@@ -28,15 +55,22 @@ pub const FIELD_MAX: u64 = 999_999_999_999_999;
 
 /// Appends a number.
 pub fn push_number(out: &mut impl Out, mut number: u64) {
+    // OVERFLOW: a digit.
+    let digit = |number: u64| b'0' + number as u8;
+    if number < 10 {
+        return out.put(&[digit(number)]);
+    }
     let (mut digits, mut at) = ([0; 20], 20);
-    loop {
+    // Two at a time: a step must wait for the division of the one before.
+    while number >= 10 {
+        let two = number % 100;
+        number /= 100;
+        at -= 2;
+        (digits[at], digits[at + 1]) = (digit(two / 10), digit(two % 10));
+    }
+    if number > 0 {
         at -= 1;
-        // OVERFLOW: a digit.
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+        digits[at] = digit(number);
     }
     out.put(&digits[at..]);
 }
@@ -133,8 +167,22 @@ mod tests {
 
     #[test]
     fn numbers_are_decimal() {
-        for number in [0, 9, 10, 12_345, FIELD_MAX, u64::MAX] {
+        for number in [0, 9, 10, 99, 100, 101, 1_000, 12_345, FIELD_MAX, u64::MAX] {
             assert_eq!(written(|out| push_number(out, number)), number.to_string());
+        }
+    }
+
+    #[test]
+    fn a_line_holds_what_is_put_also_if_it_is_long() {
+        for (first, second) in
+            [(0, 0), (0, 128), (100, 28), (100, 29), (128, 1), (0, 129), (300, 1)]
+        {
+            let (mut line, mut expected) = (Line::new(), Vec::new());
+            for part in [&b"x".repeat(first)[..], &b"y".repeat(second), b"", b"z"] {
+                line.put(part);
+                expected.put(part);
+            }
+            assert_eq!(line.as_bytes(), expected, "{first} and {second}");
         }
     }
 

@@ -58,6 +58,17 @@ impl<B> LimitBody<B> {
         Self { body: HeldBody::Service { body, held: meter } }
     }
 
+    /// Returns the body of the service as it came, if there is nothing to see to at its end.
+    pub(super) fn into_service(self) -> B
+    where
+        B: From<Self>,
+    {
+        match self.body {
+            HeldBody::Service { body, held: None } => body,
+            body => Self { body }.into(),
+        }
+    }
+
     pub(super) const fn told(bytes: Bytes) -> Self {
         Self { body: HeldBody::told(bytes) }
     }

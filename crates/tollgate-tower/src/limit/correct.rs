@@ -60,12 +60,8 @@ impl Cost {
 }
 
 impl Gate {
-    /// Returns what a request has cost, as far as the head of its response tells. `None` if nothing
-    /// is to be corrected.
-    pub(super) fn actual(&self, pass: &Pass, head: &response::Parts) -> Option<Actual> {
-        if !pass.is_reserved() {
-            return None;
-        }
+    /// Returns what a request has cost, as far as the head of its response tells.
+    pub(super) fn actual(&self, pass: &Pass, head: &response::Parts) -> Actual {
         let cost = |part: &Part| {
             let Some(policy) = self.limits.get(part.limit).map(|limit| &limit.policy) else {
                 return Cost { permits: Some(part.cost), is_charged: Some(true) };
@@ -77,7 +73,7 @@ impl Gate {
             };
             Cost { permits, is_charged: policy.charge.is_charged(head) }
         };
-        Some(Actual { costs: pass.parts.iter().map(cost).collect() })
+        Actual { costs: pass.parts.iter().map(cost).collect() }
     }
 
     /// Corrects what clients are told of a request by what it has cost, as far as that is known.

@@ -92,39 +92,43 @@ impl Ticket {
 
     /// Adds to a response what the client is told, and settles what it has cost, or will when its
     /// body has ended.
-    fn finish<B>(&mut self, response: Response<B>) -> (Response<B>, Option<Box<Meter>>, Amended) {
+    fn finish<B>(
+        &mut self,
+        mut response: Response<B>,
+    ) -> (Response<B>, Option<Box<Meter>>, Amended) {
         let Some(pass) = &mut self.pass else { return (response, None, None) };
         let gate = &self.gate;
-        let (mut head, body) = response.into_parts();
-        let has_not_run = head.extensions.get::<NotRun>().is_some();
-        // A closure of the user may panic here: the ticket still has the pass.
-        let actual = match has_not_run {
-            true => Some(Actual::nothing(pass.parts.len())),
-            false => gate.actual(pass, &head),
-        };
-        let taken: Vec<_> = actual.iter().flat_map(|_| &pass.parts).map(|it| it.decision).collect();
-        if let Some(actual) = &actual {
-            gate.correct(pass, actual);
+        let has_run = response.extensions().get::<NotRun>().is_none();
+        if has_run && !pass.is_reserved() {
+            gate.decorate(pass, &mut response);
+            self.pass = None;
+            return (response, None, None);
         }
-        gate.decorate(pass, &mut head);
+        let (head, body) = response.into_parts();
+        // A closure of the user may panic here: the ticket still has the pass.
+        let actual = match has_run {
+            true => gate.actual(pass, &head),
+            false => Actual::nothing(pass.parts.len()),
+        };
+        let mut response = Response::from_parts(head, body);
+        let taken: Vec<_> = pass.parts.iter().map(|part| part.decision).collect();
+        gate.correct(pass, &actual);
+        gate.decorate(pass, &mut response);
         // What was told is not what was taken.
         for (part, decision) in pass.parts.iter_mut().zip(taken) {
             part.decision = decision;
         }
+        let Some(pass) = self.pass.take() else { return (response, None, None) };
         let (mut meter, mut amended) = (None, None);
-        if let Some((actual, pass)) = actual.zip(self.pass.take()) {
-            if has_not_run {
-                amended = gate.give_back(pass);
-            } else if actual.is_by_body() {
-                let (gate, pass, end) = (Arc::clone(gate), Some(pass), End::default());
-                meter = Some(Box::new(Meter { gate, pass, actual, end }));
-            } else {
-                amended = gate.settle(pass, &actual, End::default());
-            }
+        if !has_run {
+            amended = gate.give_back(pass);
+        } else if actual.is_by_body() {
+            let (gate, pass, end) = (Arc::clone(gate), Some(pass), End::default());
+            meter = Some(Box::new(Meter { gate, pass, actual, end }));
+        } else {
+            amended = gate.settle(pass, &actual, End::default());
         }
-        // Nothing is left to be seen to.
-        self.pass = None;
-        (Response::from_parts(head, body), meter, amended)
+        (response, meter, amended)
     }
 }
 

@@ -120,10 +120,15 @@ impl Gate {
         {
             // The usual case, by the shortest way.
             let Some(demand) = self.demand(part) else { return true };
-            let mut demand = [demand];
-            let answer = store.acquire_now(&mut demand);
-            part.decision = demand[0].decision();
-            self.conclude(pass, answer.map(|decision| decision.is_allowed()));
+            match store.acquire_now(&mut [demand]) {
+                Ok(decision) => {
+                    part.decision = Some(decision);
+                    // What memory decided, it decided now.
+                    pass.now = decision.at();
+                    pass.is_allowed = decision.is_allowed();
+                }
+                Err(error) => self.conclude(pass, Err(error)),
+            }
             return true;
         }
         // INVARIANT: the calls of a memory store are ready at once.

@@ -10,7 +10,7 @@ use crate::{
     queued,
 };
 use bytes::Bytes;
-use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, response::Parts};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response};
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, RandomState};
 use tollgate::Tick;
@@ -21,15 +21,20 @@ const POLICIES: HeaderName = HeaderName::from_static("x-tollgate-policies");
 impl Gate {
     /// Runs `with` on what was decided.
     fn told<R>(&self, pass: &Pass, now: Tick, with: impl FnOnce(&Verdict<'_>) -> R) -> R {
-        let told: SmallVec<[Told<'_>; 4]> = pass
-            .parts
-            .iter()
-            .filter_map(|part| {
-                let told = Told::new(&self.way(part)?.label, part.decision?);
-                Some(if part.is_enforced() { told } else { told.shadow() })
-            })
-            .collect();
-        with(&Verdict::new(self.backend.clock(), now, &told))
+        let of = |part: &Part| {
+            let told = Told::new(&self.way(part)?.label, part.decision?);
+            Some(if part.is_enforced() { told } else { told.shadow() })
+        };
+        // One is usual, and need not be moved into a list.
+        let (one, several): (Option<Told<'_>>, SmallVec<[Told<'_>; 4]>);
+        let told = if let [part] = &*pass.parts {
+            one = of(part);
+            one.as_slice()
+        } else {
+            several = pass.parts.iter().filter_map(of).collect();
+            &several[..]
+        };
+        with(&Verdict::new(self.backend.clock(), now, told))
     }
 
     /// Returns the response to a request that is refused; if it passes, it is told what it exceeds.
@@ -95,17 +100,17 @@ impl Gate {
     }
 
     /// Adds to the response what those are told whose request has passed.
-    pub(super) fn decorate(&self, pass: &Pass, head: &mut Parts) {
+    pub(super) fn decorate<B>(&self, pass: &Pass, response: &mut Response<B>) {
         // The service may have taken its time.
         let now = self.backend.clock().now().max(pass.now);
-        self.told(pass, now, |verdict| self.headers.write(verdict, &mut head.headers));
-        let over = self.mark(pass.over(), &mut head.extensions);
+        self.told(pass, now, |verdict| self.headers.write(verdict, response.headers_mut()));
+        let over = self.mark(pass.over(), response.extensions_mut());
         let what = match (pass.is_unknown(), over) {
             (true, _) => "store-failed",
             (_, true) => "over",
             _ => "allowed",
         };
-        self.explain(what, Some(pass), &mut head.headers);
+        self.explain(what, Some(pass), response.headers_mut());
     }
 
     fn mark<'p>(&self, parts: impl Iterator<Item = &'p Part>, extensions: &mut Extensions) -> bool {

@@ -1,0 +1,102 @@
+//! The layer that leaves the type of the body as it is.
+//!
+//! A response whose body is of another type than axum's own is put into a box by axum, with a body
+//! that was in one already. Nearly always there is nothing to see to at the end of a body, so it can
+//! be handed on as it came; only where there is, or where the body is ours, does it need the box.
+
+use super::{LimitBody, RateLimit, RateLimitLayer};
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+use tower_layer::Layer;
+use tower_service::Service;
+
+/// A [`RateLimitLayer`] whose responses have the body of the service; made by
+/// [`RateLimitLayer::same_body`].
+#[derive(Clone, Debug)]
+pub struct SameBodyLayer {
+    layer: RateLimitLayer,
+}
+
+impl SameBodyLayer {
+    pub(super) const fn new(layer: RateLimitLayer) -> Self {
+        Self { layer }
+    }
+}
+
+impl<S> Layer<S> for SameBodyLayer {
+    type Service = SameBody<S>;
+
+    fn layer(&self, inner: S) -> SameBody<S> {
+        SameBody { inner: self.layer.layer(inner) }
+    }
+}
+
+/// A service behind limits, whose body stays of its type; made by [`SameBodyLayer`].
+#[derive(Clone, Debug)]
+pub struct SameBody<S> {
+    inner: RateLimit<S>,
+}
+
+impl<S, B, R> Service<Request<B>> for SameBody<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: From<LimitBody<R>>,
+{
+    type Response = Response<R>;
+    type Error = S::Error;
+    type Future = SameBodyFuture<super::LimitFuture<S, B>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        SameBodyFuture { inner: self.inner.call(request) }
+    }
+}
+
+pin_project! {
+    /// The response to come, of [`SameBody`].
+    pub struct SameBodyFuture<F> {
+        #[pin]
+        inner: F,
+    }
+}
+
+impl<F, R, E> Future for SameBodyFuture<F>
+where
+    F: Future<Output = Result<Response<LimitBody<R>>, E>>,
+    R: From<LimitBody<R>>,
+{
+    type Output = Result<Response<R>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = ready!(self.project().inner.poll(context))?;
+        Poll::Ready(Ok(response.map(LimitBody::into_service)))
+    }
+}
+
+impl<F> fmt::Debug for SameBodyFuture<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SameBodyFuture")
+    }
+}
+
+#[cfg(feature = "axum")]
+impl From<LimitBody<Self>> for axum::body::Body {
+    fn from(body: LimitBody<Self>) -> Self {
+        Self::new(body)
+    }
+}
+
+#[cfg(feature = "tonic")]
+impl From<LimitBody<Self>> for tonic::body::Body {
+    fn from(body: LimitBody<Self>) -> Self {
+        Self::new(body)
+    }
+}
