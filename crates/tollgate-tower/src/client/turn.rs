@@ -8,7 +8,10 @@
 //! looks, however long the line is. If the first does not go within a second although it could, it
 //! loses its place. When it is polled again, it has it back.
 
-use super::{lane::Lane, learned::Learned, spend::Spend};
+use super::{
+    lane::{Lane, Manner},
+    learned::Learned,
+};
 use crate::timer::{NoTimers, Timer};
 use std::{
     collections::BTreeMap,
@@ -67,8 +70,8 @@ pub(super) enum NoTurn {
 }
 
 impl Line {
-    pub(super) fn new(spend: Spend, clock: Clock, max_waiting: usize) -> Self {
-        let lane = Lane::new(spend);
+    pub(super) fn new(manner: Manner, clock: Clock, max_waiting: usize) -> Self {
+        let lane = Lane::new(manner);
         let state = State { lane, waiting: BTreeMap::new(), next_ticket: 0, due: None };
         Self { state: Mutex::new(state), clock, max_waiting }
     }
