@@ -142,6 +142,53 @@ async fn a_call_that_is_dropped_gives_back_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_server_does_not_want_in_time_takes_nothing_of_ones_own_quota() {
+    let stub = Stub::scripted([(429, "Retry-After: 60")]);
+    let limiter = Limiter::builder(Quota::per_minute(1)).clock(Clock::tokio()).build().unwrap();
+    let layer = PaceLayer::builder().quota(limiter.clone()).max_wait(seconds(59)).build().unwrap();
+    let client = layer.layer(stub.clone());
+    call(&client, "http://a/").await.unwrap();
+    // It would have to wait for the quota as well, and need not.
+    let error = call(&client, "http://a/").await.unwrap_err();
+    assert_eq!(error, PaceError::TooLong { wait: seconds(60), max_wait: seconds(59) });
+    assert_eq!((stub.now(), limiter.waiting()), (seconds(0), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn permits_that_were_waited_for_stay_spent_until_time_brings_them_back() {
+    let stub = Stub::scripted([(200, "RateLimit: \"a\";r=0;t=20")]);
+    let limiter = Limiter::builder(Quota::one_every(seconds(5))).clock(Clock::tokio());
+    let limiter = limiter.build().unwrap();
+    let layer = PaceLayer::builder().quota(limiter.clone()).build().unwrap();
+    let client = layer.layer(stub.clone());
+    call(&client, "http://a/").await.unwrap();
+    // It has its permit at 5 s, and leaves at 6 s.
+    assert!(timeout(seconds(6), call(&client, "http://a/")).await.is_err());
+    assert_eq!(limiter.available(), 0);
+    tokio::time::advance(seconds(4)).await;
+    assert_eq!(limiter.available(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_comes_while_the_inner_service_is_not_ready_holds() {
+    let policy = "RateLimit-Policy: \"a\";q=10;w=1\nRateLimit: \"a\";r=0;t=1";
+    let stub = Stub::scripted([(200, policy), (429, "Retry-After: 5"), (200, "")]);
+    let layer = PaceLayer::builder().build().unwrap();
+    let mut client = layer.layer(tower::limit::ConcurrencyLimit::new(stub.clone(), 1));
+    client.ready().await.unwrap().call(get("http://a/")).await.unwrap();
+    // Both are ready one after the other, wait, and let go. The first starts at 1 s and takes half a
+    // second, the second could start at 1.1 s.
+    stub.delay(Duration::from_millis(500));
+    let mut first = Box::pin(client.ready().await.unwrap().call(get("http://a/1")));
+    assert!(timeout(Duration::ZERO, first.as_mut()).await.is_err());
+    let second = client.ready().await.unwrap().call(get("http://a/2"));
+    let (first, second) = tokio::join!(first, second);
+    assert!(first.unwrap().status() == 429 && second.unwrap().status() == 200);
+    assert_eq!(stub.starts(), [seconds(0), seconds(1), Duration::from_millis(6500)]);
+    assert_eq!(stub.paths(), ["/", "/1", "/2"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_that_is_lost_lets_the_next_probe_go() {
     let stub = Stub::scripted([(429, "Retry-After: 5"), (200, "")]);
     let layer = PaceLayer::builder().build().unwrap();
@@ -279,7 +326,9 @@ impl Service<Request<()>> for Strict {
 
 #[tokio::test(start_paused = true)]
 async fn the_service_that_was_ready_is_the_one_that_is_called() {
-    let layer = PaceLayer::builder().build().unwrap();
+    // From the second call on each has to wait, and asks once more.
+    let quota = Limiter::builder(Quota::per_second(1)).clock(Clock::tokio()).build().unwrap();
+    let layer = PaceLayer::builder().quota(quota).build().unwrap();
     let mut client = layer.clone().layer(Strict::default());
     let mut answering = layer.answering().layer(Strict::default());
     for _ in 0..3 {

@@ -5,9 +5,9 @@ use super::{
     learned::{Learned, LearnedPolicy, Unit},
     time,
 };
+use crate::answer::Label;
 use http::HeaderMap;
 use std::{borrow::Cow, time::Duration};
-
 /// Names of a triple of headers, all in lower case.
 #[derive(Clone, Copy, Debug)]
 struct Triple {
@@ -127,7 +127,8 @@ pub(super) fn read(headers: &HeaderMap, wall: Duration, learned: &mut Learned) {
 /// Reads `RateLimit` of revisions 07 to 11.
 fn current(text: &str, policies: &[Item<'_>]) -> Option<Vec<LearnedPolicy>> {
     if let Some(items) = field::list(text).filter(|items| items.iter().any(is_named)) {
-        return items.iter().map(|item| generation_c(item, policies)).collect();
+        let policy = |(index, item)| generation_c(item, policy_of(&items, index, policies));
+        return items.iter().enumerate().map(policy).collect();
     }
     let pairs = field::dictionary(text)?;
     let find = |key| pairs.iter().rev().find(|(name, _)| *name == key).map(|(_, item)| &item.bare);
@@ -152,14 +153,31 @@ fn is_named(item: &Item<'_>) -> bool {
     matches!(item.bare, Bare::Text(_)) && item.parameter("r").is_some()
 }
 
-fn generation_c(item: &Item<'_>, policies: &[Item<'_>]) -> Option<LearnedPolicy> {
+/// Finds the policy of an item. Several servers in a row may have policies of one name, and each adds
+/// its own, so the second item is that of the second policy. If one of them has added only one of the
+/// two, it is not known whose they are.
+fn policy_of<'p, 't>(
+    items: &[Item<'_>],
+    index: usize,
+    policies: &'p [Item<'t>],
+) -> Option<&'p Item<'t>> {
+    let is_same = |other: &&Item<'_>| other.bare == items[index].bare;
+    let mut same = policies.iter().filter(|policy| policy.bare == items[index].bare);
+    let is_whole = same.clone().count() == items.iter().filter(is_same).count();
+    let before = items[..index].iter().filter(is_same).count();
+    if is_whole { same.nth(before) } else { None }
+}
+
+fn generation_c(item: &Item<'_>, policy: Option<&Item<'_>>) -> Option<LearnedPolicy> {
     let Bare::Text(name) = &item.bare else { return None };
+    if name.len() > Label::NAME_MAX {
+        return None;
+    }
     let remaining = item.parameter("r")?.count()?;
     let reset_after = match item.parameter("t") {
         Some(seconds) => Some(Duration::from_secs(seconds.count()?)),
         None => None,
     };
-    let policy = policies.iter().find(|policy| policy.bare == item.bare);
     let parameter = |key| policy.and_then(|policy| policy.parameter(key));
     let unit = match parameter("qu") {
         None => Unit::Requests,

@@ -15,7 +15,11 @@
 //!    stops for 1 s, twice that for the next one, and so on up to a minute.
 //! 4. A probe that is not answered within 1 s is followed by another.
 //!
-//! What is not counted in requests (tokens, bytes) stops calls only when nothing is left.
+//! 5. However long a window is, no more than [`Manner::longest`] passes from start to start: what was
+//!    said that long ago may be wrong, and only an answer can tell.
+//!
+//! What is not counted in requests (tokens, bytes) stops calls only when nothing is left. Policies of
+//! one name in one answer are those of several servers in a row, and each counts by itself.
 
 use super::{
     learned::{Learned, LearnedPolicy, Refusal, RetryWhen, Unit},
@@ -32,10 +36,18 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// How a server's words are used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) spend: Spend,
+    /// What lies further ahead than this is not believed.
+    pub(super) longest: Duration,
+}
+
 /// What is known of one server.
 #[derive(Debug)]
 pub(super) struct Lane {
-    spend: Spend,
+    manner: Manner,
     policies: Vec<Known>,
     stopped_until: Tick,
     probe: Option<Probe>,
@@ -62,6 +74,8 @@ struct Probe {
 struct Known {
     name: Option<Box<str>>,
     unit: Unit,
+    /// How many of that name and unit are told before it.
+    nth: u8,
     /// So many may start; below zero if more are in the air than were left...
     left: i64,
     /// ...before this.
@@ -77,9 +91,9 @@ struct Known {
 }
 
 impl Lane {
-    pub(super) fn new(spend: Spend) -> Self {
+    pub(super) fn new(manner: Manner) -> Self {
         Self {
-            spend,
+            manner,
             policies: Vec::new(),
             stopped_until: Tick::ZERO,
             probe: None,
@@ -161,17 +175,21 @@ impl Lane {
             self.probe = None;
         }
         let mut pause = stop;
-        for policy in &learned.policies {
+        for (index, policy) in learned.policies.iter().enumerate() {
+            let is_same =
+                |other: &&LearnedPolicy| other.name == policy.name && other.unit == policy.unit;
+            let nth = learned.policies[..index].iter().filter(is_same).count();
+            let told = Told { policy, nth: u8::try_from(nth).unwrap_or(u8::MAX) };
             // Retry-After goes before the time of a policy that is used up.
             let is_empty = policy.remaining == 0;
             let time = stop.filter(|_| is_empty).or(policy.reset_after);
             match time {
                 _ if policy.unit == Unit::Concurrent => {}
                 Some(time) if is_empty || policy.unit == Unit::Requests => {
-                    self.adopt(now, policy, time, is_late);
+                    self.adopt(now, told, time, is_late);
                 }
                 _ => {
-                    self.policies.retain(|known| !known.is(policy));
+                    self.policies.retain(|known| !known.is(told));
                     if is_empty && time.is_none() {
                         pause = pause.max(Some(PAUSE));
                     }
@@ -217,12 +235,12 @@ impl Lane {
         stop
     }
 
-    fn adopt(&mut self, now: Tick, policy: &LearnedPolicy, time: Duration, is_late: bool) {
-        let left = match policy.unit {
-            Unit::Requests => signed(policy.remaining).saturating_sub(signed(self.in_flight)),
+    fn adopt(&mut self, now: Tick, told: Told<'_>, time: Duration, is_late: bool) {
+        let left = match told.policy.unit {
+            Unit::Requests => signed(told.policy.remaining).saturating_sub(signed(self.in_flight)),
             _ => 0,
         };
-        let known = self.policies.iter_mut().find(|known| known.is(policy));
+        let known = self.policies.iter_mut().find(|known| known.is(told));
         if let Some(known) = known {
             let is_current = known.until > now;
             if is_late && is_current && known.is_guess {
@@ -230,7 +248,7 @@ impl Lane {
             } else if is_late && is_current {
                 known.left = known.left.saturating_add(1).min(left);
             } else {
-                *known = Known::new(now, policy, (left, time), self.spend);
+                *known = Known::new(now, told, (left, time), self.manner);
             }
             return;
         }
@@ -240,7 +258,7 @@ impl Lane {
                 self.policies.swap_remove(index);
             }
         }
-        self.policies.push(Known::new(now, policy, (left, time), self.spend));
+        self.policies.push(Known::new(now, told, (left, time), self.manner));
     }
 
     /// Sees to policies whose time has passed.
@@ -271,25 +289,36 @@ impl Lane {
     }
 }
 
+/// A policy in an answer.
+#[derive(Clone, Copy, Debug)]
+struct Told<'a> {
+    policy: &'a LearnedPolicy,
+    /// How many of that name and unit are told before it.
+    nth: u8,
+}
+
 impl Known {
-    fn new(now: Tick, policy: &LearnedPolicy, (left, time): (i64, Duration), spend: Spend) -> Self {
+    fn new(now: Tick, told: Told<'_>, (left, time): (i64, Duration), manner: Manner) -> Self {
+        let Told { policy, nth } = told;
         let limit = policy.limit.filter(|limit| *limit > 0);
         let counts = policy.unit == Unit::Requests;
         let per_call = policy.window.zip(limit).filter(|_| counts);
+        let longest = manner.longest;
         Self {
             name: policy.name.clone(),
             unit: policy.unit,
+            nth,
             left,
             until: now.saturating_add(time),
-            interval: spend.interval(u64::try_from(left).unwrap_or(0), limit, time),
+            interval: manner.spend.interval(u64::try_from(left).unwrap_or(0), limit, time),
             is_guess: false,
-            span: policy.window.unwrap_or(time),
-            per_call: per_call.map(|(window, limit)| share(window, limit)),
+            span: policy.window.unwrap_or(time).min(longest),
+            per_call: per_call.map(|(window, limit)| share(window, limit).min(longest)),
         }
     }
 
-    fn is(&self, policy: &LearnedPolicy) -> bool {
-        self.name == policy.name && self.unit == policy.unit
+    fn is(&self, told: Told<'_>) -> bool {
+        self.name == told.policy.name && self.unit == told.policy.unit && self.nth == told.nth
     }
 }
 

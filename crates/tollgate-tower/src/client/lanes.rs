@@ -1,6 +1,6 @@
 //! The lanes of all servers: a bounded number.
 
-use super::{counts::Counts, spend::Spend, turn::Line};
+use super::{counts::Counts, lane::Manner, turn::Line};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -12,7 +12,7 @@ use tollgate::{Clock, Tick};
 pub(super) struct Lanes {
     most: usize,
     max_waiting: usize,
-    spend: Spend,
+    manner: Manner,
     clock: Clock,
     lines: Mutex<HashMap<u64, Entry>>,
     /// For those that find no place.
@@ -26,9 +26,9 @@ struct Entry {
 }
 
 impl Lanes {
-    pub(super) fn new(most: usize, max_waiting: usize, spend: Spend, clock: Clock) -> Self {
-        let shared = Arc::new(Line::new(spend, clock.clone(), max_waiting));
-        Self { most, max_waiting, spend, clock, lines: Mutex::default(), shared }
+    pub(super) fn new(most: usize, max_waiting: usize, manner: Manner, clock: Clock) -> Self {
+        let shared = Arc::new(Line::new(manner, clock.clone(), max_waiting));
+        Self { most, max_waiting, manner, clock, lines: Mutex::default(), shared }
     }
 
     /// Returns the lane of a key. If there is no room, one that nobody uses is forgotten: an idle
@@ -51,7 +51,7 @@ impl Lanes {
             lines.remove(&oldest);
             counts.evicted.add(1);
         }
-        let line = Arc::new(Line::new(self.spend, self.clock.clone(), self.max_waiting));
+        let line = Arc::new(Line::new(self.manner, self.clock.clone(), self.max_waiting));
         lines.insert(key, Entry { line: Arc::clone(&line), used: now });
         line
     }

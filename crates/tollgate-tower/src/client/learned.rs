@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 /// `grpc-status-details-bin`.
 ///
 /// A reset is a distance or a point in time: see [`LearnedPolicy::reset_after`]. A field with a fault
-/// is ignored whole and counted. A response from a cache (`Age` above zero) tells nothing.
+/// is ignored whole and counted; a name of more than 128 bytes is a fault. A response from a cache (`Age` above zero) tells nothing.
 ///
 /// # Examples
 ///

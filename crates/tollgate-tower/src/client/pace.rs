@@ -42,13 +42,18 @@ use tower_service::Service;
 /// * In `poll_ready` it asks the inner service, nothing else.
 /// * In `call` it takes the service that was polled ready, and leaves a clone. The wait begins when
 ///   the future is polled first.
+/// * A future that has to wait lets the service go that was polled ready, and asks a clone of it when
+///   its turn has come: whoever waits here holds no place further in, neither in
+///   [`ConcurrencyLayer`](crate::ConcurrencyLayer) nor in tower's `ConcurrencyLimit`. Waiting for
+///   that clone is not bounded by `max_wait`.
 /// * The error becomes a [`PaceError`], which holds the inner one. To keep the inner type, use
 ///   [`answering`](Self::answering).
-/// * A future that is dropped while it waits gives its place and its permits back. Once the call was
-///   sent, it counts.
+/// * A future that is dropped while it waits gives its place back, and its permits as far as time has
+///   not given them back already. Permits that it had to wait for stay spent, until time gives them
+///   back. Once the call was sent, it counts.
 ///
 /// Put it inside of [`RetryLayer`](super::RetryLayer), so that a repeated call is paced, too, and
-/// outside of what limits concurrency, so that whoever waits here holds no place there.
+/// outside of what limits concurrency.
 ///
 /// # Examples
 ///

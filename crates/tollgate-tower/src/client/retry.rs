@@ -56,7 +56,8 @@ use tower_service::Service;
 /// * In `call` it takes the service that was polled ready, and leaves a clone.
 /// * The error type does not change.
 /// * A future that is dropped repeats nothing; the budget keeps what it has taken.
-/// * Pauses need a tokio runtime with timers. Without one nothing is repeated.
+/// * Pauses need a tokio runtime with timers. Without one nothing is repeated, and the budget keeps
+///   what it has.
 ///
 /// Put it outside of [`PaceLayer`](super::PaceLayer), so that repeats are paced, too.
 ///

@@ -7,8 +7,14 @@
 //! the first, the second in line each second, the third every other second, and so on: that is few
 //! looks, however long the line is. If the first does not go within a second although it could, it
 //! loses its place. When it is polled again, it has it back.
+//!
+//! Between its turn and its start a call may have to wait for the service further in. It starts only
+//! if it is still its turn then, so that it does not start after a refusal that came meanwhile.
 
-use super::{lane::Lane, learned::Learned, spend::Spend};
+use super::{
+    lane::{Lane, Manner},
+    learned::Learned,
+};
 use crate::timer::{NoTimers, Timer};
 use std::{
     collections::BTreeMap,
@@ -67,8 +73,8 @@ pub(super) enum NoTurn {
 }
 
 impl Line {
-    pub(super) fn new(spend: Spend, clock: Clock, max_waiting: usize) -> Self {
-        let lane = Lane::new(spend);
+    pub(super) fn new(manner: Manner, clock: Clock, max_waiting: usize) -> Self {
+        let lane = Lane::new(manner);
         let state = State { lane, waiting: BTreeMap::new(), next_ticket: 0, due: None };
         Self { state: Mutex::new(state), clock, max_waiting }
     }
@@ -76,6 +82,16 @@ impl Line {
     pub(super) fn is_idle(&self, now: Tick) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.lane.is_idle(now)
+    }
+
+    /// Returns why somebody who came now would not wait, if it is certain to take longer than until
+    /// the deadline.
+    pub(super) fn too_long(&self, deadline: Tick) -> Option<NoTurn> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let ahead = state.waiting.len() as u64;
+        let earliest = state.lane.earliest(now, ahead);
+        (earliest > deadline).then(|| NoTurn::TooLong(earliest.since(now)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -114,8 +130,8 @@ impl Turn {
         Self { line, deadline, ticket: None, timer: Timer::default() }
     }
 
-    /// Starts a call as soon as it is its turn.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Flight, NoTurn>> {
+    /// Is ready as soon as it is its turn.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), NoTurn>> {
         loop {
             let until = match self.look(context.waker()) {
                 Ok(answer) => return Poll::Ready(answer),
@@ -128,8 +144,20 @@ impl Turn {
         }
     }
 
+    /// Starts a call, if it is still its turn.
+    pub(super) fn start(&self) -> Option<Flight> {
+        let now = self.line.clock.now();
+        let mut state = self.line.state();
+        if state.place(self.ticket) > 0 || state.lane.next_at(now) > now {
+            return None;
+        }
+        state.due = None;
+        let number = Some(state.lane.start(now));
+        Some(Flight { line: Arc::clone(&self.line), number })
+    }
+
     /// Is answered, or says until when to wait unless it is woken.
-    fn look(&mut self, waker: &Waker) -> Result<Result<Flight, NoTurn>, Tick> {
+    fn look(&mut self, waker: &Waker) -> Result<Result<(), NoTurn>, Tick> {
         let line = Arc::clone(&self.line);
         let now = line.clock.now();
         // Both end after the lock is released, as they are declared before.
@@ -141,9 +169,7 @@ impl Turn {
         _deposed = state.depose(self.ticket, next, now);
         let place = state.place(self.ticket);
         if place == 0 && next <= now {
-            let number = state.lane.start(now);
-            state.due = None;
-            return Ok(Ok(Flight { line: Arc::clone(&line), number: Some(number) }));
+            return Ok(Ok(()));
         }
         let ahead = if self.ticket.is_none() { state.waiting.len() as u64 } else { 0 };
         let earliest = state.lane.earliest(now, ahead);
@@ -250,5 +276,31 @@ impl Drop for Flight {
                 Whom::First
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{Reader, Spend};
+    use http::{HeaderMap, StatusCode};
+
+    #[test]
+    fn of_two_whose_turn_it_is_one_starts_if_one_is_left() {
+        let (clock, _hand) = Clock::manual();
+        let manner = Manner { spend: Spend::Burst, longest: Duration::from_secs(60) };
+        let line = Arc::new(Line::new(manner, clock, 9));
+        let turn = || Turn::new(Arc::clone(&line), Tick::from_secs(30));
+        let mut headers = HeaderMap::new();
+        headers.insert("ratelimit", http::HeaderValue::from_static("\"a\";r=1;t=5"));
+        let learned = Reader::new().read(StatusCode::OK, &headers, Duration::ZERO);
+        turn().start().unwrap().answer(&learned);
+        let (mut one, mut other) = (turn(), turn());
+        let mut context = Context::from_waker(Waker::noop());
+        for turn in [&mut one, &mut other] {
+            assert_eq!(turn.poll(&mut context), Poll::Ready(Ok(())));
+        }
+        assert!(other.start().is_some());
+        assert!(one.start().is_none());
     }
 }

@@ -2,18 +2,14 @@
 
 use super::stub::{Stub, get, seconds};
 use std::{task::Context, time::Duration};
-use tollgate::Clock;
+use tollgate::{Algorithm, Clock, Limiter, Quota};
 use tollgate_tower::client::{PaceLayer, RetryBudget, RetryLayer};
 use tower::{Layer, Service, ServiceExt, limit::ConcurrencyLimit};
 
-/// Fault 12, medium. A gateway and a service behind it both have a policy "default"; lines of
-/// `RateLimit` are added, not replaced (so do our own layers, and the draft's `pk` makes it usual).
-/// The client keeps the last one, that of the gateway, and runs into the limit of the service.
-/// docs/clients.md: followed without a refusal. Right: the tighter.
-/// Mend: src/client/family.rs:133 (or `Lane::answer`, src/client/lane.rs:160): of items of one name
-/// and unit in one answer take the fewest left, and the longest time where nothing is left.
+/// Of several policies with one name in an answer each is followed, so the tighter holds: a gateway
+/// and the service behind it may both have a policy "default".
+/// Was a fault: the client kept the last one only, and ran into the limit of the other.
 #[tokio::test(start_paused = true)]
-#[ignore = "fault 12: policies of one name"]
 async fn of_two_policies_with_one_name_the_tighter_holds() {
     // A gateway and the service behind it, both with a policy "default".
     let lines = "RateLimit: \"default\";r=0;t=10\nRateLimit: \"default\";r=100;t=10";
@@ -25,15 +21,10 @@ async fn of_two_policies_with_one_name_the_tighter_holds() {
     assert!(server.starts()[1] >= seconds(10), "{:?}", server.starts());
 }
 
-/// Fault 18, low. "Put it outside of what limits concurrency, so that whoever waits here holds no
-/// place there" (src/client/pace.rs:50) holds for our `ConcurrencyLayer`, which takes its place in
-/// `call`, and not for tower's `ConcurrencyLimit`, which has it from `poll_ready` on: one server
-/// that says "in 20 s" stops the calls to all others. Right: say so; or poll the inner service
-/// ready when the turn has come.
-/// Mend: src/client/pace.rs:139: take a clone that is not ready into the future, and poll it ready
-/// after the wait (as `RetryFuture` does before a repeat); or the words.
+/// A call that has to wait holds no place further in, not even where a place is taken in `poll_ready`:
+/// it lets the service go, and asks a clone of it when its turn has come.
+/// Was a fault: one server that said "in 20 s" stopped the calls to all others.
 #[tokio::test(start_paused = true)]
-#[ignore = "fault 18: a claim of the docs"]
 async fn who_is_paced_holds_no_place_further_in() {
     let server = Stub::scripted([(429, "retry-after: 20"), (200, "")]);
     let inner = ConcurrencyLimit::new(server, 1);
@@ -47,15 +38,10 @@ async fn who_is_paced_holds_no_place_further_in() {
     assert!(second.poll_ready(&mut context).is_ready());
 }
 
-/// Fault 13, medium. A server (or whoever can write a header) says `w=999999999999999` once, and
-/// the client is stopped for 584 years; a legal "10 per year" stops it for 36 days after an hour.
-/// `longest` (one hour) is said to bound each time in an answer, but not the window, from which
-/// pace and span are made; and as no call is sent, no answer can mend it. Right: after `longest`
-/// one call goes ahead as a probe.
-/// Mend: src/client/learned.rs:176: cut `window` as well (for the pace only: `limit` in
-/// proportion), or src/client/lane.rs:286: `span` and `per_call` at most `longest`.
+/// After `longest` one call goes ahead as a probe, however long the server says its window is.
+/// Was a fault: `w=999999999999999`, once, stopped the client for 584 years, and "10 per year" for 36
+/// days.
 #[tokio::test(start_paused = true)]
-#[ignore = "fault 13: a window beyond all bounds"]
 async fn a_window_without_end_does_not_stop_a_client_for_ever() {
     let lines = "RateLimit: \"p\";r=0;t=1\nRateLimit-Policy: \"p\";q=1;w=999999999999999";
     let server = Stub::scripted([(200, lines), (200, "")]);
@@ -71,7 +57,6 @@ async fn a_window_without_end_does_not_stop_a_client_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_body_that_nobody_reads_holds_up_no_other() {
     use http_body::Body;
-    use tollgate::{Limiter, Quota};
     use tollgate_tower::{BandwidthLayer, Shaping};
     let limiter = Limiter::builder(Quota::per_second(10)).clock(Clock::tokio()).build().unwrap();
     let layer = BandwidthLayer::builder().response(Shaping::shared(limiter)).build().unwrap();
@@ -91,12 +76,10 @@ async fn a_body_that_nobody_reads_holds_up_no_other() {
     assert!(whole.is_ok(), "the other stands still");
 }
 
-/// Fault 26, low. "Each about 1 kB at most" (`max_lanes`): sixteen policies with names of 4 kB, one
-/// by one, are 64 kB for each of 1000 servers. Right: bounded names.
-/// Mend: src/client/family.rs:160: a name longer than 128 bytes (our own bound) is malformed; or
-/// keep its hash.
+/// A field with a name of more than 128 bytes is malformed, so the memory of a server is bounded
+/// (`src/client/lane/tests.rs` adds it up).
+/// Was a fault: sixteen names of 4 kB were kept for each of 1000 servers.
 #[test]
-#[ignore = "fault 26: a claim of the docs"]
 fn names_of_policies_are_bounded() {
     use tollgate_tower::client::Reader;
     let name = "n".repeat(4_000);
@@ -111,11 +94,10 @@ fn names_of_policies_are_bounded() {
     assert!(16 * kept <= 1024, "sixteen such policies are {} bytes", 16 * kept);
 }
 
-/// Fault 27, low. In a runtime without timers nothing is repeated, but each refusal takes a repeat out
-/// of the budget, which clones in other runtimes share. Right: who does not repeat pays nothing.
-/// Mend: src/client/retry/future.rs:78: withdraw last, after the timer is set and the body recalled.
+/// Who does not repeat pays nothing.
+/// Was a fault: in a runtime without timers each refusal took a repeat out of the budget, which clones
+/// in other runtimes share, and nothing was repeated.
 #[test]
-#[ignore = "fault 27: the budget pays for repeats that are not sent"]
 fn a_repeat_that_is_not_sent_costs_the_budget_nothing() {
     let budget = RetryBudget::builder().percent(100).min_per_second(0);
     let budget = budget.clock(Clock::monotonic()).build().unwrap();
@@ -131,4 +113,36 @@ fn a_repeat_that_is_not_sent_costs_the_budget_nothing() {
         }
     });
     assert_eq!(budget.balance(), 1);
+}
+
+/// Of one's own quota only that is given back what time has not given back, whatever the algorithm.
+/// Was a fault (3, in ends.rs): a call that waited for a stopped server until its permit had come back
+/// gave it back once more when it left, out of what others had taken meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_leaves_late_does_not_give_back_what_others_have_taken() {
+    for algorithm in Algorithm::ALL {
+        let limiter = Limiter::builder(Quota::per_minute(2)).algorithm(algorithm);
+        let limiter = limiter.clock(Clock::tokio()).build().unwrap();
+        let server = Stub::scripted([(429, "retry-after: 600"), (200, "")]);
+        let pace = PaceLayer::builder().quota(limiter.clone()).max_wait(seconds(600));
+        let client = pace.build().unwrap().layer(server.clone());
+        client.clone().oneshot(get("http://a/")).await.unwrap();
+        let mut waits = Box::pin(client.clone().oneshot(get("http://a/")));
+        super::poll_once(waits.as_mut());
+        assert_eq!(limiter.available(), 0, "{algorithm}");
+        // Three minutes on both permits are back, and others take them.
+        tokio::time::advance(seconds(180)).await;
+        for _ in 0..2 {
+            client.clone().oneshot(get("http://b/")).await.unwrap();
+        }
+        drop(waits);
+        assert_eq!(limiter.available(), 0, "{algorithm}: three in one minute");
+        // Who leaves at once gives back.
+        tokio::time::advance(seconds(180)).await;
+        let mut waits = Box::pin(client.clone().oneshot(get("http://a/")));
+        super::poll_once(waits.as_mut());
+        assert_eq!(limiter.available(), 1, "{algorithm}");
+        drop(waits);
+        assert_eq!(limiter.available(), 2, "{algorithm}");
+    }
 }

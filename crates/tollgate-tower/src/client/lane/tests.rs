@@ -26,9 +26,13 @@ fn learned(status: u16, lines: &str) -> Learned {
     Reader::new().read(status, &headers, Duration::from_secs(1_700_000_000))
 }
 
+fn lane_of(spend: Spend) -> Lane {
+    Lane::new(Manner { spend, longest: Reader::new().bound() })
+}
+
 /// Goes through the steps, each with its millisecond and that of the next start after it.
 fn run(spend: Spend, steps: &[(u64, Do, u64)]) -> Lane {
-    let mut lane = Lane::new(spend);
+    let mut lane = lane_of(spend);
     for (row, (at, step, expected)) in steps.iter().enumerate() {
         let now = Tick::from_millis(*at);
         match step {
@@ -257,7 +261,7 @@ fn other_words_for_stop() {
         (200, "X-Shopify-Shop-Api-Call-Limit: 39/40", 0),
         (200, "RateLimit-Policy: \"c\";q=5;qu=\"concurrent-requests\"\nRateLimit: \"c\";r=0", 0),
     ] {
-        let mut lane = Lane::new(Spend::Burst);
+        let mut lane = lane_of(Spend::Burst);
         let number = lane.start(Tick::ZERO);
         lane.answer(Tick::ZERO, number, &learned(status, lines));
         assert_eq!(lane.next_at(Tick::ZERO), Tick::from_millis(expected), "{status} {lines}");
@@ -266,7 +270,7 @@ fn other_words_for_stop() {
 
 #[test]
 fn the_earliest_start_is_known_as_far_as_it_is_certain() {
-    let mut lane = Lane::new(Spend::Even);
+    let mut lane = lane_of(Spend::Even);
     let now = Tick::ZERO;
     assert_eq!(lane.earliest(now, 1000), now);
     let number = lane.start(now);
@@ -278,7 +282,7 @@ fn the_earliest_start_is_known_as_far_as_it_is_certain() {
 
 #[test]
 fn the_number_of_policies_is_bounded() {
-    let mut lane = Lane::new(Spend::Burst);
+    let mut lane = lane_of(Spend::Burst);
     for seconds in 1..100_u64 {
         let mut learned = learned(200, "RateLimit: \"a\";r=1;t=5");
         learned.policies[0].name = Some(seconds.to_string().into());
@@ -291,8 +295,56 @@ fn the_number_of_policies_is_bounded() {
 }
 
 #[test]
+fn a_lane_takes_four_kilobytes_at_most() {
+    let policies = MOST_POLICIES * (size_of::<Known>() + crate::answer::Label::NAME_MAX);
+    assert!(size_of::<Lane>() + policies <= 4096, "{policies}");
+}
+
+#[test]
+fn policies_of_one_name_are_followed_each() {
+    let (both, one) = (
+        "RateLimit-Policy: \"a\";q=5;w=1, \"a\";q=9;w=9\nRateLimit: \"a\";r=1;t=1, \"a\";r=2;t=9",
+        "RateLimit: \"a\";r=0;t=1, \"a\";r=1;t=8",
+    );
+    run(
+        Spend::Burst,
+        &[
+            (0, Start, 0),
+            (0, Answer(0, 200, both), 0),
+            (0, Start, 1000),
+            // The first goes on at its own rate, one in 200 ms; of the second one is left.
+            (1000, Start, 9000),
+            // Each is told anew.
+            (1100, Answer(1, 200, one), 9100),
+        ],
+    );
+    let names = |lines| learned(200, lines).policies.iter().map(|it| it.limit).collect::<Vec<_>>();
+    assert_eq!(names(both), [Some(5), Some(9)]);
+    // Whose policy it is cannot be known.
+    let single = "RateLimit-Policy: \"a\";q=5;w=1\nRateLimit: \"a\";r=1;t=1, \"a\";r=2;t=9";
+    assert_eq!(names(single), [None, None]);
+}
+
+#[test]
+fn a_long_window_is_asked_for_after_the_longest_time() {
+    const HOUR: u64 = 3_600_000;
+    for (policy, expected) in [
+        ("RateLimit-Policy: \"a\";q=10;w=31536000\nRateLimit: \"a\";r=0;t=1", HOUR),
+        ("RateLimit-Policy: \"a\";q=1;w=999999999999999\nRateLimit: \"a\";r=0;t=1", HOUR),
+        // Its own rate is faster than that.
+        ("RateLimit-Policy: \"a\";q=8640;w=86400\nRateLimit: \"a\";r=0;t=1", 10_000),
+    ] {
+        let mut lane = lane_of(Spend::Burst);
+        let number = lane.start(Tick::ZERO);
+        lane.answer(Tick::ZERO, number, &learned(200, policy));
+        let due = lane.next_at(Tick::from_secs(1));
+        assert_eq!(due, Tick::from_millis(expected), "{policy}");
+    }
+}
+
+#[test]
 fn a_lane_is_idle_when_nothing_is_owed() {
-    let mut lane = Lane::new(Spend::Burst);
+    let mut lane = lane_of(Spend::Burst);
     assert!(lane.is_idle(Tick::ZERO));
     let number = lane.start(Tick::ZERO);
     assert!(!lane.is_idle(Tick::ZERO));

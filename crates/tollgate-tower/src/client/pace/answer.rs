@@ -78,7 +78,7 @@ pin_project! {
 
 impl<S, B, R> Future for PaceAnswerFuture<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
     R: Default,
 {
     type Output = Result<Response<R>, S::Error>;

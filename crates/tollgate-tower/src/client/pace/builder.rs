@@ -3,7 +3,7 @@
 use super::{CostOf, PaceBuildError, PaceLayer, RouteOf, Shared};
 use crate::{
     Info,
-    client::{counts::Counts, lanes::Lanes, learned::Reader, spend::Spend},
+    client::{counts::Counts, lane::Manner, lanes::Lanes, learned::Reader, spend::Spend},
 };
 use std::{
     fmt,
@@ -84,7 +84,8 @@ impl PaceBuilder {
         self
     }
 
-    /// Sets how long a call may wait in all, by default 30 s. What would take longer fails at once.
+    /// Sets how long a call may wait for its turn in all, by default 30 s. What would take longer
+    /// fails at once.
     pub fn max_wait(mut self, longest: Duration) -> Self {
         self.max_wait = longest;
         self
@@ -97,7 +98,8 @@ impl PaceBuilder {
         self
     }
 
-    /// Sets how many servers, or routes, are remembered, by default 1000, each about 1 kB at most.
+    /// Sets how many servers, or routes, are remembered, by default 1000. Each takes a few hundred
+    /// bytes, and 4 kB at most.
     ///
     /// If there are more, the one that was idle longest is forgotten. If all are in use, those that
     /// find no place are learned of together.
@@ -107,7 +109,8 @@ impl PaceBuilder {
     }
 
     /// Sets how far ahead a time in an answer may lie, by default one hour; see [`Reader::longest`].
-    /// What lies beyond is cut to that, and counted.
+    /// What lies beyond is cut to that, and counted. Nor does a longer window of the server hold calls
+    /// back for more than that: after such a time one goes ahead and asks.
     pub fn longest(mut self, longest: Duration) -> Self {
         self.longest = longest;
         self
@@ -144,9 +147,10 @@ impl PaceBuilder {
             return Err(PaceBuildError::Percent(percent));
         }
         let clock = self.clock.unwrap_or_else(Clock::tokio);
+        let manner = Manner { spend: self.spend, longest: self.longest };
         let lanes = self
             .learns
-            .then(|| Lanes::new(self.max_lanes, self.max_waiting, self.spend, clock.clone()));
+            .then(|| Lanes::new(self.max_lanes, self.max_waiting, manner, clock.clone()));
         let shared = Shared {
             quota: self.quota,
             cost: self.cost,

@@ -3,7 +3,7 @@
 use super::{PaceError, Shared};
 use crate::{
     Info,
-    client::turn::{Flight, Line, Turn},
+    client::turn::{Flight, Line, NoTurn, Turn},
 };
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -12,8 +12,9 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
-use tollgate::{Limiter, Tick, Wait};
+use tollgate::{Limiter, Reservation, Tick, Wait};
 use tower_service::Service;
 
 pin_project! {
@@ -38,23 +39,44 @@ pin_project! {
 /// A call that is not sent yet. Dropped, it gives back what it has.
 struct Job<S, B> {
     service: S,
+    /// Whether the service was not asked yet, so that it holds no place further in.
+    is_fresh: bool,
     request: Request<B>,
+    /// What it costs of one's own quota.
+    cost: u64,
     line: Option<Arc<Line>>,
     turn: Option<Turn>,
-    since: Option<Tick>,
+    deadline: Option<Tick>,
     has_waited: bool,
     spent: Option<Spent>,
 }
 
-/// Permits of one's own quota, given back when dropped.
-struct Spent {
-    limiter: Limiter,
-    cost: u64,
+/// Permits of one's own quota, given back when dropped as far as time has not given them back.
+struct Spent(Option<Reservation>);
+
+impl Spent {
+    /// Takes permits, if they are free now.
+    fn at_once(limiter: &Limiter, cost: u64) -> Option<Self> {
+        let now = limiter.now();
+        // A reservation that fails is counted as a refusal, and this call is none: it may wait.
+        if !limiter.peek_at(now, cost).is_allowed() {
+            return None;
+        }
+        let taken = limiter.reserve_at(now, cost, Duration::ZERO).ok()?;
+        Some(Self(Some(taken)))
+    }
+
+    /// The permits stay spent.
+    fn keep(mut self) {
+        self.0.take().into_iter().for_each(Reservation::keep);
+    }
 }
 
 impl Drop for Spent {
     fn drop(&mut self) {
-        self.limiter.refund(self.cost);
+        if let Some(taken) = self.0.take() {
+            taken.cancel();
+        }
     }
 }
 
@@ -62,73 +84,134 @@ impl<S: Service<Request<B>>, B> PaceFuture<S, B> {
     pub(super) fn new(service: S, request: Request<B>, shared: Arc<Shared>) -> Self {
         let info = Info::of(&request);
         let line = shared.line(&info);
-        let cost = shared.quota.as_ref().map(|limiter| (limiter, shared.cost(&info)));
-        let quota = cost.map(|(limiter, cost)| limiter.acquire_n(cost).within(shared.max_wait));
-        let job =
-            Job { service, request, line, turn: None, since: None, has_waited: false, spent: None };
-        Self { shared, job: Some(job), quota, call: None, flight: None }
+        let cost = if shared.quota.is_some() { shared.cost(&info) } else { 0 };
+        let job = Job {
+            service,
+            is_fresh: false,
+            request,
+            cost,
+            line,
+            turn: None,
+            deadline: None,
+            has_waited: false,
+            spent: None,
+        };
+        Self { shared, job: Some(job), quota: None, call: None, flight: None }
     }
 }
 
 impl<S, B, R> Future for PaceFuture<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
 {
     type Output = Result<Response<R>, PaceError<S::Error>>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.job.is_some() {
+            let sent = ready!(self.as_mut().poll_send(context));
+            if let Err(error) = sent {
+                let this = self.project();
+                *this.job = None;
+                this.shared.counts.refused.add(error.is_unsent().into());
+                return Poll::Ready(Err(error));
+            }
+        }
+        let mut this = self.project();
+        let call = this.call.as_mut().as_pin_mut();
+        let result = ready!(call.expect("a future is not polled after it was ready").poll(context));
+        this.call.set(None);
+        // Without an answer the flight is dropped, which counts as lost.
+        let flight = this.flight.take();
+        if let (Ok(response), Some(flight)) = (&result, flight) {
+            let has_stopped = flight.answer(&this.shared.learn(response));
+            this.shared.counts.stops.add(has_stopped.into());
+        }
+        Poll::Ready(result.map_err(PaceError::Inner))
+    }
+}
+
+impl<S: Service<Request<B>> + Clone, B> PaceFuture<S, B> {
+    /// Waits for everything, and sends.
+    fn poll_send(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), PaceError<S::Error>>> {
         let mut this = self.project();
         let shared = &**this.shared;
-        loop {
-            if let Some(call) = this.call.as_mut().as_pin_mut() {
-                let result = ready!(call.poll(context));
-                this.call.set(None);
-                // Without an answer the flight is dropped, which counts as lost.
-                let flight = this.flight.take();
-                if let (Ok(response), Some(flight)) = (&result, flight) {
-                    let has_stopped = flight.answer(&shared.learn(response));
-                    shared.counts.stops.add(has_stopped.into());
-                }
-                return Poll::Ready(result.map_err(PaceError::Inner));
+        let Some(job) = this.job else { return Poll::Ready(Ok(())) };
+        if job.deadline.is_none() {
+            let refused = |no| PaceError::of(no, shared.max_wait);
+            let wait = job.enter(shared).map_err(refused)?;
+            this.quota.set(wait);
+        }
+        if let Some(wait) = this.quota.as_mut().as_pin_mut() {
+            let Poll::Ready(passed) = wait.poll(context) else {
+                job.rest();
+                return Poll::Pending;
+            };
+            this.quota.set(None);
+            passed.map_err(PaceError::Quota)?;
+        }
+        *this.flight = ready!(job.poll_turn(shared.max_wait, context))?;
+        if let Some(job) = this.job.take() {
+            shared.counts.sent.add(1);
+            shared.counts.waited.add(job.has_waited.into());
+            this.call.set(Some(job.send()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: Service<Request<B>> + Clone, B> Job<S, B> {
+    /// Takes of one's own quota, or returns what to wait for. What the server does not want in time
+    /// takes nothing.
+    fn enter(&mut self, shared: &Shared) -> Result<Option<Wait>, NoTurn> {
+        let deadline = shared.clock.now().saturating_add(shared.max_wait);
+        self.deadline = Some(deadline);
+        let line = self.line.take();
+        let mut wait = None;
+        if let Some(limiter) = &shared.quota {
+            if let Some(no) = line.as_ref().and_then(|line| line.too_long(deadline)) {
+                return Err(no);
             }
-            let job = this.job.as_mut().expect("a future is not polled after it was ready");
-            let since = *job.since.get_or_insert_with(|| shared.clock.now());
-            if let Some(wait) = this.quota.as_mut().as_pin_mut() {
-                let cost = wait.cost();
-                let Poll::Ready(passed) = wait.poll(context) else {
-                    job.has_waited = true;
+            self.spent = Spent::at_once(limiter, self.cost);
+            if self.spent.is_none() {
+                wait = Some(limiter.acquire_n(self.cost).within(shared.max_wait));
+            }
+        }
+        self.turn = line.map(|line| Turn::new(line, deadline));
+        Ok(wait)
+    }
+
+    /// Waits for its turn, and for the service when that has come. Starts a flight if there is a
+    /// lane.
+    fn poll_turn(
+        &mut self,
+        max_wait: Duration,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<Flight>, PaceError<S::Error>>> {
+        loop {
+            if let Some(turn) = &mut self.turn {
+                let Poll::Ready(turn) = turn.poll(context) else {
+                    self.rest();
                     return Poll::Pending;
                 };
-                this.quota.set(None);
-                if let Err(refused) = passed {
-                    *this.job = None;
-                    shared.counts.refused.add(1);
-                    return Poll::Ready(Err(PaceError::Quota(refused)));
-                }
-                job.spent = shared.quota.clone().map(|limiter| Spent { limiter, cost });
+                turn.map_err(|no| PaceError::of(no, max_wait))?;
             }
-            if let Some(line) = job.line.take() {
-                job.turn = Some(Turn::new(line, since.saturating_add(shared.max_wait)));
+            self.is_fresh = false;
+            ready!(self.service.poll_ready(context)).map_err(PaceError::Inner)?;
+            let Some(turn) = &self.turn else { return Poll::Ready(Ok(None)) };
+            if let Some(flight) = turn.start() {
+                return Poll::Ready(Ok(Some(flight)));
             }
-            if let Some(turn) = &mut job.turn {
-                match turn.poll(context) {
-                    Poll::Pending => {
-                        job.has_waited = true;
-                        return Poll::Pending;
-                    }
-                    Poll::Ready(Ok(flight)) => *this.flight = Some(flight),
-                    Poll::Ready(Err(no)) => {
-                        *this.job = None;
-                        shared.counts.refused.add(1);
-                        return Poll::Ready(Err(PaceError::of(no, shared.max_wait)));
-                    }
-                }
-            }
-            if let Some(job) = this.job.take() {
-                shared.counts.sent.add(1);
-                shared.counts.waited.add(job.has_waited.into());
-                this.call.set(Some(job.send()));
-            }
+        }
+    }
+
+    /// Holds no place further in while it waits here.
+    fn rest(&mut self) {
+        self.has_waited = true;
+        if !std::mem::replace(&mut self.is_fresh, true) {
+            self.service = self.service.clone();
         }
     }
 }
@@ -141,13 +224,6 @@ impl<S: Service<Request<B>>, B> Job<S, B> {
         // The next in line looks before this call is made, which may take its time.
         self.turn = None;
         self.service.call(self.request)
-    }
-}
-
-impl Spent {
-    /// The permits stay spent.
-    fn keep(mut self) {
-        self.cost = 0;
     }
 }
 

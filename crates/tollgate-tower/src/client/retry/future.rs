@@ -74,6 +74,9 @@ where
                 let facts = (*this.repeatable, *this.tries, *this.since);
                 let due = spare.and_then(|_| shared.due(&response, facts));
                 let due = due.filter(|due| this.timer.set(&shared.clock, *due).is_ok());
+                // Who does not repeat pays nothing, and is not stopped: so the budget comes behind
+                // the timer, and before the recall, which fails only if just now too much was read.
+                let due = due.filter(|_| shared.budget.withdraw());
                 let due = due.filter(|_| spare.is_some_and(|spare| shared.repeat.recall(spare)));
                 let Some(due) = due else {
                     // Nothing has to be kept any more.
@@ -114,8 +117,7 @@ impl<C> Shared<C> {
         }
     }
 
-    /// Returns when to repeat a call that had this answer after so many tries, if at all. Takes from
-    /// the budget.
+    /// Returns when to repeat a call that had this answer after so many tries, if at all.
     fn due<R>(
         &self,
         response: &Response<R>,
@@ -131,8 +133,7 @@ impl<C> Shared<C> {
         }
         let pause = least.saturating_add(self.backoff.pause(tries));
         // Chance must not be what makes it too late.
-        let due = now.saturating_add(pause).min(latest);
-        self.budget.withdraw().then_some(due)
+        Some(now.saturating_add(pause).min(latest))
     }
 }
 
