@@ -277,21 +277,11 @@ async fn what_is_left_after_settling_is_what_is_so() {
     }
 }
 
-<<<<<<< HEAD
-/// Fault 28, high for budgets that do not come back, else low. A cost that is settled upwards by more
-/// than a debt can hold is not charged at all, instead of as far as it goes: the store "denies" the debt
-/// without a trace, and the layer drops the answer. Of `Quota::once(20)` somebody uses 1000 for 1, again
-/// and again; a prepaid budget of a megabyte gives any number of gigabytes (`Settle::body_bytes`). For
-/// quotas that come back it takes absurd numbers, which a fault further in may send (`x-tokens-used`
-/// below zero, as an unsigned number). docs/http.md: "What was too little is taken, too, into debt if
-/// need be." Right: as much debt as fits.
-=======
-/// Fault 28, mended: a cost that was settled upwards by more than a debt can hold was not charged at
+/// Was a fault: a cost that was settled upwards by more than a debt can hold was not charged at
 /// all. Of `Quota::once(20)` somebody used 1000 for 1, again and again; a prepaid budget of a megabyte
 /// gave any number of gigabytes (`Settle::body_bytes`). For quotas that come back it took absurd numbers,
 /// which a fault further in may send (`x-tokens-used` below zero, as an unsigned number). Right: as much
 /// debt as fits (`Reservation::settle`).
->>>>>>> h-debt
 #[tokio::test]
 async fn a_cost_beyond_all_bounds_is_charged_as_far_as_it_goes() {
     let mut wrong = Vec::new();
