@@ -155,9 +155,12 @@ impl MemoryStore {
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
-        if let [demand] = demands {
-            let (core, key) = (&self.shared.core, self.key(demand)?);
-            if let Some(decision) = core.take_stored((key, demand.policy()), now, demand.cost()) {
+        if let [demand] = demands
+            && let Some(key) = self.plain_key(demand)
+        {
+            // Without a class the short way ends at once, and the long one makes it.
+            let taken = self.shared.core.take_stored((key, demand.policy()), now, demand.cost());
+            if let Some(decision) = taken {
                 demand.tell(decision);
                 return Ok(decision);
             }

@@ -11,20 +11,30 @@ use crate::{
 impl MemoryStore {
     /// Names a demand's key, after its policy has a class.
     pub(super) fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
-        let (core, policy, call) = (&self.shared.core, demand.policy(), demand.call());
-        if policy.is_ad_hoc() && call.is_none() {
+        let policy = demand.policy();
+        let Some(key) = self.plain_key(demand) else {
             return Err(StoreError::invalid(format!(
                 "policy \"{}\" has no quota of its own; give one with Demand::ad_hoc",
                 policy.name()
             )));
-        }
-        core.class_of(policy).map_err(|error| {
+        };
+        self.shared.core.class_of(policy).map_err(|error| {
             let text = error.to_string();
             let full = matches!(error, KeyedError::TooManyQuotas { .. });
             if full { StoreError::full(text) } else { StoreError::invalid(text) }
         })?;
-        let fingerprint = core.seed().fingerprint(&(policy.id(), demand.key()));
-        Ok(Key { fingerprint, policy: Some(policy), call })
+        Ok(key)
+    }
+
+    /// Names a demand's key, whether or not its policy has a class; `None` if there is no quota.
+    #[inline]
+    pub(super) fn plain_key<'a>(&self, demand: &Demand<'a>) -> Option<Key<'a>> {
+        let (policy, call) = (demand.policy(), demand.call());
+        if policy.is_ad_hoc() && call.is_none() {
+            return None;
+        }
+        let fingerprint = self.shared.core.seed().fingerprint(&(policy.id(), demand.key()));
+        Some(Key { fingerprint, policy: Some(policy), call })
     }
 
     /// A refusal because the policy has lost its class meanwhile, and there is none left, is an
