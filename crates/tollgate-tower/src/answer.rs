@@ -151,11 +151,14 @@ impl<'a> Told<'a> {
 
     /// Returns when there is more, after a call that has passed.
     fn more_after(&self, now: Tick) -> Option<Duration> {
-        let (quota, decision) = (self.label.quota(), &self.decision);
+        let decision = &self.decision;
         let full = decision.reset_after(self.since(now))?;
-        let is_known = decision.remaining() == 0
-            && self.label.algorithm() == Algorithm::Gcra
-            && decision.limit() == quota.capacity();
+        if decision.remaining() > 0 {
+            return Some(full);
+        }
+        let quota = self.label.quota();
+        let is_known =
+            self.label.algorithm() == Algorithm::Gcra && decision.limit() == quota.capacity();
         if !is_known {
             return Some(full);
         }

@@ -119,7 +119,7 @@ impl Pass {
     }
 
     /// Returns what the request exceeds although it passes.
-    pub(super) fn over(&self) -> impl Iterator<Item = &Part> {
+    pub(super) fn over(&self) -> impl Iterator<Item = &Part> + Clone {
         self.parts.iter().filter(|part| !part.is_enforced() && part.is_denied())
     }
 }

@@ -113,7 +113,14 @@ impl Gate {
         self.explain(what, Some(pass), response.headers_mut());
     }
 
-    fn mark<'p>(&self, parts: impl Iterator<Item = &'p Part>, extensions: &mut Extensions) -> bool {
+    fn mark<'p>(
+        &self,
+        parts: impl Iterator<Item = &'p Part> + Clone,
+        extensions: &mut Extensions,
+    ) -> bool {
+        if parts.clone().next().is_none() {
+            return false;
+        }
         let labels = parts.filter_map(|part| Some(self.way(part)?.label.clone()));
         let over = OverLimit::of(labels);
         let is_over = over.is_some();
