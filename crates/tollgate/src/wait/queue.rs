@@ -35,8 +35,11 @@ pub(crate) struct Queue<A> {
     free: List,
     waiting: List,
     answered: List,
-    /// A heap of slots by their deadlines, the first one on top.
+    /// A heap of slots by their deadlines, the first one on top. Of those with one deadline, it is
+    /// who would be served first: when that one is refused, the others may still pass.
     deadlines: Vec<u32>,
+    /// How many have come.
+    came: u64,
     len: usize,
     /// Sum of the costs of those who wait.
     total: u128,
@@ -50,6 +53,8 @@ struct Slot<A> {
     deadline: Tick,
     /// When it came.
     since: Tick,
+    /// Its place among all who came, the first to be served before the others.
+    rank: u64,
     is_task: bool,
     generation: u32,
     previous: u32,
@@ -96,6 +101,7 @@ impl<A> Queue<A> {
             waiting: EMPTY,
             answered: EMPTY,
             deadlines: Vec::new(),
+            came: 0,
             len: 0,
             total: 0,
         }
@@ -150,6 +156,11 @@ impl<A> Queue<A> {
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.cost, slot.deadline) = (State::Waits(waker), cost, deadline);
         (slot.since, slot.is_task) = (since, is_task);
+        self.came = self.came.wrapping_add(1);
+        slot.rank = match self.order {
+            Order::OldestFirst => self.came,
+            Order::NewestFirst => !self.came,
+        };
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
         match self.order {
@@ -317,8 +328,9 @@ impl<A> Queue<A> {
         }
     }
 
-    fn heap_deadline(&self, place: usize) -> Option<Tick> {
-        self.deadlines.get(place).map(|index| self.slots[*index as usize].deadline)
+    fn heap_deadline(&self, place: usize) -> Option<(Tick, u64)> {
+        let slot = &self.slots[*self.deadlines.get(place)? as usize];
+        Some((slot.deadline, slot.rank))
     }
 
     fn heap_up(&mut self, mut place: usize) {
@@ -357,6 +369,7 @@ impl<A> Slot<A> {
             cost: 0,
             deadline: Tick::MAX,
             since: Tick::ZERO,
+            rank: 0,
             is_task: false,
             generation: 0,
             previous: NONE,
