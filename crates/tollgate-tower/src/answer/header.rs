@@ -141,6 +141,11 @@ impl Headers {
         self
     }
 
+    /// Tells whether anything is sent with requests that may pass.
+    pub(crate) fn tells_success(&self) -> bool {
+        self.on_success != OnSuccess::Nothing
+    }
+
     /// Writes the headers of an answer.
     pub fn write(&self, verdict: &Verdict<'_>, headers: &mut HeaderMap) {
         if !verdict.is_allowed() {

@@ -101,9 +101,11 @@ impl Gate {
 
     /// Adds to the response what those are told whose request has passed.
     pub(super) fn decorate<B>(&self, pass: &Pass, response: &mut Response<B>) {
-        // The service may have taken its time.
-        let now = self.backend.clock().now().max(pass.now);
-        self.told(pass, now, |verdict| self.headers.write(verdict, response.headers_mut()));
+        if self.headers.tells_success() {
+            // The service may have taken its time.
+            let now = self.backend.clock().now().max(pass.now);
+            self.told(pass, now, |verdict| self.headers.write(verdict, response.headers_mut()));
+        }
         let over = self.mark(pass.over(), response.extensions_mut());
         let what = match (pass.is_unknown(), over) {
             (true, _) => "store-failed",

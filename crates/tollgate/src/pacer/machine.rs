@@ -123,6 +123,8 @@ impl<J> Pace<J> {
 
     /// Takes a job back.
     pub(super) fn cancel_job(&mut self, now: Tick, at: Tick) -> Option<J> {
+        // As for slots: what has passed is no hole any more, whoever asks first.
+        self.pass(now);
         let Queued { cost, job } = self.jobs.remove(&at)?;
         self.free(now, at, cost);
         Some(job)
