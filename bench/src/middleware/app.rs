@@ -39,6 +39,8 @@ pub(super) enum Guard {
     Governor,
     /// One policy, with the headers that come by default.
     Default,
+    /// The same, with the body of its own type.
+    Same,
     /// One policy, with the headers that tower_governor has, and the time of the reset.
     Legacy,
     /// Three policies in one decision: address, user, all. The address refuses, if one does.
@@ -50,11 +52,12 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Bare,
         Self::Idle,
         Self::Governor,
         Self::Default,
+        Self::Same,
         Self::Legacy,
         Self::Three,
         Self::GovernorSilent,
@@ -70,6 +73,7 @@ impl Guard {
             Self::Idle => "a layer that does nothing",
             Self::Governor => "tower_governor 0.8, use_headers()",
             Self::Default => "tollgate, headers as they come",
+            Self::Same => "tollgate, the same, same_body()",
             Self::Legacy => "tollgate, X-RateLimit-* only",
             Self::Three => "tollgate, three policies",
             Self::GovernorSilent => "tower_governor 0.8, no headers",
@@ -80,7 +84,7 @@ impl Guard {
     /// Returns the row of tower_governor that does the same.
     pub(super) const fn peer(self) -> Option<Self> {
         match self {
-            Self::Default | Self::Legacy | Self::Three => Some(Self::Governor),
+            Self::Default | Self::Same | Self::Legacy | Self::Three => Some(Self::Governor),
             Self::Silent => Some(Self::GovernorSilent),
             Self::Bare | Self::Idle | Self::Governor | Self::GovernorSilent => None,
         }
@@ -134,7 +138,7 @@ pub(super) struct User(u64);
 /// Returns the application with a layer inside.
 pub(super) fn router(guard: Guard, case: Case) -> Result<Router, String> {
     let bare = bare();
-    Ok(match guard {
+    let router = match guard {
         Guard::Bare | Guard::Idle if case == Case::Refused => bare.layer(Constant),
         Guard::Bare => bare,
         Guard::Idle => bare.layer(Idle),
@@ -143,7 +147,10 @@ pub(super) fn router(guard: Guard, case: Case) -> Result<Router, String> {
         Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
             bare.layer(tollgate(guard, case)?)
         }
-    })
+        Guard::Same => bare.layer(tollgate(guard, case)?.same_body()),
+    };
+    // As it is served: layers are put around the routes once.
+    Ok(router.with_state(()))
 }
 
 /// Sends requests to the application with a layer around it.
@@ -158,6 +165,7 @@ fn around(guard: Guard, case: Case) -> Result<Ask, String> {
         Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
             asking(tollgate(guard, case)?.layer(bare))
         }
+        Guard::Same => asking(tollgate(guard, case)?.same_body().layer(bare)),
     })
 }
 
