@@ -287,3 +287,42 @@ async fn a_status_in_the_trailers_is_charged_at_the_end() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_when_enough_wait_is_refused_at_once() {
+    let memory = MemoryStore::builder().clock(Clock::tokio()).build().unwrap();
+    let layer = RateLimitLayer::builder()
+        .memory(memory)
+        .policy(Policy::new("p", Quota::per_second(1)))
+        .wait_up_to(Duration::from_secs(60))
+        .max_waiting(2)
+        .build()
+        .unwrap();
+    assert_eq!(ask(&layer, get("/")).await.status(), 200);
+    let mut service = layer.layer(tower::service_fn(answer));
+    let mut waits: Vec<_> = (0..2).map(|_| Box::pin(service.call(get("/")))).collect();
+    assert!(waits.iter_mut().all(|wait| futures_poll(wait).is_pending()));
+    assert_eq!(ask(&layer, get("/")).await.status(), 429, "two wait already");
+    drop(waits);
+    assert_eq!(ask(&layer, get("/")).await.status(), 200, "there is room to wait again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_store_takes_after_its_time_is_given_back() {
+    let store = Away::held(MemoryStore::builder().clock(Clock::tokio()).build().unwrap());
+    let layer = RateLimitLayer::builder()
+        .store(store.clone())
+        .on_store_error(OnStoreError::Refuse)
+        .policy(Policy::new("p", Quota::once(1)))
+        .build()
+        .unwrap();
+    assert_eq!(ask(&layer, get("/")).await.status(), 503, "no answer in time");
+    store.answers.add_permits(9);
+    // The answer comes, and what it took goes back, each in a task of its own.
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    for expected in [200, 429] {
+        assert_eq!(ask(&layer, get("/")).await.status(), expected);
+    }
+}
