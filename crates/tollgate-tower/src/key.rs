@@ -50,6 +50,7 @@ mod source;
 mod trust;
 
 pub use address::read_address;
+pub(crate) use bytes::ShortKey;
 pub use bytes::{KeyBytes, KeyText};
 pub use client::ClientAddress;
 pub use error::{Hint, KeyError};

@@ -9,11 +9,13 @@ mod error;
 mod figures;
 mod future;
 mod gate;
+mod light;
 mod pass;
 mod policy;
 mod same;
 mod settle;
 mod status;
+mod ticket;
 mod told;
 mod turn;
 
@@ -26,18 +28,18 @@ pub use policy::{Mode, Policy};
 pub use same::{SameBody, SameBodyFuture, SameBodyLayer};
 pub use settle::{Charge, Settle};
 
-use crate::Info;
-use future::{Held, Ticket};
-use gate::{Gate, Nothing};
+use future::Held;
+use gate::Gate;
+
 use http::{Request, Response};
 use std::{
     fmt,
     sync::Arc,
     task::{Context, Poll},
 };
+use ticket::{Instead, Ticket};
 use tower_layer::Layer;
 use tower_service::Service;
-use turn::Turn;
 
 /// Limits the requests of any tower stack. Clones, and all services that it makes, share one limit.
 ///
@@ -153,36 +155,18 @@ where
         self.inner.poll_ready(context)
     }
 
+    #[inline]
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let gate = &self.gate;
-        let mut pass = match gate.prepare(&Info::of(&request)) {
-            Ok(pass) => pass,
-            Err(Nothing::Free) => {
-                let ticket = Ticket::new(Arc::clone(gate), None);
-                return LimitFuture::runs(self.inner.call(request), ticket);
-            }
-            Err(Nothing::NoKey(limit)) => {
-                drop(self.take_ready());
-                let gate = &self.gate;
-                return LimitFuture::refused(gate.no_key(limit, Info::of(&request).is_grpc()));
-            }
-        };
-        let turn = if !gate.ask_now(&mut pass) {
-            Turn::asks(gate, pass)
-        } else if let Some(place) = gate.join(&pass) {
-            Turn::sleeps(gate, pass, place)
-        } else {
-            let mut ticket = Ticket::new(Arc::clone(gate), Some(pass));
-            if let Some(response) = ticket.answer(&mut request) {
+        let mut ticket = Ticket::new(Arc::clone(&self.gate));
+        if let Some(instead) = ticket.ask(&mut request) {
+            let service = self.take_ready();
+            return match instead {
                 // What it holds in readiness is for others.
-                drop(self.take_ready());
-                return LimitFuture::refused(response);
-            }
-            return LimitFuture::runs(self.inner.call(request), ticket);
-        };
-        let gate = Arc::clone(gate);
-        let service = self.take_ready();
-        LimitFuture::asks(turn, Held { gate, service, request })
+                Instead::Refused(response) => LimitFuture::refused(response, ticket),
+                Instead::Waits(turn) => LimitFuture::asks(turn, Held { service, request }, ticket),
+            };
+        }
+        LimitFuture::runs(self.inner.call(request), ticket)
     }
 }
 

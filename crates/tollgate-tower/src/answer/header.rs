@@ -1,12 +1,13 @@
 //! The headers of an answer.
 
 use super::{
-    Told, Verdict, Wait,
+    Label, Told, Verdict, Wait,
     date::Date,
     field::{LIST_MAX, push_parameter, retry_seconds, seconds},
     text::{FIELD_MAX, Line, Out, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use tollgate::{Clock, Decision};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -169,6 +170,33 @@ impl Headers {
         self.write_retry_after(verdict, headers);
     }
 
+    /// Writes the headers of an answer to a request that passes the only limit that it has.
+    pub(crate) fn write_passed(
+        &self,
+        label: &Label,
+        decision: &Decision,
+        clock: &Clock,
+        headers: &mut HeaderMap,
+    ) {
+        // The service may have taken its time.
+        let now = clock.now().max(decision.at());
+        if *self == Self::new()
+            && decision.remaining() > 0
+            && decision.limit() == label.quota().capacity()
+            && let Some(full_at) = decision.full_at()
+            && let Some(seconds) = seconds(full_at.since(now))
+        {
+            // The usual case, by the shortest way: as below, with nothing left to choose.
+            headers.append(RATE_LIMIT_POLICY, label.item().clone());
+            let mut out = Line::new();
+            push_left(&mut out, label, decision.remaining(), Some(seconds));
+            headers.append(RATE_LIMIT, value(out.as_bytes()));
+            return;
+        }
+        let told = [Told::new(label, *decision)];
+        self.write(&Verdict::new(clock, now, &told), headers);
+    }
+
     fn write_legacy(&self, verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
         let reset = || verdict.reset_after(told);
         let reset = match self.legacy {
@@ -211,17 +239,23 @@ impl Headers {
 /// Writes `RateLimit` and `RateLimit-Policy`.
 fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
     headers.append(RATE_LIMIT_POLICY, policies(verdict, told));
-    let decision = told.decision();
+    let (remaining, seconds) = (told.decision().remaining(), verdict.told_seconds(told));
     let mut out = Line::new();
-    out.put(told.label().left());
-    push_number(&mut out, decision.remaining().min(FIELD_MAX));
-    if let Some(seconds) = verdict.told_seconds(told) {
-        push_parameter(&mut out, b";t=", seconds);
-    }
+    push_left(&mut out, told.label(), remaining, seconds);
     if let Some(partition) = told.partition {
         partition.push(&mut out);
     }
     headers.append(RATE_LIMIT, value(out.as_bytes()));
+}
+
+/// Appends an item of `RateLimit`.
+#[inline]
+fn push_left(out: &mut Line, label: &Label, remaining: u64, seconds: Option<u64>) {
+    out.put(label.left());
+    push_number(out, remaining.min(FIELD_MAX));
+    if let Some(seconds) = seconds {
+        push_parameter(out, b";t=", seconds);
+    }
 }
 
 /// Returns the list of policies, that which binds first.

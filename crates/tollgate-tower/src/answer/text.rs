@@ -53,6 +53,17 @@ impl Out for Line {
 /// The largest number of a structured field (RFC 9651).
 pub const FIELD_MAX: u64 = 999_999_999_999_999;
 
+/// 00 to 99.
+const TWO_DIGITS: [u8; 200] = {
+    let (mut digits, mut at) = ([0; 200], 0);
+    while at < 100 {
+        // OVERFLOW: digits.
+        (digits[2 * at], digits[2 * at + 1]) = (b'0' + (at / 10) as u8, b'0' + (at % 10) as u8);
+        at += 1;
+    }
+    digits
+};
+
 /// Appends a number.
 pub fn push_number(out: &mut impl Out, mut number: u64) {
     // OVERFLOW: a digit.
@@ -63,10 +74,10 @@ pub fn push_number(out: &mut impl Out, mut number: u64) {
     let (mut digits, mut at) = ([0; 20], 20);
     // Two at a time: a step must wait for the division of the one before.
     while number >= 10 {
-        let two = number % 100;
+        let two = (number % 100) as usize;
         number /= 100;
         at -= 2;
-        (digits[at], digits[at + 1]) = (digit(two / 10), digit(two % 10));
+        digits[at..at + 2].copy_from_slice(&TWO_DIGITS[2 * two..2 * two + 2]);
     }
     if number > 0 {
         at -= 1;

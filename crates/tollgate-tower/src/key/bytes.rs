@@ -149,6 +149,16 @@ impl KeyBytes {
         self.truncate(self.floor);
     }
 
+    /// Returns the key as a short one, if it is.
+    pub(crate) fn short(&self) -> Option<ShortKey> {
+        if self.used > ShortKey::MAX || !self.heap.is_empty() {
+            return None;
+        }
+        let bytes = *self.inline.first_chunk()?;
+        // OVERFLOW: at most 31.
+        Some(ShortKey { bytes, used: self.used as u8 })
+    }
+
     /// Appends what the next item is.
     pub(super) fn tag(&mut self, tag: Tag) {
         self.extend(&[TAG, tag as u8]);
@@ -217,6 +227,27 @@ impl KeyBytes {
             self.used = 0;
         }
         self.heap.extend_from_slice(bytes);
+    }
+}
+
+/// A short key, as small as it can be kept.
+#[derive(Clone, Copy)]
+pub(crate) struct ShortKey {
+    bytes: [u8; ShortKey::MAX],
+    used: u8,
+}
+
+impl ShortKey {
+    /// An address or a hash, and some more.
+    const MAX: usize = 31;
+}
+
+impl From<ShortKey> for KeyBytes {
+    fn from(short: ShortKey) -> Self {
+        let mut key = Self::new();
+        key.inline[..ShortKey::MAX].copy_from_slice(&short.bytes);
+        key.used = usize::from(short.used);
+        key
     }
 }
 

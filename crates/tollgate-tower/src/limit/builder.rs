@@ -234,7 +234,13 @@ impl RateLimitBuilder {
         if self.max_wait.is_some() || !backend.is_memory() {
             queued::has_queue();
         }
+        let is_light = backend.is_memory()
+            && !reserves
+            && !self.explains
+            && limits.len() == 1
+            && limits.iter().all(|limit| limit.policy.mode == Mode::Enforce);
         let gate = Gate {
+            is_light,
             backend,
             limits,
             headers: self.headers,

@@ -1,24 +1,17 @@
 //! A request on its way through the limits.
 
 use super::{
-    NotRun,
-    body::{LimitBody, Meter},
-    correct::{Actual, Amended, End},
-    gate::Gate,
-    pass::Pass,
+    body::LimitBody,
+    ticket::{Taken, Ticket},
     turn::Turn,
 };
-use crate::{
-    queued::{self, Mark},
-    timer,
-};
+use crate::{queued, timer};
 use bytes::Bytes;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use std::{
     fmt,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
 };
 use tokio::{task::JoinHandle, time::Timeout};
@@ -30,8 +23,12 @@ pin_project! {
     where
         S: Service<Request<B>>,
     {
+        // The ticket looks at what the future has left behind: fields are dropped in this order.
         #[pin]
-        stage: Stage<S, S::Future, S::Response, B>,
+        future: Option<S::Future>,
+        ticket: Ticket,
+        // In a box: what is rare shall not make the usual future large.
+        rare: Option<Box<Rare<S, S::Response, B>>>,
     }
 
     impl<S, B> PinnedDrop for LimitFuture<S, B>
@@ -39,8 +36,8 @@ pin_project! {
         S: Service<Request<B>>,
     {
         fn drop(this: Pin<&mut Self>) {
-            if let StageProjection::Asks { asks } = this.project().stage.project()
-                && let Some(held) = &asks.1
+            if let Some(rare) = this.project().rare
+                && let Rare::Asks(_, Some(held)) = &**rare
             {
                 queued::leave(held.request.extensions());
             }
@@ -48,17 +45,11 @@ pin_project! {
     }
 }
 
-pin_project! {
-    #[project = StageProjection]
-    enum Stage<S, F, R, B> {
-        Refused { response: Option<Box<Response<Bytes>>> },
-        // In boxes: what is rare shall not make the usual future large.
-        Asks { asks: Box<(Turn, Option<Held<S, B>>)> },
-        // The ticket looks at what the future has left behind: fields are dropped in this order.
-        Runs { #[pin] future: F, ticket: Ticket },
-        Settles { settles: Box<(Settling, Option<R>)> },
-        Over,
-    }
+/// What a request waits for that does not just run.
+enum Rare<S, R, B> {
+    Refused(Option<Response<Bytes>>),
+    Asks(Turn, Option<Held<S, B>>),
+    Settles(Settling, Option<R>),
 }
 
 /// A correction that is waited for.
@@ -66,97 +57,112 @@ type Settling = Pin<Box<Timeout<JoinHandle<()>>>>;
 
 /// What waits for the answer of a store.
 pub(super) struct Held<S, B> {
-    pub(super) gate: Arc<Gate>,
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
 }
 
-/// What a request that passes has taken; given back if it never runs.
-pub(super) struct Ticket {
-    gate: Arc<Gate>,
-    pass: Option<Pass>,
-    has_run: bool,
-}
-
-impl Ticket {
-    pub(super) const fn new(gate: Arc<Gate>, pass: Option<Pass>) -> Self {
-        Self { gate, pass, has_run: false }
-    }
-
-    /// Returns the response to a request that is refused. It is charged already, if it passes: it is
-    /// given back even if those who watch panic here, or the service does.
-    pub(super) fn answer<B>(&mut self, request: &mut Request<B>) -> Option<Response<Bytes>> {
-        self.gate.answer(self.pass.as_mut()?, request)
-    }
-
-    /// Adds to a response what the client is told, and settles what it has cost, or will when its
-    /// body has ended.
-    fn finish<B>(
-        &mut self,
-        mut response: Response<B>,
-    ) -> (Response<B>, Option<Box<Meter>>, Amended) {
-        let Some(pass) = &mut self.pass else { return (response, None, None) };
-        let gate = &self.gate;
-        let has_run = response.extensions().get::<NotRun>().is_none();
-        if has_run && !pass.is_reserved() {
-            gate.decorate(pass, &mut response);
-            self.pass = None;
-            return (response, None, None);
-        }
-        let (head, body) = response.into_parts();
-        // A closure of the user may panic here: the ticket still has the pass.
-        let actual = match has_run {
-            true => gate.actual(pass, &head),
-            false => Actual::nothing(pass.parts.len()),
-        };
-        let mut response = Response::from_parts(head, body);
-        let taken: Vec<_> = pass.parts.iter().map(|part| part.decision).collect();
-        gate.correct(pass, &actual);
-        gate.decorate(pass, &mut response);
-        // What was told is not what was taken.
-        for (part, decision) in pass.parts.iter_mut().zip(taken) {
-            part.decision = decision;
-        }
-        let Some(pass) = self.pass.take() else { return (response, None, None) };
-        let (mut meter, mut amended) = (None, None);
-        if !has_run {
-            amended = gate.give_back(pass);
-        } else if actual.is_by_body() {
-            let (gate, pass, end) = (Arc::clone(gate), Some(pass), End::default());
-            meter = Some(Box::new(Meter { gate, pass, actual, end }));
-        } else {
-            amended = gate.settle(pass, &actual, End::default());
-        }
-        (response, meter, amended)
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        let Some(pass) = self.pass.take() else { return };
-        if self.has_run && !pass.mark.as_ref().is_some_and(Mark::never_ran) {
-            self.gate.keep(pass);
-        } else {
-            let _beside = self.gate.give_back(pass);
-        }
-    }
+/// What came of a wait.
+enum Came<F, R> {
+    Response(Response<LimitBody<R>>),
+    Runs(F),
+    Refused(Response<Bytes>),
 }
 
 impl<S, B> LimitFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) fn refused(response: Response<Bytes>) -> Self {
-        Self { stage: Stage::Refused { response: Some(Box::new(response)) } }
-    }
-
+    /// A request that runs. Inlined: a future is large, and would be moved once more.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: a copy less")]
     pub(super) const fn runs(future: S::Future, ticket: Ticket) -> Self {
-        Self { stage: Stage::Runs { future, ticket } }
+        Self { future: Some(future), ticket, rare: None }
     }
 
-    pub(super) fn asks(turn: Turn, held: Held<S, B>) -> Self {
-        Self { stage: Stage::Asks { asks: Box::new((turn, Some(held))) } }
+    pub(super) fn refused(response: Response<Bytes>, ticket: Ticket) -> Self {
+        let rare = Some(Box::new(Rare::Refused(Some(response))));
+        Self { future: None, ticket, rare }
+    }
+
+    pub(super) fn asks(turn: Turn, held: Held<S, B>, ticket: Ticket) -> Self {
+        let rare = Some(Box::new(Rare::Asks(turn, Some(held))));
+        Self { future: None, ticket, rare }
+    }
+}
+
+impl<S, R, B> Rare<S, Response<R>, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    fn poll(&mut self, ticket: &mut Ticket, context: &mut Context<'_>) -> Poll<Came<S::Future, R>> {
+        let came = match self {
+            Self::Refused(response) => {
+                response.take().map(|response| Came::Response(response.map(LimitBody::told)))
+            }
+            Self::Settles(settling, response) => {
+                let _in_time = ready!(settling.as_mut().poll(context));
+                let response = response.take();
+                response.map(|it| Came::Response(it.map(|body| LimitBody::service(body, None))))
+            }
+            Self::Asks(turn, held) => {
+                let pass = ready!(turn.poll(context));
+                held.take().map(|Held { mut service, mut request }| {
+                    ticket.taken = Taken::Pass(pass);
+                    match ticket.answer(&mut request) {
+                        Some(response) => Came::Refused(response),
+                        None => Came::Runs(service.call(request)),
+                    }
+                })
+            }
+        };
+        debug_assert!(came.is_some(), "polled after it was ready");
+        came.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<S, B, R> LimitFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<R>>,
+{
+    /// Polls for a response whose body is what `wrap` makes of it.
+    #[inline]
+    pub(super) fn poll_with<T>(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        wrap: impl FnOnce(LimitBody<R>) -> T,
+    ) -> Poll<Result<Response<T>, S::Error>> {
+        let mut this = self.project();
+        loop {
+            if let Some(rare) = this.rare {
+                match ready!(rare.poll(this.ticket, context)) {
+                    Came::Response(response) => return Poll::Ready(Ok(response.map(wrap))),
+                    Came::Refused(response) => **rare = Rare::Refused(Some(response)),
+                    Came::Runs(future) => {
+                        this.future.set(Some(future));
+                        *this.rare = None;
+                    }
+                }
+                continue;
+            }
+            // INVARIANT: there is a future unless something rare is waited for.
+            let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+            this.ticket.has_run = true;
+            let mut response = ready!(future.poll(context))?;
+            if this.ticket.finish_light(&mut response) {
+                let response = response.map(|body| wrap(LimitBody::service(body, None)));
+                return Poll::Ready(Ok(response));
+            }
+            let (response, meter, amended) = this.ticket.finish(response);
+            // What a client is told is so when it is told, unless that takes too long.
+            let longest = this.ticket.gate.store_timeout;
+            let Some(settling) = amended.and_then(|task| timer::timeout(longest, task).ok()) else {
+                let response = response.map(|body| wrap(LimitBody::service(body, meter)));
+                return Poll::Ready(Ok(response));
+            };
+            this.future.set(None);
+            *this.rare = Some(Box::new(Rare::Settles(Box::pin(settling), Some(response))));
+        }
     }
 }
 
@@ -167,55 +173,7 @@ where
     type Output = Result<Response<LimitBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut stage = self.project().stage;
-        loop {
-            match stage.as_mut().project() {
-                StageProjection::Refused { response } => {
-                    let response = response.take().map(|response| *response).unwrap_or_default();
-                    return Poll::Ready(Ok(response.map(LimitBody::told)));
-                }
-                StageProjection::Runs { future, ticket } => {
-                    ticket.has_run = true;
-                    let response = ready!(future.poll(context))?;
-                    let (response, meter, amended) = ticket.finish(response);
-                    // What a client is told is so when it is told, unless that takes too long.
-                    let longest = ticket.gate.store_timeout;
-                    let settling = amended.and_then(|task| timer::timeout(longest, task).ok());
-                    let Some(settling) = settling else {
-                        return Poll::Ready(Ok(
-                            response.map(|body| LimitBody::service(body, meter))
-                        ));
-                    };
-                    let settles = Box::new((Box::pin(settling), Some(response)));
-                    stage.set(Stage::Settles { settles });
-                }
-                StageProjection::Settles { settles } => {
-                    let _in_time = ready!(settles.0.as_mut().poll(context));
-                    let response = settles.1.take();
-                    let response = response.map(|it| it.map(|body| LimitBody::service(body, None)));
-                    stage.set(Stage::Over);
-                    return response.map_or(Poll::Pending, |response| Poll::Ready(Ok(response)));
-                }
-                StageProjection::Over => {
-                    debug_assert!(false, "polled after it was ready");
-                    return Poll::Pending;
-                }
-                StageProjection::Asks { asks } => {
-                    let (turn, held) = &mut **asks;
-                    let pass = ready!(turn.poll(context));
-                    // INVARIANT: it is there until the answer is.
-                    let Some(Held { gate, mut service, mut request }) = held.take() else {
-                        return Poll::Pending;
-                    };
-                    let mut ticket = Ticket::new(gate, Some(pass));
-                    let next = match ticket.answer(&mut request) {
-                        Some(response) => Stage::Refused { response: Some(Box::new(response)) },
-                        None => Stage::Runs { future: service.call(request), ticket },
-                    };
-                    stage.set(next);
-                }
-            }
-        }
+        self.poll_with(context, |body| body)
     }
 }
 

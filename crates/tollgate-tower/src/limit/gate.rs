@@ -48,6 +48,8 @@ pub(super) struct Gate {
     pub(super) reserves: bool,
     /// Headers for whoever looks for a fault.
     pub(super) explains: bool,
+    /// Most requests can go the short way.
+    pub(super) is_light: bool,
     /// Failures of the store that are logged.
     pub(super) failures: Seldom,
     pub(super) watch: Watch,
@@ -73,10 +75,13 @@ pub(super) enum Nothing {
 impl Gate {
     /// Finds out what is to be asked for a request.
     pub(super) fn prepare(&self, info: &Info<'_>) -> Result<Pass, Nothing> {
-        self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
         let mut parts = Vec::with_capacity(self.limits.len());
         for (number, limit) in self.limits.iter().enumerate() {
-            limit.prepare(number, info, &mut parts)?;
+            parts.push(Part::new(number));
+            let Some(part) = parts.last_mut() else { continue };
+            if !limit.prepare(info, part)? {
+                parts.pop();
+            }
         }
         if parts.is_empty() {
             return Err(Nothing::Free);
@@ -87,6 +92,11 @@ impl Gate {
 
     pub(super) fn way(&self, part: &Part) -> Option<&Way> {
         self.limits.get(part.limit).and_then(|limit| limit.ways.get(part.way))
+    }
+
+    /// Looks at a request that has come, for what is built wrongly.
+    pub(super) fn look(&self, info: &Info<'_>) {
+        self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
     }
 
     /// Tells those who watch what came of a request.
@@ -114,22 +124,8 @@ impl Gate {
 
     /// Asks, if the answer is there at once.
     pub(super) fn ask_now(&self, pass: &mut Pass) -> bool {
-        let Backend::Memory(store) = &self.backend else { return false };
-        if let ([part], false) = (&mut *pass.parts, self.reserves)
-            && part.is_enforced()
-        {
-            // The usual case, by the shortest way.
-            let Some(demand) = self.demand(part) else { return true };
-            match store.acquire_now(&mut [demand]) {
-                Ok(decision) => {
-                    part.decision = Some(decision);
-                    // What memory decided, it decided now.
-                    pass.now = decision.at();
-                    pass.is_allowed = decision.is_allowed();
-                }
-                Err(error) => self.conclude(pass, Err(error)),
-            }
-            return true;
+        if !self.backend.is_memory() {
+            return false;
         }
         // INVARIANT: the calls of a memory store are ready at once.
         let answer = at_once(self.ask(pass));
@@ -160,7 +156,7 @@ impl Gate {
         self.conclude(pass, answer);
     }
 
-    fn conclude(&self, pass: &mut Pass, answer: Result<bool, StoreError>) {
+    pub(super) fn conclude(&self, pass: &mut Pass, answer: Result<bool, StoreError>) {
         // What memory decided, it decided now; another store's answer was on its way for a while.
         let decided = pass.parts.iter().find_map(|part| part.decision);
         let decided = decided.filter(|_| self.backend.is_memory()).map(|decision| decision.at());

@@ -5,7 +5,6 @@ use crate::{
     Info, Mode,
     answer::Label,
     key::{Found, KeyBytes},
-    queued,
 };
 use std::{hash::Hasher, sync::Arc};
 use tollgate::{
@@ -64,11 +63,23 @@ pub(super) struct Pass {
     pub(super) is_allowed: bool,
     /// How it was asked.
     pub(super) verb: Verb,
-    /// What those further in know of it.
-    pub(super) mark: Option<queued::Mark>,
 }
 
 impl Part {
+    /// Returns what policy number `limit` is asked, before that is known.
+    pub(super) const fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            way: 0,
+            cost: 0,
+            key: KeyBytes::new(),
+            stance: Stance::Refused,
+            decision: None,
+            is_unknown: false,
+            reservation: None,
+        }
+    }
+
     pub(super) fn is_enforced(&self) -> bool {
         self.stance == Stance::Refused
     }
@@ -80,7 +91,7 @@ impl Part {
 
 impl Pass {
     pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
-        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb, mark: None }
+        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb }
     }
 
     /// Forgets what was answered before: it may be asked again, and get no answer.
@@ -111,7 +122,7 @@ impl Pass {
             reservation: None,
             ..*part
         });
-        Self { parts: parts.collect(), reservation: None, mark: None, ..*self }
+        Self { parts: parts.collect(), reservation: None, ..*self }
     }
 
     pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {
@@ -125,44 +136,26 @@ impl Pass {
 }
 
 impl Limit {
-    /// Finds out what this policy is to be asked for a request: it is number `limit`.
-    pub(super) fn prepare(
-        &self,
-        limit: usize,
-        info: &Info<'_>,
-        parts: &mut Vec<Part>,
-    ) -> Result<(), Nothing> {
+    /// Finds out what this policy is to be asked for a request; tells whether it counts it. It is
+    /// written in place: a key is too large to be moved about for nothing.
+    pub(super) fn prepare(&self, info: &Info<'_>, part: &mut Part) -> Result<bool, Nothing> {
         let Self { policy, ways, .. } = self;
         if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
-            return Ok(());
+            return Ok(false);
         }
         let mut cost = policy.cost_of(info);
         if policy.settle.is_some() {
             // The response says what it costs, whatever the estimate is.
             cost = cost.max(1);
         } else if cost == 0 {
-            return Ok(());
+            return Ok(false);
         }
-        let (key, stance) = (KeyBytes::new(), Stance::Refused);
-        // Written in place: a key is too large to be moved about for nothing.
-        let place = parts.len();
-        parts.push(Part {
-            limit,
-            way: 0,
-            cost,
-            key,
-            stance,
-            decision: None,
-            is_unknown: false,
-            reservation: None,
-        });
-        let Some(part) = parts.last_mut() else { return Ok(()) };
+        part.cost = cost;
         match policy.key.find(info, &mut part.key) {
             Found::Known | Found::Anonymous => {}
             found => {
-                parts.truncate(place);
                 let passes = found == Found::Skip || !policy.mode.can_refuse();
-                return if passes { Ok(()) } else { Err(Nothing::NoKey(limit)) };
+                return if passes { Ok(false) } else { Err(Nothing::NoKey(part.limit)) };
             }
         }
         let tier = policy.tier.as_ref().and_then(|tier| tier(info));
@@ -176,7 +169,7 @@ impl Limit {
             Mode::Percent(percent) if side(&part.key) < u64::from(percent) => Stance::Refused,
             Mode::Percent(_) => Stance::Watched,
         };
-        Ok(())
+        Ok(true)
     }
 }
 

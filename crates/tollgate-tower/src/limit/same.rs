@@ -4,13 +4,13 @@
 //! that was in one already. Nearly always there is nothing to see to at the end of a body, so it can
 //! be handed on as it came; only where there is, or where the body is ours, does it need the box.
 
-use super::{LimitBody, RateLimit, RateLimitLayer};
+use super::{LimitBody, LimitFuture, RateLimit, RateLimitLayer};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use std::{
     fmt,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -49,12 +49,13 @@ where
 {
     type Response = Response<R>;
     type Error = S::Error;
-    type Future = SameBodyFuture<super::LimitFuture<S, B>>;
+    type Future = SameBodyFuture<S, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<B>) -> Self::Future {
         SameBodyFuture { inner: self.inner.call(request) }
     }
@@ -62,26 +63,31 @@ where
 
 pin_project! {
     /// The response to come, of [`SameBody`].
-    pub struct SameBodyFuture<F> {
+    pub struct SameBodyFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
         #[pin]
-        inner: F,
+        inner: LimitFuture<S, B>,
     }
 }
 
-impl<F, R, E> Future for SameBodyFuture<F>
+impl<S, B, R> Future for SameBodyFuture<S, B>
 where
-    F: Future<Output = Result<Response<LimitBody<R>>, E>>,
+    S: Service<Request<B>, Response = Response<R>>,
     R: From<LimitBody<R>>,
 {
-    type Output = Result<Response<R>, E>;
+    type Output = Result<Response<R>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = ready!(self.project().inner.poll(context))?;
-        Poll::Ready(Ok(response.map(LimitBody::into_service)))
+        self.project().inner.poll_with(context, LimitBody::into_service)
     }
 }
 
-impl<F> fmt::Debug for SameBodyFuture<F> {
+impl<S, B> fmt::Debug for SameBodyFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SameBodyFuture")
     }

@@ -7,7 +7,6 @@ use super::{
 use crate::{
     Info,
     answer::{Refusal, Told, Verdict, raw},
-    queued,
 };
 use bytes::Bytes;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response};
@@ -40,7 +39,7 @@ impl Gate {
     /// Returns the response to a request that is refused; if it passes, it is told what it exceeds.
     pub(super) fn answer<B>(
         &self,
-        pass: &mut Pass,
+        pass: &Pass,
         request: &mut Request<B>,
     ) -> Option<Response<Bytes>> {
         self.tell(pass);
@@ -48,7 +47,6 @@ impl Gate {
             return Some(self.refusal(pass, Info::of(request).is_grpc()));
         }
         let extensions = request.extensions_mut();
-        pass.mark = queued::charge(extensions);
         self.misuse.count(extensions, pass.parts.iter().map(|part| part.limit));
         self.mark(pass.over().filter(|part| part.stance == Stance::Tagged), extensions);
         None
