@@ -211,6 +211,22 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
+        match self.shared.core.take_one(policy, key, now, cost) {
+            Some(decision) => Ok(decision),
+            None => self.acquire_whatever(now, policy, key, cost),
+        }
+    }
+
+    /// [`acquire_one_at`](Self::acquire_one_at) whatever is going on. Not inlined: it is rare.
+    #[cold]
+    #[inline(never)]
+    fn acquire_whatever(
+        &self,
+        now: Tick,
+        policy: &Policy,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
         self.acquire_at(now, &mut [Demand::new(policy, key, cost)])
     }
 
