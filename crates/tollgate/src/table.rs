@@ -25,10 +25,10 @@ pub(crate) use wide::{Ready, State, Wide, WideShard};
 
 use crate::{
     Decision, Inherit, Tick,
-    algorithm::{Entry, Idle, Rule},
+    algorithm::{Entry, Idle},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
 };
-use class::{Class, ClassRule, Classes};
+use class::{Class, Classes};
 use std::time::Duration;
 
 /// Which key is meant, and when.
@@ -176,10 +176,8 @@ impl Tables {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(crate) fn take(&self, who: &Who, cost: u64) -> Option<Decision> {
-        let ClassRule::Word(Rule::Gcra(gcra)) = self.base.classes.any_rule(who.class) else {
-            return None;
-        };
-        on_words!(&self.words, table => table.take(who, &gcra, cost))
+        let class = self.base.classes.by_gcra(who.class)?;
+        on_words!(&self.words, table => table.take(who, &class, cost))
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run

@@ -261,7 +261,8 @@ impl Gcra {
     }
 
     /// [`Step::decide`] with the position of `now` at hand.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: a decision is too large to be copied")]
     pub(crate) const fn decide_at(
         &self,
         tat: u64,

@@ -56,6 +56,9 @@ macro_rules! change_word {
 }
 
 impl Rule {
+    /// The kind of [`Gcra`] in [`to_words`](Self::to_words).
+    pub(crate) const GCRA: u64 = 1;
+
     /// Returns the rule for a quota; `None` if the algorithm needs more than a word for it.
     pub(crate) fn new(
         algorithm: Algorithm,
@@ -82,7 +85,7 @@ impl Rule {
     pub(crate) fn to_words(self) -> (u64, [u64; 4]) {
         match self {
             Self::Unlimited => (0, [0; 4]),
-            Self::Gcra(step) => (1, step.to_words()),
+            Self::Gcra(step) => (Self::GCRA, step.to_words()),
             Self::FixedWindow(step) => (2, step.to_words()),
             Self::AnchoredWindow(step) => (3, step.to_words()),
             Self::SlidingCounter(step) => (4, step.to_words()),
@@ -95,7 +98,7 @@ impl Rule {
     pub(crate) fn from_words(kind: u64, words: [u64; 4]) -> Option<Self> {
         Some(match kind {
             0 => Self::Unlimited,
-            1 => Self::Gcra(Gcra::from_words(words)),
+            Self::GCRA => Self::Gcra(Gcra::from_words(words)),
             2 => Self::FixedWindow(FixedWindow::from_words(words)),
             3 => Self::AnchoredWindow(FixedWindow::from_words(words)),
             4 => Self::SlidingCounter(SlidingCounter::from_words(words)),

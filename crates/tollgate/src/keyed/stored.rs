@@ -107,6 +107,36 @@ impl Core {
         self.tables.update(&who, decide).ok()
     }
 
+    /// Takes from a single key of a policy that has a quota, on the short way; `None` if there is
+    /// more to do.
+    #[inline]
+    pub(crate) fn take_one(
+        &self,
+        policy: &Policy,
+        key: &[u8],
+        now: Tick,
+        cost: u64,
+    ) -> Option<Decision> {
+        if self.mode() != 0 || policy.is_ad_hoc() {
+            return None;
+        }
+        let stamp = self.tables.base.classes.stamp();
+        let class = self.hinted(policy, stamp)?;
+        let fingerprint = self.seed.fingerprint(&(policy.id(), key));
+        let who = Who { fingerprint, class, now, class_since: now, stamp };
+        match self.tables.take(&who, cost) {
+            Some(decision) => Some(decision),
+            None => Some(self.update_one(who, cost)?.taken_apart()),
+        }
+    }
+
+    /// [`take_one`](Self::take_one) for every algorithm, and for keys that are not there. Not
+    /// inlined: it is large.
+    #[inline(never)]
+    fn update_one(&self, who: Who, cost: u64) -> Option<Decision> {
+        self.tables.update(&who, |entry| entry.decide(who.now, cost)).ok()
+    }
+
     /// Takes from several keys on the short way, from all or none; `None` if there is more to do.
     /// Returns what each says, and a mask of those that refused.
     pub(crate) fn take_stored_all<const N: usize>(

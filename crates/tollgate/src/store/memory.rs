@@ -27,6 +27,7 @@ use std::{
 ///
 /// Its calls are ready at once and allocate nothing (with up to eight demands, and but for
 /// reservations). Each has a plain twin that needs no `await`: [`acquire_now`](Self::acquire_now).
+/// For a single demand there is [`acquire_one_now`](Self::acquire_one_now), which is faster.
 ///
 /// Keys are not stored, only fingerprints: see `docs/keys.md`.
 ///
@@ -166,6 +167,67 @@ impl MemoryStore {
             }
         }
         Ok(self.decide(demands, now, Taking::Take)?.0)
+    }
+
+    /// [`acquire_now`](Self::acquire_now) for a single demand: takes `cost` permits of a key if they
+    /// are free now.
+    ///
+    /// There is no list to make and no [`Demand`] to be told, so it is the fastest way to ask.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now); and when the policy has no quota of its own
+    /// ([`Policy::ad_hoc`]): that comes with a [`Demand::ad_hoc`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Quota, store::{MemoryStore, Policy}};
+    ///
+    /// let store = MemoryStore::new();
+    /// let logins = Policy::new("logins", Quota::per_minute(3))?;
+    /// assert_eq!(store.acquire_one_now(&logins, b"alice", 1)?.remaining(), 2);
+    /// assert!(store.acquire_one_now(&logins, b"alice", 3)?.is_denied());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn acquire_one_now(
+        &self,
+        policy: &Policy,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        self.acquire_one_at(self.now(), policy, key, cost)
+    }
+
+    /// [`acquire_one_now`](Self::acquire_one_now) as of `now`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_one_now`](Self::acquire_one_now).
+    pub fn acquire_one_at(
+        &self,
+        now: Tick,
+        policy: &Policy,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        match self.shared.core.take_one(policy, key, now, cost) {
+            Some(decision) => Ok(decision),
+            None => self.acquire_whatever(now, policy, key, cost),
+        }
+    }
+
+    /// [`acquire_one_at`](Self::acquire_one_at) whatever is going on. Not inlined: it is rare.
+    #[cold]
+    #[inline(never)]
+    fn acquire_whatever(
+        &self,
+        now: Tick,
+        policy: &Policy,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        self.acquire_at(now, &mut [Demand::new(policy, key, cost)])
     }
 
     /// [`Store::peek`] as of `now`, without waiting.

@@ -15,12 +15,12 @@ mod visit;
 use super::{
     Base, Miss, Room, Who,
     bucket::{Bucket, Held, SLOTS, Stripe},
-    class::Class,
+    class::{ByGcra, Class},
     slots::Slot,
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Gcra, Idle, Rule},
+    algorithm::{Entry, Idle, Rule},
     limiter::backoff::Backoff,
     sync::{
         Arc, AtomicU64, Mutex,
@@ -176,7 +176,8 @@ impl Bounded {
     /// so that only what is asked of the decision is ever worked out.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn take(&self, who: &Who, gcra: &Gcra, cost: u64) -> Option<Decision> {
+    pub(super) fn take(&self, who: &Who, class: &ByGcra<'_>, cost: u64) -> Option<Decision> {
+        let gcra = &class.gcra;
         let Place { tag, first, second } = self.place(who.fingerprint);
         let mut bucket = first;
         loop {
@@ -194,7 +195,7 @@ impl Bounded {
                 bucket = second;
                 continue;
             };
-            if slot.class() != who.class || !self.base.classes.is_current(who.class, who.stamp) {
+            if slot.class() != who.class || !class.is_current(who.stamp) {
                 return None;
             }
             let (decision, next) =

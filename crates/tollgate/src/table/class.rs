@@ -14,6 +14,10 @@
 //! compares it under the slot's lock: so nobody can put a word of the old class behind the walk, and
 //! after it the number is free for another quota.
 
+mod by_gcra;
+
+pub(crate) use by_gcra::ByGcra;
+
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
     algorithm::{Gcra, Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed, Timed},

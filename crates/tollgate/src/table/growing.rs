@@ -6,7 +6,7 @@
 
 use super::{
     Base, Miss, Room, Who,
-    class::Class,
+    class::{ByGcra, Class},
     slots::{Slot, Slots},
 };
 use crate::{
@@ -115,16 +115,15 @@ impl Growing {
     /// asked of the decision is ever worked out.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn take(&self, who: &Who, gcra: &Gcra, cost: u64) -> Option<Decision> {
-        let tag = Self::tag(who.fingerprint);
+    pub(super) fn take(&self, who: &Who, class: &ByGcra<'_>, cost: u64) -> Option<Decision> {
+        let (tag, gcra) = (Self::tag(who.fingerprint), &class.gcra);
         let mut shard = lock(self.shard_of(who.fingerprint));
-        let index = shard.slots.find(tag).ok()?;
-        let slot = shard.slots.get(index);
-        if slot.class() != who.class || !self.base.classes.is_current(who.class, who.stamp) {
+        let slot = shard.slots.find_of(tag, who.class)?;
+        if !class.is_current(who.stamp) {
             return None;
         }
         let (decision, next) = gcra.decide_at(slot.state(), who.now, gcra.position(who.now), cost);
-        shard.slots.set(index, Slot::new(tag, who.class, next));
+        slot.put(next);
         Some(decision)
     }
 
