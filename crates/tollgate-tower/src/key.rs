@@ -329,6 +329,14 @@ impl Key {
         }
     }
 
+    /// Returns the key of a request, if it can be found by a shorter way than [`find`](Self::find)'s.
+    pub(crate) fn find_short(&self, info: &Info<'_>) -> Option<ShortKey> {
+        match &self.source {
+            Source::Client(client) => client.short(info),
+            _ => None,
+        }
+    }
+
     /// Tells whether this key can be used.
     ///
     /// # Errors

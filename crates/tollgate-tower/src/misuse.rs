@@ -46,12 +46,14 @@ impl Misuse {
     }
 
     /// Looks at a request that has come, before it is decided.
+    #[inline]
     pub(crate) fn look<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
         self.built.count();
         self.hints.look(keys, info);
     }
 
     /// Looks at a request that passes the policies of these numbers, and marks some.
+    #[inline]
     pub(crate) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
         self.marker.count(extensions, policies);
     }
@@ -98,6 +100,7 @@ impl Sample {
     }
 
     /// Tells whether to look at the request that has come now.
+    #[inline]
     fn is_due(&self) -> bool {
         // ORDERING: Relaxed. A count that publishes nothing; if several threads count the last of
         // the first ones at once, some more are looked at.

@@ -40,16 +40,18 @@ pub(crate) fn has_queue() {
 }
 
 /// Marks a request that is charged, if there are queues.
+#[inline]
 pub(crate) fn charge(extensions: &mut Extensions) -> Option<Mark> {
     // ORDERING: Relaxed, as above.
-    if !HAS_QUEUES.load(Relaxed) {
-        return None;
-    }
+    if HAS_QUEUES.load(Relaxed) { Some(marked(extensions)) } else { None }
+}
+
+fn marked(extensions: &mut Extensions) -> Mark {
     let outer = extensions.get::<Mark>().cloned();
     let state = State { has_left: AtomicBool::new(false), has_run: AtomicBool::new(false), outer };
     let mark = Mark(Arc::new(state));
     extensions.insert(mark.clone());
-    Some(mark)
+    mark
 }
 
 /// A request with these extensions has passed a queue.

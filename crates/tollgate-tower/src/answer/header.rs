@@ -7,7 +7,7 @@ use super::{
     text::{FIELD_MAX, Line, Out, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use tollgate::{Clock, Decision};
+use tollgate::{Clock, Decision, Tick};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -173,13 +173,10 @@ impl Headers {
     /// Writes the headers of an answer to a request that passes the only limit that it has.
     pub(crate) fn write_passed(
         &self,
-        label: &Label,
-        decision: &Decision,
-        clock: &Clock,
+        (label, decision): (&Label, &Decision),
+        (clock, now): (&Clock, Tick),
         headers: &mut HeaderMap,
     ) {
-        // The service may have taken its time.
-        let now = clock.now().max(decision.at());
         if *self == Self::new()
             && decision.remaining() > 0
             && decision.limit() == label.quota().capacity()

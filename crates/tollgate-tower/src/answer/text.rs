@@ -26,6 +26,14 @@ impl Line {
         Self { room: [0; 128], used: 0, long: Vec::new() }
     }
 
+    #[cold]
+    fn put_long(&mut self, bytes: &[u8]) {
+        if self.long.is_empty() {
+            self.long.extend_from_slice(&self.room[..self.used]);
+        }
+        self.long.extend_from_slice(bytes);
+    }
+
     pub(super) fn as_bytes(&self) -> &[u8] {
         if self.long.is_empty() { &self.room[..self.used] } else { &self.long }
     }
@@ -40,12 +48,7 @@ impl Out for Line {
                 room.copy_from_slice(bytes);
                 self.used = end;
             }
-            _ => {
-                if self.long.is_empty() {
-                    self.long.extend_from_slice(&self.room[..self.used]);
-                }
-                self.long.extend_from_slice(bytes);
-            }
+            _ => self.put_long(bytes),
         }
     }
 }
@@ -53,37 +56,9 @@ impl Out for Line {
 /// The largest number of a structured field (RFC 9651).
 pub const FIELD_MAX: u64 = 999_999_999_999_999;
 
-/// 00 to 99.
-const TWO_DIGITS: [u8; 200] = {
-    let (mut digits, mut at) = ([0; 200], 0);
-    while at < 100 {
-        // OVERFLOW: digits.
-        (digits[2 * at], digits[2 * at + 1]) = (b'0' + (at / 10) as u8, b'0' + (at % 10) as u8);
-        at += 1;
-    }
-    digits
-};
-
 /// Appends a number.
-pub fn push_number(out: &mut impl Out, mut number: u64) {
-    // OVERFLOW: a digit.
-    let digit = |number: u64| b'0' + number as u8;
-    if number < 10 {
-        return out.put(&[digit(number)]);
-    }
-    let (mut digits, mut at) = ([0; 20], 20);
-    // Two at a time: a step must wait for the division of the one before.
-    while number >= 10 {
-        let two = (number % 100) as usize;
-        number /= 100;
-        at -= 2;
-        digits[at..at + 2].copy_from_slice(&TWO_DIGITS[2 * two..2 * two + 2]);
-    }
-    if number > 0 {
-        at -= 1;
-        digits[at] = digit(number);
-    }
-    out.put(&digits[at..]);
+pub fn push_number(out: &mut impl Out, number: u64) {
+    out.put(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// Appends a text of JSON, in quotes.

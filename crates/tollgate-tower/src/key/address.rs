@@ -1,6 +1,6 @@
 //! Addresses: how they are spelled, and which part of them is counted.
 
-use super::{KeyBytes, bytes::Tag};
+use super::{KeyBytes, ShortKey, bytes::Tag};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Reads an address as proxies write it: with or without port, brackets and zone.
@@ -81,6 +81,17 @@ impl Prefixes {
                 let rest = u128::MAX.checked_shr(u32::from(self.v6)).unwrap_or(0);
                 IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !rest))
             }
+        }
+    }
+
+    /// Returns the key of an address, if it is a usual one: as [`write`](Self::write) has it.
+    pub(super) fn short(self, address: IpAddr) -> Option<ShortKey> {
+        match self.counted(address) {
+            IpAddr::V4(address) => Some(ShortKey::tagged(Tag::V4, address.octets())),
+            IpAddr::V6(address) if self.v6 == 64 => {
+                Some(ShortKey::tagged(Tag::V6, *address.octets().first_chunk::<8>()?))
+            }
+            IpAddr::V6(_) => None,
         }
     }
 

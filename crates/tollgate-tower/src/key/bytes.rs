@@ -240,6 +240,20 @@ pub(crate) struct ShortKey {
 impl ShortKey {
     /// An address or a hash, and some more.
     const MAX: usize = 31;
+
+    /// Returns the key that is this part alone, of at most 16 bytes.
+    pub(super) fn tagged<const N: usize>(tag: Tag, part: [u8; N]) -> Self {
+        const { assert!(N <= 16, "a tag, a length and the part are short") };
+        let mut bytes = [0; Self::MAX];
+        // OVERFLOW: at most 16 + 3.
+        bytes[..3].copy_from_slice(&[TAG, tag as u8, (N + PART) as u8]);
+        bytes[3..3 + N].copy_from_slice(&part);
+        Self { bytes, used: (3 + N) as u8 }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.used)]
+    }
 }
 
 impl From<ShortKey> for KeyBytes {

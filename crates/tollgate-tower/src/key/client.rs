@@ -1,7 +1,7 @@
 //! The address of the client, with or without proxies in between.
 
 use super::{
-    Hint, KeyBytes, KeyError,
+    Hint, KeyBytes, KeyError, ShortKey,
     address::Prefixes,
     forwarded::List,
     trust::{Rule, Trust},
@@ -201,6 +201,11 @@ impl ClientAddress {
                 }
             }
         }
+    }
+
+    /// Returns the key of an address that is counted, if it is a usual one.
+    pub(super) fn short(&self, info: &Info<'_>) -> Option<ShortKey> {
+        self.prefixes.short(self.address(info)?)
     }
 
     /// Appends the address that is counted; tells whether there is one.

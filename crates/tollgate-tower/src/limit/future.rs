@@ -147,9 +147,9 @@ where
             }
             // INVARIANT: there is a future unless something rare is waited for.
             let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
-            this.ticket.has_run = true;
+            let is_first = !std::mem::replace(&mut this.ticket.has_run, true);
             let mut response = ready!(future.poll(context))?;
-            if this.ticket.finish_light(&mut response) {
+            if this.ticket.finish_light(is_first, &mut response) {
                 let response = response.map(|body| wrap(LimitBody::service(body, None)));
                 return Poll::Ready(Ok(response));
             }

@@ -95,6 +95,7 @@ impl Gate {
     }
 
     /// Looks at a request that has come, for what is built wrongly.
+    #[inline]
     pub(super) fn look(&self, info: &Info<'_>) {
         self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
     }

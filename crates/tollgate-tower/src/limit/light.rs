@@ -6,12 +6,12 @@
 use super::{
     backend::Backend,
     gate::{Gate, Nothing},
-    pass::{Part, Pass, Way},
+    pass::{Part, Pass},
     ticket::Taken,
 };
 use crate::{Info, key::ShortKey};
-use http::{Extensions, Response};
-use tollgate::{Decision, store::Demand, watch::Verb};
+use http::{Extensions, HeaderMap};
+use tollgate::{Decision, watch::Verb};
 
 /// A request that passes: all that is needed of it later.
 pub(super) struct Light {
@@ -26,6 +26,8 @@ pub(super) enum Asked {
     Yes,
     /// It has been asked, and the rest is not usual.
     Known(Pass),
+    /// What is to be asked is known.
+    Found(Pass),
     /// It is for the long way.
     No,
 }
@@ -36,17 +38,18 @@ impl Light {
     /// Returns the request as others are kept.
     pub(super) fn into_pass(self) -> Pass {
         let Self { way, key, decision } = self;
-        let part = Part { way, cost: decision.cost(), key: key.into(), ..Part::new(0) };
-        Self::pass(part, decision)
-    }
-
-    fn pass(mut part: Part, decision: Decision) -> Pass {
-        part.decision = Some(decision);
-        let mut pass = Pass::new(vec![part], Self::VERB);
+        let mut pass = Self::unasked(way, key, decision.cost());
+        for part in &mut pass.parts {
+            part.decision = Some(decision);
+        }
         // What memory decided, it decided now.
         pass.now = decision.at();
         pass.is_allowed = decision.is_allowed();
         pass
+    }
+
+    fn unasked(way: usize, key: ShortKey, cost: u64) -> Pass {
+        Pass::new(vec![Part { way, cost, key: key.into(), ..Part::new(0) }], Self::VERB)
     }
 }
 
@@ -57,29 +60,39 @@ impl Gate {
         else {
             return Ok(Asked::No);
         };
-        let mut part = Part::new(0);
-        if !limit.prepare(info, &mut part)? {
-            return Err(Nothing::Free);
-        }
-        let Some(way) = limit.ways.get(part.way) else { return Ok(Asked::No) };
-        let demand = Demand::new(&way.policy, part.key.as_bytes(), part.cost);
-        match store.acquire_now(&mut [demand]) {
-            Ok(decision) => match part.key.short() {
-                Some(key) if decision.is_allowed() => {
-                    *taken = Taken::Light(Light { way: part.way, key, decision });
-                    Ok(Asked::Yes)
-                }
-                _ => Ok(Asked::Known(Light::pass(part, decision))),
-            },
-            Err(error) => {
-                let mut pass = Pass::new(vec![part], Light::VERB);
-                self.conclude(&mut pass, Err(error));
-                Ok(Asked::Known(pass))
+        let (way, key, cost) = match limit.policy.key.find_short(info) {
+            Some(key) => {
+                let Some(cost) = limit.cost(info) else { return Err(Nothing::Free) };
+                (limit.way(info), key, cost)
             }
-        }
+            None => {
+                let mut part = Part::new(0);
+                if !limit.prepare(info, &mut part)? {
+                    return Err(Nothing::Free);
+                }
+                match part.key.short() {
+                    Some(key) => (part.way, key, part.cost),
+                    None => return Ok(Asked::Found(Pass::new(vec![part], Light::VERB))),
+                }
+            }
+        };
+        let Some(of) = limit.ways.get(way) else { return Ok(Asked::No) };
+        Ok(match store.acquire_one_now(&of.policy, key.as_bytes(), cost) {
+            Ok(decision) if decision.is_allowed() => {
+                *taken = Taken::Light(Light { way, key, decision });
+                Asked::Yes
+            }
+            Ok(decision) => Asked::Known(Light { way, key, decision }.into_pass()),
+            Err(error) => {
+                let mut pass = Light::unasked(way, key, cost);
+                self.conclude(&mut pass, Err(error));
+                Asked::Known(pass)
+            }
+        })
     }
 
     /// Tells of a request that passes.
+    #[inline]
     pub(super) fn tell_light(&self, light: &Light, extensions: &mut Extensions) {
         if !self.watch.is_idle() {
             self.watch.decided(light.way, Light::VERB, &light.decision, true);
@@ -87,12 +100,17 @@ impl Gate {
         self.misuse.count(extensions, std::iter::once(0));
     }
 
-    /// Adds to the response what those are told whose request has passed.
-    pub(super) fn decorate_light<B>(&self, light: &Light, response: &mut Response<B>) {
-        let way: Option<&Way> = self.limits.first().and_then(|limit| limit.ways.get(light.way));
-        if let Some(way) = way.filter(|_| self.headers.tells_success()) {
-            let (clock, headers) = (self.backend.clock(), response.headers_mut());
-            self.headers.write_passed(&way.label, &light.decision, clock, headers);
+    /// Adds to the headers of the response what those are told whose request has passed. The service
+    /// has answered at once, or it may have taken its time.
+    pub(super) fn decorate_light(&self, light: &Light, at_once: bool, headers: &mut HeaderMap) {
+        if !self.headers.tells_success() {
+            return;
         }
+        let Some(way) = self.limits.first().and_then(|limit| limit.ways.get(light.way)) else {
+            return;
+        };
+        let (clock, decision) = (self.backend.clock(), &light.decision);
+        let now = if at_once { decision.at() } else { clock.now().max(decision.at()) };
+        self.headers.write_passed((&way.label, decision), (clock, now), headers);
     }
 }

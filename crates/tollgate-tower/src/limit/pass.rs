@@ -136,20 +136,33 @@ impl Pass {
 }
 
 impl Limit {
+    /// Returns what a request costs; `None` if this policy does not count it.
+    pub(super) fn cost(&self, info: &Info<'_>) -> Option<u64> {
+        let policy = &self.policy;
+        if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
+            return None;
+        }
+        match policy.cost_of(info) {
+            // The response says what it costs, whatever the estimate is.
+            0 if policy.settle.is_some() => Some(1),
+            0 => None,
+            cost => Some(cost),
+        }
+    }
+
+    /// Returns which quota a request is held to.
+    pub(super) fn way(&self, info: &Info<'_>) -> usize {
+        let tier = self.policy.tier.as_ref().and_then(|tier| tier(info));
+        let way = tier.map_or(0, |tier| tier.saturating_add(1));
+        // A tier that does not exist counts as none.
+        if way < self.ways.len() { way } else { 0 }
+    }
+
     /// Finds out what this policy is to be asked for a request; tells whether it counts it. It is
     /// written in place: a key is too large to be moved about for nothing.
     pub(super) fn prepare(&self, info: &Info<'_>, part: &mut Part) -> Result<bool, Nothing> {
-        let Self { policy, ways, .. } = self;
-        if policy.applies.as_ref().is_some_and(|applies| !applies(info)) {
-            return Ok(false);
-        }
-        let mut cost = policy.cost_of(info);
-        if policy.settle.is_some() {
-            // The response says what it costs, whatever the estimate is.
-            cost = cost.max(1);
-        } else if cost == 0 {
-            return Ok(false);
-        }
+        let policy = &self.policy;
+        let Some(cost) = self.cost(info) else { return Ok(false) };
         part.cost = cost;
         match policy.key.find(info, &mut part.key) {
             Found::Known | Found::Anonymous => {}
@@ -158,10 +171,7 @@ impl Limit {
                 return if passes { Ok(false) } else { Err(Nothing::NoKey(part.limit)) };
             }
         }
-        let tier = policy.tier.as_ref().and_then(|tier| tier(info));
-        let way = tier.map_or(0, |tier| tier.saturating_add(1));
-        // A tier that does not exist counts as none.
-        part.way = if way < ways.len() { way } else { 0 };
+        part.way = self.way(info);
         part.stance = match policy.mode {
             Mode::Enforce => Stance::Refused,
             Mode::Shadow => Stance::Watched,

@@ -74,21 +74,18 @@ impl Ticket {
 
     /// Asks whatever the short way did not.
     fn ask_long<B>(&mut self, asked: Asked, request: &mut Request<B>) -> Option<Instead> {
-        let gate = &self.gate;
-        let pass = match asked {
-            Asked::Known(pass) => pass,
-            _ => {
-                let info = Info::of(request);
-                let mut pass = match gate.prepare(&info) {
-                    Ok(pass) => pass,
-                    Err(nothing) => return self.without(&nothing, &info),
-                };
-                if !gate.ask_now(&mut pass) {
-                    return Some(Instead::Waits(Turn::asks(gate, pass)));
-                }
-                pass
-            }
+        let (gate, info) = (&self.gate, Info::of(request));
+        let (mut pass, is_asked) = match asked {
+            Asked::Known(pass) => (pass, true),
+            Asked::Found(pass) => (pass, false),
+            Asked::Yes | Asked::No => match gate.prepare(&info) {
+                Ok(pass) => (pass, false),
+                Err(nothing) => return self.without(&nothing, &info),
+            },
         };
+        if !is_asked && !gate.ask_now(&mut pass) {
+            return Some(Instead::Waits(Turn::asks(gate, pass)));
+        }
         if let Some(place) = gate.join(&pass) {
             return Some(Instead::Waits(Turn::sleeps(gate, pass, place)));
         }
@@ -124,11 +121,11 @@ impl Ticket {
 
     /// Adds to the response of a usual request what the client is told; tells whether it is one.
     #[inline]
-    pub(super) fn finish_light<B>(&mut self, response: &mut Response<B>) -> bool {
+    pub(super) fn finish_light<B>(&mut self, at_once: bool, response: &mut Response<B>) -> bool {
         match &self.taken {
             Taken::Nothing => return true,
             Taken::Light(light) if response.extensions().get::<NotRun>().is_none() => {
-                self.gate.decorate_light(light, response);
+                self.gate.decorate_light(light, at_once, response.headers_mut());
             }
             _ => return false,
         }

@@ -24,11 +24,17 @@ impl Default for Hints {
 
 impl Hints {
     /// Looks at some of the requests.
+    #[inline]
     pub(crate) fn look<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
         if self.sample.is_due() {
-            for warning in self.found(keys, info) {
-                warning.tell();
-            }
+            self.look_now(keys, info);
+        }
+    }
+
+    #[cold]
+    fn look_now<'a>(&self, keys: impl Iterator<Item = &'a Key>, info: &Info<'_>) {
+        for warning in self.found(keys, info) {
+            warning.tell();
         }
     }
 

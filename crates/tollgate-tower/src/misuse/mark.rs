@@ -7,13 +7,18 @@
 
 use super::{Sample, Warning};
 use http::Extensions;
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// So many of the first requests are marked.
 const FIRST: u32 = 256;
+/// So many requests are looked at by each thread after one was marked.
+const LOOKS: u32 = 64;
 /// So many layers are noted in one mark.
 const LAYERS_MAX: usize = 8;
 
@@ -41,6 +46,28 @@ struct Mark {
     layers: Vec<(Layer, u64)>,
 }
 
+/// Requests that were marked so far.
+static MARKED: AtomicU32 = AtomicU32::new(0);
+
+/// Tells whether a request was marked so recently that it may be the next one on this thread. To look
+/// for the mark in all of them would take longer than most of what a layer does.
+#[inline]
+fn are_about() -> bool {
+    thread_local! {
+        /// Requests that were marked when this thread looked last, and how many it looks at still.
+        static SEEN: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    }
+    // ORDERING: Relaxed, as where it is written.
+    let marked = MARKED.load(Relaxed);
+    SEEN.with(|seen| match seen.get() {
+        (before, 0) if before == marked => false,
+        (before, left) => {
+            seen.set((marked, if before == marked { left - 1 } else { LOOKS }));
+            true
+        }
+    })
+}
+
 impl Marker {
     pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, is_elsewhere: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -51,14 +78,15 @@ impl Marker {
     }
 
     /// Counts a request by the policies of these numbers.
+    #[inline]
     pub(super) fn count(&self, extensions: &mut Extensions, policies: impl Iterator<Item = usize>) {
-        // Whoever is further in may be asked rarely, and looks at all that are marked: which is a
-        // look into a small table for each request.
-        if extensions.get::<Mark>().is_none() && !self.sample.is_due() {
-            return;
-        }
-        if let Some(warning) = self.counted(extensions, policies) {
-            warning.tell();
+        // Whoever is further in marks rarely, and looks for the marks of others while there are some
+        // about.
+        let is_marked = are_about() && extensions.get::<Mark>().is_some();
+        if is_marked || self.sample.is_due() {
+            if let Some(warning) = self.counted(extensions, policies) {
+                warning.tell();
+            }
         }
     }
 
@@ -76,6 +104,8 @@ impl Marker {
         });
         if mark.layers.len() < LAYERS_MAX {
             mark.layers.push((self.layer.clone(), own));
+            // ORDERING: Relaxed. Whoever sees it late looks late.
+            MARKED.fetch_add(1, Relaxed);
         }
         let (name, is_own) = twice?;
         // ORDERING: Relaxed. One thread tells; nothing else hangs on it.
@@ -181,15 +211,15 @@ mod tests {
                 assert_eq!(marked(&extensions), 1, "request {request}");
             }
         }
-        // The inner one is past its first requests, and sees a mark all the same.
+        // The inner one is past its first requests, and sees a mark of another one all the same.
         for _ in 0..FIRST {
             inner.count(&mut Extensions::new(), std::iter::once(0));
         }
         let mut extensions = Extensions::new();
-        extensions.insert(Mark::default());
+        marker(&["a"], OWN).count(&mut extensions, std::iter::once(0));
         inner.count(&mut extensions, std::iter::once(0));
-        assert_eq!(marked(&extensions), 1);
-        for _ in 0..100 {
+        assert_eq!(marked(&extensions), 2);
+        for _ in 0..LOOKS {
             inner.count(&mut extensions, std::iter::once(0));
         }
         assert_eq!(marked(&extensions), LAYERS_MAX);
