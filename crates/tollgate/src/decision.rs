@@ -1,15 +1,17 @@
 //! The answer of a limiter.
 
 mod answer;
+mod head;
 
 pub use answer::Answer;
 
 use crate::{algorithm::timeline::Timeline, clock::Tick};
+use head::Head;
 use std::{fmt, time::Duration};
 
 /// The answer to "may this pass?": allowed or not, what is left, and when to come back.
 ///
-/// A decision is a value of 72 bytes that holds absolute ticks. Durations are worked out when
+/// A decision is a value of 64 bytes that holds absolute ticks. Durations are worked out when
 /// asked for, against a time you name, so a decision that was kept for a while does not lie.
 ///
 /// # Examples
@@ -35,11 +37,11 @@ use std::{fmt, time::Duration};
 #[must_use = "a decision that nobody reads limits nothing"]
 #[derive(Clone, Copy)]
 pub struct Decision {
-    outcome: Outcome,
-    reason: Reason,
-    /// The timeline of the positions below, taken apart: as one field it would cost 8 bytes more.
-    shift: u8,
-    multiplier: u64,
+    /// Outcome, reason, and the timeline of the positions below but for its multiplier.
+    head: Head,
+    /// The multiplier; or, if the head says so, which of several limits refused, one bit each: the
+    /// timeline is then that of ticks.
+    scale: u64,
     at: Tick,
     cost: u64,
     limit: u64,
@@ -48,8 +50,6 @@ pub struct Decision {
     retry: u64,
     /// Position on the timeline from which the limiter is full.
     full: u64,
-    /// Which of several limits refused, one bit each.
-    refused: u64,
 }
 
 /// Now, later or never.
@@ -134,24 +134,21 @@ impl Decision {
         retry: u64,
     ) -> Self {
         let Level { at, limit, remaining, full } = level;
-        let (multiplier, shift) = timeline.to_words();
-        Self {
-            outcome,
-            reason: Reason::Quota,
-            shift,
-            multiplier,
-            at,
-            cost,
-            limit,
-            remaining,
-            retry,
-            full,
-            refused: 0,
-        }
+        let (scale, shift) = timeline.to_words();
+        let head = Head::new(outcome, shift);
+        Self { head, scale, at, cost, limit, remaining, retry, full }
     }
 
     const fn timeline(&self) -> Timeline {
-        Timeline::from_words(self.multiplier, self.shift)
+        if self.head.is_naming() {
+            return Timeline::TICKS;
+        }
+        Timeline::from_words(self.scale, self.head.shift())
+    }
+
+    /// Which of several limits refused, one bit each.
+    const fn mask(&self) -> u64 {
+        if self.head.is_naming() { self.scale } else { 0 }
     }
 
     /// The answer of a limiter without a limit.
@@ -167,33 +164,20 @@ impl Decision {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it must be taken apart in the caller")]
     pub(crate) const fn taken_apart(self) -> Self {
-        let Self { outcome, reason, shift, multiplier, at, cost, .. } = self;
-        let Self { limit, remaining, retry, full, refused, .. } = self;
-        Self {
-            outcome,
-            reason,
-            shift,
-            multiplier,
-            at,
-            cost,
-            limit,
-            remaining,
-            retry,
-            full,
-            refused,
-        }
+        let Self { head, scale, at, cost, limit, remaining, retry, full } = self;
+        Self { head, scale, at, cost, limit, remaining, retry, full }
     }
 
     /// The same level, but allowed: for what passes whatever the limiter says.
     pub(crate) const fn forced(mut self, cost: u64) -> Self {
-        self.outcome = Outcome::Allowed;
+        self.head = self.head.with_outcome(Outcome::Allowed);
         self.cost = cost;
         self
     }
 
     /// The same level, but never.
     pub(crate) const fn refused(mut self, cost: u64) -> Self {
-        self.outcome = Outcome::Never;
+        self.head = self.head.with_outcome(Outcome::Never);
         self.cost = cost;
         self
     }
@@ -203,13 +187,18 @@ impl Decision {
     }
 
     pub(crate) const fn because(mut self, reason: Reason) -> Self {
-        self.reason = reason;
+        self.head = self.head.with_reason(reason);
         self
     }
 
-    /// The same decision, which names those of several limits that refused: one bit each.
+    /// The same decision, which names those of several limits that refused: one bit each. Its
+    /// timeline is that of ticks.
     pub(crate) const fn naming(mut self, refused: u64) -> Self {
-        self.refused = refused;
+        debug_assert!(
+            self.head.is_naming() || self.scale == Timeline::TICKS.to_words().0,
+            "the multiplier can be told from the head"
+        );
+        (self.head, self.scale) = (self.head.naming(), refused);
         self
     }
 
@@ -241,16 +230,9 @@ impl Decision {
                 outcome = if is_never { Outcome::Never } else { Outcome::Later };
             }
         }
-        let (multiplier, shift) = Timeline::TICKS.to_words();
-        joined.map(|joined| Self {
-            outcome,
-            remaining,
-            full,
-            retry,
-            multiplier,
-            shift,
-            refused,
-            ..*joined
+        joined.map(|joined| {
+            let head = joined.head.with_outcome(outcome).naming();
+            Self { head, scale: refused, remaining, full, retry, ..*joined }
         })
     }
 
@@ -258,7 +240,7 @@ impl Decision {
     #[inline]
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.outcome, Outcome::Allowed)
+        matches!(self.head.outcome(), Outcome::Allowed)
     }
 
     /// Tells whether the event may not pass now.
@@ -278,13 +260,13 @@ impl Decision {
     /// Tells whether the event passed only because the limiter is bypassed.
     #[must_use]
     pub const fn is_bypassed(&self) -> bool {
-        matches!(self.reason, Reason::Bypassed)
+        matches!(self.reason(), Reason::Bypassed)
     }
 
     /// Returns what the decision rests on: the quota, as a rule.
     #[must_use]
     pub const fn reason(&self) -> Reason {
-        self.reason
+        self.head.reason()
     }
 
     /// Tells whether limit number `index` of several refused, counted from zero in the order in
@@ -293,7 +275,7 @@ impl Decision {
     /// A limit that refuses is named even if others refuse as well.
     #[must_use]
     pub const fn is_refused_by(&self, index: usize) -> bool {
-        match self.refused {
+        match self.mask() {
             0 => index == 0 && self.is_denied(),
             mask => index < 64 && mask >> index & 1 == 1,
         }
@@ -310,7 +292,7 @@ impl Decision {
     #[must_use]
     pub const fn outcome(&self) -> Outcome {
         // A wait that ends beyond the clock's horizon is not worth the name.
-        match self.outcome {
+        match self.head.outcome() {
             Outcome::Later if self.timeline().reaches(self.retry) => Outcome::Later,
             Outcome::Later => Outcome::Never,
             other => other,
@@ -351,7 +333,7 @@ impl Decision {
     /// nobody else takes permits meanwhile.
     #[must_use]
     pub const fn retry_at(&self) -> Option<Tick> {
-        match self.outcome {
+        match self.head.outcome() {
             Outcome::Later => self.timeline().tick(self.retry),
             _ => None,
         }
@@ -399,9 +381,10 @@ impl Decision {
 impl PartialEq for Decision {
     fn eq(&self, other: &Self) -> bool {
         let told = |decision: &Self| {
-            let Self { at, cost, limit, remaining, reason, refused, .. } = *decision;
+            let Self { at, cost, limit, remaining, .. } = *decision;
             let times = (decision.retry_at(), decision.full_at());
-            (decision.outcome(), at, cost, limit, remaining, (reason, refused), times)
+            let why = (decision.reason(), decision.mask());
+            (decision.outcome(), at, cost, limit, remaining, why, times)
         };
         told(self) == told(other)
     }
@@ -419,7 +402,7 @@ impl fmt::Debug for Decision {
             .field("remaining", &self.remaining)
             .field("retry_at", &self.retry_at())
             .field("full_at", &self.full_at())
-            .field("reason", &self.reason)
+            .field("reason", &self.reason())
             .finish()
     }
 }

@@ -180,6 +180,14 @@ impl Tables {
         on_words!(&self.words, table => table.take(who, &class, cost))
     }
 
+    /// [`take`](Self::take) if the table of words grows, as it does by default.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    pub(crate) fn take_growing(&self, who: &Who, cost: u64) -> Option<Decision> {
+        let Words::Growing(table) = &self.words else { return None };
+        table.take(who, &self.base.classes.by_gcra(who.class)?, cost)
+    }
+
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
     pub(crate) fn update<R>(

@@ -53,7 +53,7 @@ fn public_types_are_shareable_and_printable() {
 
 #[test]
 fn decisions_are_small() {
-    assert_eq!(size_of::<Decision>(), 72);
+    assert_eq!(size_of::<Decision>(), 64);
     assert_eq!(size_of::<Limiter>(), 8);
     assert_eq!(size_of::<Option<Limiter>>(), 8);
 }

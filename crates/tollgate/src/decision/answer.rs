@@ -69,6 +69,6 @@ impl Decision {
     /// Tells whether the store could not be asked, and its failure policy has decided.
     #[must_use]
     pub const fn is_degraded(&self) -> bool {
-        matches!(self.reason, Reason::Degraded)
+        matches!(self.reason(), Reason::Degraded)
     }
 }

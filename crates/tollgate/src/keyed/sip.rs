@@ -28,6 +28,29 @@ impl Sip13 {
         Self { v, tail: 0, tail_bytes: 0, length: 0 }
     }
 
+    /// Returns the words of a hash that has got one number.
+    pub(super) fn started(k0: u64, k1: u64, number: u64) -> [u64; 4] {
+        let mut hasher = Self::new(k0, k1);
+        hasher.write_u64(number);
+        hasher.v
+    }
+
+    /// Returns the hash of the number that [`started`](Self::started) got, and of a slice as
+    /// [`Hash`](std::hash::Hash) feeds it: its length, then its bytes. All in registers.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: a call costs as much as the round")]
+    pub(super) fn resumed(v: [u64; 4], bytes: &[u8]) -> u64 {
+        let mut hasher = Self { v, tail: 0, tail_bytes: 0, length: 16 + bytes.len() as u64 };
+        hasher.word(bytes.len() as u64);
+        let mut rest = bytes;
+        while let Some((word, more)) = rest.split_first_chunk() {
+            hasher.word(u64::from_le_bytes(*word));
+            rest = more;
+        }
+        hasher.tail = short(rest);
+        hasher.finish()
+    }
+
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: a call costs as much as the round")]
     const fn round(&mut self) {
@@ -70,7 +93,8 @@ impl Sip13 {
 }
 
 /// Returns fewer than eight bytes as a number, the first byte lowest.
-#[inline]
+#[inline(always)]
+#[allow(clippy::inline_always, reason = "as above")]
 pub(super) fn short(bytes: &[u8]) -> u64 {
     if let (Some(first), Some(last)) = (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
         // Both halves, which may overlap.
@@ -80,6 +104,7 @@ pub(super) fn short(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
+#[allow(clippy::inline_always, reason = "as above")]
 impl Hasher for Sip13 {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
@@ -129,7 +154,7 @@ impl Hasher for Sip13 {
         self.write_u64(number as u64);
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&self) -> u64 {
         let mut last = *self;
         last.word(self.length << 56 | self.tail);

@@ -4,11 +4,12 @@ use crate::{
     Algorithm, Clock, Decision, Quota, QuotaError,
     algorithm::{FixedWindow, PerCall},
     clock::tick::duration_nanos,
+    keyed::fingerprint::Started,
     sync::{Arc, AtomicU64, Mutex, lock},
     table::class::{ClassRule, SHARED},
 };
 use siphasher::sip::SipHasher13;
-use std::{fmt, hash::Hasher, time::Duration};
+use std::{fmt, hash::Hasher, sync::OnceLock, time::Duration};
 
 /// Permits per minute or window of a quota that stands in for those that come with the calls. A
 /// full table weighs its entries by it, to find the one that matters least.
@@ -33,6 +34,8 @@ struct Inner {
     id: u64,
     /// What a store in this process remembers of the policy.
     hint: AtomicU64,
+    /// The fingerprints of its keys, begun: of the store in this process that asked first.
+    started: OnceLock<(u64, Started)>,
     /// The policy that a change of quota has put in its place, and in which store of this process.
     successor: Mutex<Option<(u64, Policy)>>,
 }
@@ -104,8 +107,9 @@ impl Policy {
         hasher.write(name.as_bytes());
         // Two numbers mean something else: no policy, and any.
         let (id, hint) = (hasher.finish().clamp(1, SHARED - 1), AtomicU64::new(0));
-        let successor = Mutex::new(None);
-        Self { inner: Arc::new(Inner { name, quota, algorithm, is_ad_hoc, id, hint, successor }) }
+        let (started, successor) = (OnceLock::new(), Mutex::new(None));
+        let inner = Inner { name, quota, algorithm, is_ad_hoc, id, hint, started, successor };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the name.
@@ -155,6 +159,18 @@ impl Policy {
                 _ => return latest,
             }
         }
+    }
+
+    /// Returns the begun fingerprints of a store's keys, if that store was the first to begin.
+    #[inline]
+    pub(crate) fn started(&self, store: u64) -> Option<&Started> {
+        let (whose, started) = self.inner.started.get()?;
+        (*whose == store).then_some(started)
+    }
+
+    /// Keeps the begun fingerprints of a store's keys, unless another store's are kept.
+    pub(crate) fn start(&self, store: u64, started: Started) {
+        self.inner.started.get_or_init(|| (store, started));
     }
 
     pub(crate) fn hint(&self) -> &AtomicU64 {

@@ -156,17 +156,18 @@ impl MemoryStore {
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
-        if let [demand] = demands
-            && let Some(key) = self.plain_key(demand)
-        {
-            // Without a class the short way ends at once, and the long one makes it.
-            let taken = self.shared.core.take_stored((key, demand.policy()), now, demand.cost());
-            if let Some(decision) = taken {
-                demand.tell(decision);
-                return Ok(decision);
-            }
+        let [demand] = demands else { return Ok(self.decide(demands, now, Taking::Take)?.0) };
+        if demand.has_own_quota() {
+            return self.acquire_by_call(demand, now);
         }
-        Ok(self.decide(demands, now, Taking::Take)?.0)
+        let (policy, key, cost) = (demand.policy(), demand.key(), demand.cost());
+        match self.shared.core.take_one(policy, key, now, cost) {
+            Ok(decision) => {
+                demand.tell(decision);
+                Ok(decision)
+            }
+            Err(known) => self.acquire_any(demand, now, known),
+        }
     }
 
     /// [`acquire_now`](Self::acquire_now) for a single demand: takes `cost` permits of a key if they
@@ -212,22 +213,9 @@ impl MemoryStore {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         match self.shared.core.take_one(policy, key, now, cost) {
-            Some(decision) => Ok(decision),
-            None => self.acquire_whatever(now, policy, key, cost),
+            Ok(decision) => Ok(decision),
+            Err(known) => self.acquire_any(&mut Demand::new(policy, key, cost), now, known),
         }
-    }
-
-    /// [`acquire_one_at`](Self::acquire_one_at) whatever is going on. Not inlined: it is rare.
-    #[cold]
-    #[inline(never)]
-    fn acquire_whatever(
-        &self,
-        now: Tick,
-        policy: &Policy,
-        key: &[u8],
-        cost: u64,
-    ) -> Result<Decision, StoreError> {
-        self.acquire_at(now, &mut [Demand::new(policy, key, cost)])
     }
 
     /// [`Store::peek`] as of `now`, without waiting.

@@ -152,6 +152,7 @@ const CHUNK: usize = 4;
 
 /// A class in atomics: written before its number is known to anybody, and after it is retired.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 struct ClassCell {
     kind: AtomicU64,
     words: [AtomicU64; 4],
@@ -161,10 +162,12 @@ struct ClassCell {
     retired_at: AtomicU64,
 }
 
+type Chunk = Box<[ClassCell; CHUNK]>;
+
 /// All classes of a table.
 #[derive(Debug)]
 pub(crate) struct Classes {
-    chunks: Box<[OnceLock<Box<[ClassCell]>>]>,
+    chunks: Box<[OnceLock<Chunk>; Class::COUNT / CHUNK]>,
     /// Counts retirements.
     changes: AtomicU64,
     listed: Mutex<Vec<Option<Listed>>>,
@@ -224,7 +227,7 @@ struct Heir {
 
 impl Default for Classes {
     fn default() -> Self {
-        let chunks = std::iter::repeat_with(OnceLock::new).take(Class::COUNT / CHUNK).collect();
+        let chunks = Box::new([const { OnceLock::new() }; Class::COUNT / CHUNK]);
         Self { chunks, changes: AtomicU64::new(0), listed: Mutex::new(Vec::new()) }
     }
 }
@@ -390,7 +393,7 @@ impl Classes {
             listed.push(None);
         }
         let chunk = self.chunks[free / CHUNK]
-            .get_or_init(|| std::iter::repeat_with(ClassCell::default).take(CHUNK).collect());
+            .get_or_init(|| Box::new(std::array::from_fn(|_| ClassCell::default())));
         let (cell, (kind, words)) = (&chunk[free % CHUNK], new.rule.to_words());
         for (atomic, word) in cell.words.iter().zip(words) {
             // ORDERING: Relaxed, here and below. Nobody knows the number yet; whoever learns it

@@ -119,11 +119,12 @@ impl Growing {
         let (tag, gcra) = (Self::tag(who.fingerprint), &class.gcra);
         let mut shard = lock(self.shard_of(who.fingerprint));
         let slot = shard.slots.find_of(tag, who.class)?;
+        let tat = slot.state_of(who.class)?;
         if !class.is_current(who.stamp) {
             return None;
         }
-        let (decision, next) = gcra.decide_at(slot.state(), who.now, gcra.position(who.now), cost);
-        slot.put(next);
+        let (decision, next) = gcra.decide_at(tat, who.now, gcra.position(who.now), cost);
+        slot.put(who.class, next);
         Some(decision)
     }
 

@@ -7,6 +7,7 @@ use crate::{
     limits::{Parts, Taking, Target},
     store::{Demand, StoreError},
 };
+use std::num::NonZeroU64;
 
 impl MemoryStore {
     /// Names a demand's key, after its policy has a class.
@@ -33,7 +34,7 @@ impl MemoryStore {
         if policy.is_ad_hoc() && call.is_none() {
             return None;
         }
-        let fingerprint = self.shared.core.seed().fingerprint(&(policy.id(), demand.key()));
+        let fingerprint = self.shared.core.fingerprint_of(policy, demand.key());
         Some(Key { fingerprint, policy: Some(policy), call })
     }
 
@@ -48,6 +49,46 @@ impl MemoryStore {
             true => self.key(demand).map(drop),
             false => Ok(()),
         }
+    }
+
+    /// Takes a single demand off the short way. The fingerprint of its key may be known already. Not
+    /// inlined: it is large.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn acquire_any(
+        &self,
+        demand: &mut Demand<'_>,
+        now: Tick,
+        fingerprint: Option<NonZeroU64>,
+    ) -> Result<Decision, StoreError> {
+        // Without a class the short way ends at once, and the long one makes it.
+        let policy = demand.policy();
+        if let Some(fingerprint) = fingerprint
+            && !policy.is_ad_hoc()
+            && let Some(decision) =
+                self.shared.core.take_any((fingerprint, policy), now, demand.cost())
+        {
+            demand.tell(decision);
+            return Ok(decision);
+        }
+        Ok(self.decide(std::slice::from_mut(demand), now, Taking::Take)?.0)
+    }
+
+    /// Takes a single demand by the quota that came with it.
+    #[inline(never)]
+    pub(super) fn acquire_by_call(
+        &self,
+        demand: &mut Demand<'_>,
+        now: Tick,
+    ) -> Result<Decision, StoreError> {
+        if let Some(key) = self.plain_key(demand) {
+            let (core, policy) = (&self.shared.core, demand.policy());
+            if let Some(decision) = core.take_by_call((key, policy), now, demand.cost()) {
+                demand.tell(decision);
+                return Ok(decision);
+            }
+        }
+        Ok(self.decide(std::slice::from_mut(demand), now, Taking::Take)?.0)
     }
 
     /// Decides over all demands at once.
