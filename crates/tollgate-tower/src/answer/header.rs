@@ -7,7 +7,7 @@ use super::{
     text::{FIELD_MAX, Line, Out, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use tollgate::{Clock, Decision, Tick};
+use tollgate::Clock;
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -173,25 +173,28 @@ impl Headers {
     /// Writes the headers of an answer to a request that passes the only limit that it has.
     pub(crate) fn write_passed(
         &self,
-        (label, decision): (&Label, &Decision),
-        (clock, now): (&Clock, Tick),
+        told: &Told<'_>,
+        (clock, at_once): (&Clock, bool),
         headers: &mut HeaderMap,
     ) {
-        if *self == Self::new()
+        let Told { label, decision, .. } = told;
+        let is_usual = *self == Self::new()
             && decision.remaining() > 0
-            && decision.limit() == label.quota().capacity()
+            && decision.limit() == label.quota().capacity();
+        // If the service has answered at once, no second has passed: there is no need to look.
+        let now = if is_usual && at_once { decision.at() } else { clock.now().max(decision.at()) };
+        if is_usual
             && let Some(full_at) = decision.full_at()
             && let Some(seconds) = seconds(full_at.since(now))
         {
-            // The usual case, by the shortest way: as below, with nothing left to choose.
+            // By the shortest way: as below, with nothing left to choose.
             headers.append(RATE_LIMIT_POLICY, label.item().clone());
             let mut out = Line::new();
             push_left(&mut out, label, decision.remaining(), Some(seconds));
             headers.append(RATE_LIMIT, value(out.as_bytes()));
             return;
         }
-        let told = [Told::new(label, *decision)];
-        self.write(&Verdict::new(clock, now, &told), headers);
+        self.write(&Verdict::new(clock, now, std::slice::from_ref(told)), headers);
     }
 
     fn write_legacy(&self, verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {

@@ -9,7 +9,7 @@ use super::{
     pass::{Part, Pass},
     ticket::Taken,
 };
-use crate::{Info, key::ShortKey};
+use crate::{Info, answer::Told, key::ShortKey};
 use http::{Extensions, HeaderMap};
 use tollgate::{Decision, watch::Verb};
 
@@ -109,8 +109,7 @@ impl Gate {
         let Some(way) = self.limits.first().and_then(|limit| limit.ways.get(light.way)) else {
             return;
         };
-        let (clock, decision) = (self.backend.clock(), &light.decision);
-        let now = if at_once { decision.at() } else { clock.now().max(decision.at()) };
-        self.headers.write_passed((&way.label, decision), (clock, now), headers);
+        let told = Told::new(&way.label, light.decision);
+        self.headers.write_passed(&told, (self.backend.clock(), at_once), headers);
     }
 }
