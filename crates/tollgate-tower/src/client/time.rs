@@ -122,20 +122,24 @@ pub(super) fn date(text: &str, wall: Duration) -> Option<Duration> {
     Some(Duration::from_secs(seconds((year, month, day), clock(time)?)?))
 }
 
-/// Reads a time of RFC 3339, as time since the Unix epoch.
+/// Reads a time of RFC 3339, as time since the Unix epoch. The seconds may be left out, as by
+/// Atlassian: `2027-01-15T08:01Z` is the full minute.
 fn rfc3339(text: &str) -> Option<Duration> {
-    if !text.is_ascii() || text.len() < 20 || text.len() > MOST_BYTES {
+    if !text.is_ascii() || text.len() > MOST_BYTES {
         return None;
     }
-    let (date, rest) = text.split_at(10);
-    let (time, rest) = rest.split_at(9);
+    let (date, rest) = text.split_at_checked(10)?;
     let mut parts = date.split('-');
     let year = digits(parts.next()?, 4)?;
     let month = digits(parts.next()?, 2)?;
     let day = digits(parts.next()?, 2)?;
-    let time = clock(time.strip_prefix(['T', 't', ' '])?)?;
+    let rest = rest.strip_prefix(['T', 't', ' '])?;
+    // Without seconds the sixth character is that of the zone.
+    let has_seconds = rest.as_bytes().get(5) == Some(&b':');
+    let (time, rest) = rest.split_at_checked(if has_seconds { 8 } else { 5 })?;
+    let time = if has_seconds { clock(time)? } else { clock(&format!("{time}:00"))? };
     let seconds = seconds((year, month, day), time)?;
-    let (fraction, zone) = match rest.strip_prefix('.') {
+    let (fraction, zone) = match rest.strip_prefix('.').filter(|_| has_seconds) {
         Some(rest) => rest.split_at(rest.find(|it: char| !it.is_ascii_digit())?),
         None => ("0", rest),
     };
@@ -255,6 +259,8 @@ mod tests {
             ("2023-11-15T00:14:20+02:00", epoch, Some(60_000)),
             ("2023-11-14T17:14:20-05:00", epoch, Some(60_000)),
             ("2023-11-14 22:14:20Z", epoch, Some(60_000)),
+            ("2023-11-14T22:14Z", epoch, Some(40_000)),
+            ("2023-11-15T00:14+02:00", epoch, Some(40_000)),
             ("6m0s", wall, Some(360_000)),
             ("1h2m3.5s", wall, Some(3_723_500)),
             ("20ms", wall, Some(20)),
@@ -263,6 +269,14 @@ mod tests {
             ("Sun, 06 Nov 1994 08:50:37 UTC", wall, Some(60_000)),
             ("2023-11-14T22:14:20", epoch, None),
             ("2023-11-14T22:14:20.Z", epoch, None),
+            ("2023-11-14T22:14", epoch, None),
+            ("2023-11-14T22:14.5Z", epoch, None),
+            ("2023-11-14T22:14:Z", epoch, None),
+            ("2023-11-14T22:14:2Z", epoch, None),
+            ("2023-11-14T22Z", epoch, None),
+            ("2023-11-14T22:60Z", epoch, None),
+            ("2023-11-14", epoch, None),
+            ("2023-11-14T", epoch, None),
             ("2023-11-14T22:14:20+2:00", epoch, None),
             ("2023-11-14T22:14:20+24:00", epoch, None),
             ("2023-13-14T22:14:20Z", epoch, None),

@@ -118,7 +118,6 @@ async fn a_burst_of_less_than_a_second_is_followed_as_said() {
 ///
 /// Right: a full minute. Mend: `client/time.rs`, where timestamps are read.
 #[test]
-#[ignore = "fault 11: a timestamp without seconds is malformed"]
 fn a_timestamp_may_have_no_seconds() {
     let fields = [
         ("x-ratelimit-limit", "100"),
