@@ -135,7 +135,6 @@ fn a_timestamp_may_have_no_seconds() {
 /// Right: `TG-P01` and so on, in docs/clients.md. Mend: `client/pace/error.rs`,
 /// `client/retry/builder.rs`.
 #[test]
-#[ignore = "fault 12: builders of clients have no codes"]
 fn what_is_wrong_with_a_client_has_a_code() {
     let pace = PaceLayer::builder().max_lanes(0).build().unwrap_err().to_string();
     let retry = RetryLayer::builder().max_attempts(0).build().unwrap_err().to_string();
