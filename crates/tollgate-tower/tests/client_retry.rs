@@ -31,6 +31,23 @@ async fn what_is_repeated() {
         (Method::POST, 429, "Retry-After: 5", Some(5000)),
         (Method::POST, 403, "Retry-After: 5", Some(5000)),
         (Method::GET, 403, "", None),
+        // What is used up says when it comes back, in any of the headers that are understood.
+        (Method::POST, 429, "RateLimit: \"a\";r=0;t=5, \"b\";r=0;t=7, \"c\";r=1;t=9", Some(7000)),
+        (Method::GET, 429, "RateLimit-Remaining: 0\nRateLimit-Reset: 5", Some(5000)),
+        (Method::GET, 429, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset-After: 1.5", Some(1500)),
+        (Method::GET, 429, "X-RateLimit-Remaining-Second: 0", Some(1000)),
+        (Method::GET, 429, "X-RateLimit-Remaining-Minute: 0", None),
+        (Method::GET, 429, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 5", Some(0)),
+        (Method::GET, 429, "Retry-After: 2\nRateLimit: \"a\";r=0;t=5", Some(2000)),
+        (Method::GET, 429, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 31", None),
+        // GitHub's 403. One with the draft's headers is somebody else's.
+        (Method::POST, 403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", Some(5000)),
+        (Method::GET, 403, "X-RateLimit-Remaining: 1\nX-RateLimit-Reset: 5", None),
+        (Method::GET, 403, "X-RateLimit-Remaining: none\nX-RateLimit-Reset: 5", None),
+        (Method::GET, 403, "x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 5s", None),
+        (Method::GET, 403, "RateLimit: \"a\";r=0;t=5", None),
+        (Method::GET, 403, "RateLimit-Remaining: 0\nRateLimit-Reset: 5", None),
+        (Method::GET, 503, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", None),
         (Method::GET, 503, "Retry-After: 5", Some(5000)),
         (Method::PUT, 503, "Retry-After: 5", Some(5000)),
         (Method::POST, 503, "Retry-After: 5", None),
@@ -43,6 +60,7 @@ async fn what_is_repeated() {
         (Method::POST, 200, INFO, Some(1500)),
         (Method::POST, 200, "grpc-status: 8\ngrpc-retry-pushback-ms: 20", Some(20)),
         (Method::POST, 200, "grpc-status: 8", None),
+        (Method::POST, 200, "grpc-status: 8\nRateLimit: \"a\";r=0;t=5", None),
         (Method::POST, 200, "grpc-status: 8\ngrpc-retry-pushback-ms: -1", None),
         (Method::GET, 429, "grpc-retry-pushback-ms: no", None),
         (Method::POST, 200, "grpc-status: 14\ngrpc-retry-pushback-ms: 20", None),
@@ -115,6 +133,12 @@ async fn the_budget_is_shared_and_when_it_is_used_up_the_refusal_is_returned() {
     assert_eq!(stub.starts().len(), 1);
     for _ in 0..20 {
         send(&other, &stub, get("http://a/ok")).await;
+    }
+    assert_eq!(layer.budget().balance(), 2);
+    // A refusal pays nothing, be it GitHub's 403.
+    let github = Stub::scripted([(403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60")]);
+    for _ in 0..20 {
+        send(&other, &github, get("http://a/")).await;
     }
     assert_eq!(layer.budget().balance(), 2);
     // Twenty successes pay for two repeats.

@@ -80,6 +80,13 @@ const KONG: [(&str, Triple, u64); 6] = [
     ("year", triple("x-ratelimit-limit-year", "x-ratelimit-remaining-year", ""), 31_622_400),
 ];
 
+/// Tells whether the headers of the draft are there, of any revision.
+pub(super) fn is_draft(headers: &HeaderMap) -> bool {
+    ["ratelimit", "beta-ratelimit", GENERATION_A.remaining]
+        .iter()
+        .any(|name| headers.contains_key(*name))
+}
+
 /// Reads the first family that is there into `learned`.
 pub(super) fn read(headers: &HeaderMap, wall: Duration, learned: &mut Learned) {
     for (name, policy) in

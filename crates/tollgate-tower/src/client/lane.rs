@@ -217,8 +217,7 @@ impl Lane {
         let stop = match (learned.refusal, learned.retry) {
             (Some(_), Some(RetryWhen::After(after))) => Some(after),
             (Some(Refusal::Client), _) => {
-                let empty = learned.policies.iter().filter(|policy| policy.remaining == 0);
-                let known = empty.filter_map(|policy| policy.reset_after).max();
+                let known = learned.named();
                 // Those that were in the air together count as one.
                 let before = if is_news { self.silent } else { self.silent.saturating_sub(1) };
                 let pause = PAUSE * 2_u32.pow(before.min(MOST_DOUBLINGS));

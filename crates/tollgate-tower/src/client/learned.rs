@@ -115,7 +115,11 @@ pub enum Unit {
 #[non_exhaustive]
 pub enum Refusal {
     /// The client is over its share, and nothing was done: 429, `RESOURCE_EXHAUSTED`, or 403 with a
-    /// `Retry-After`.
+    /// `Retry-After`, or with a vendor's header (such as `X-RateLimit-Remaining`) that says that no
+    /// request is left, as GitHub has it.
+    ///
+    /// A 403 with the headers of the draft is none: whoever knows the draft refuses with 429, and its
+    /// headers are on the last request that passes, too.
     Client,
     /// The server is overloaded: 503, `UNAVAILABLE`. It may have done some of the work.
     Server,
@@ -129,6 +133,29 @@ pub enum RetryWhen {
     After(Duration),
     /// Not at all: gRPC's pushback forbids it.
     Never,
+}
+
+impl Learned {
+    /// Returns how long to wait before another try, if it is a refusal and names a time: `retry`, or
+    /// else the latest reset of those policies of which nothing is left.
+    pub(super) fn named(&self) -> Option<Duration> {
+        self.refusal?;
+        match self.retry {
+            Some(RetryWhen::After(after)) => Some(after),
+            Some(RetryWhen::Never) | None => {
+                self.empty().filter_map(|policy| policy.reset_after).max()
+            }
+        }
+    }
+
+    /// Returns the policies of which nothing is left.
+    fn empty(&self) -> impl Iterator<Item = &LearnedPolicy> {
+        self.policies.iter().filter(|policy| policy.remaining == 0)
+    }
+}
+
+fn counts_requests(policy: &LearnedPolicy) -> bool {
+    policy.unit == Unit::Requests
 }
 
 impl Reader {
@@ -165,7 +192,7 @@ impl Reader {
         let wall = date.unwrap_or(wall);
         family::read(headers, wall, &mut learned);
         learned.retry = retry(headers, wall, &mut learned.malformed);
-        learned.refusal = refusal(status, headers, learned.retry);
+        learned.refusal = refusal(status, headers, &learned);
         for policy in &mut learned.policies {
             if policy.reset_after.is_none() && policy.unit != Unit::Concurrent {
                 policy.reset_after = policy.window;
@@ -229,11 +256,14 @@ fn retry(headers: &HeaderMap, wall: Duration, malformed: &mut u32) -> Option<Ret
     latest.map(RetryWhen::After)
 }
 
-fn refusal(status: StatusCode, headers: &HeaderMap, retry: Option<RetryWhen>) -> Option<Refusal> {
+fn refusal(status: StatusCode, headers: &HeaderMap, learned: &Learned) -> Option<Refusal> {
     match (status, grpc::status(headers)) {
         (StatusCode::TOO_MANY_REQUESTS, _) | (_, Some(8)) => Some(Refusal::Client),
         (StatusCode::SERVICE_UNAVAILABLE, _) | (_, Some(14)) => Some(Refusal::Server),
-        (StatusCode::FORBIDDEN, _) => retry.map(|_| Refusal::Client),
+        (StatusCode::FORBIDDEN, _) => {
+            let is_used_up = || !family::is_draft(headers) && learned.empty().any(counts_requests);
+            (learned.retry.is_some() || is_used_up()).then_some(Refusal::Client)
+        }
         _ => None,
     }
 }

@@ -32,11 +32,13 @@ use tower_service::Service;
 /// Repeating adds load just when there is too much of it. So it is done within bounds: so many
 /// tries, so much time, and a [`RetryBudget`] that all clones share, which successes fill. When a
 /// bound is reached, the last refusal is returned as it came. A repeat comes after a pause at
-/// random, whose bound doubles each time, and never before the time that the server names.
+/// random, whose bound doubles each time, and never before the time that the server names: by
+/// `Retry-After` or its relatives, or else by the reset of what is used up. [`Reader`] lists the
+/// headers that are understood.
 ///
 /// | refusal | repeated |
 /// |---|---|
-/// | 429; 403 with `Retry-After` | yes: nothing was done |
+/// | 429; 403 with `Retry-After` or `X-RateLimit-Remaining: 0` | yes: nothing was done |
 /// | 503 with `Retry-After` | if the method is idempotent, or the request has an `Idempotency-Key` |
 /// | gRPC `RESOURCE_EXHAUSTED` with `RetryInfo` or pushback | yes |
 /// | gRPC `UNAVAILABLE` | if [asked for](RetryBuilder::unavailable) |
@@ -180,17 +182,16 @@ impl<C> Shared<C> {
         is_grpc: bool,
         repeatable: Repeatable,
     ) -> Option<Duration> {
-        let after = match learned.retry {
-            Some(RetryWhen::Never) => return None,
-            Some(RetryWhen::After(after)) => Some(after),
-            None => None,
-        };
-        match (learned.refusal?, is_grpc) {
-            (Refusal::Client, false) => Some(after.unwrap_or_default()),
-            (Refusal::Client, true) => after,
-            (Refusal::Server, false) => after.filter(|_| repeatable.0),
-            (Refusal::Server, true) => self.retries_unavailable.then(|| after.unwrap_or_default()),
+        if learned.retry == Some(RetryWhen::Never) {
+            return None;
         }
+        let is_asked = learned.retry.is_some();
+        let repeats = match (learned.refusal?, is_grpc) {
+            (Refusal::Client, is_grpc) => is_asked || !is_grpc,
+            (Refusal::Server, false) => is_asked && repeatable.0,
+            (Refusal::Server, true) => self.retries_unavailable,
+        };
+        repeats.then(|| learned.named().unwrap_or_default())
     }
 }
 

@@ -25,16 +25,11 @@ fn read(status: StatusCode, fields: &[(&'static str, &'static str)]) -> Learned 
     Reader::new().read(status, &headers, WALL)
 }
 
-/// Severity: medium. docs/clients.md: a repeat comes "never before the time that the server names". A
-/// 429 that names it in `RateLimit` or `X-RateLimit-Reset` and has no `Retry-After` (X, GitHub) is
-/// repeated after a pause of 100 ms at most, and all attempts are spent within a second. Only with
-/// `PaceLayer` inside is it right.
-///
-/// Right: of a refusal, the latest reset of those policies that have nothing left counts as
-/// `Retry-After`, if there is none. Mend: `client/retry.rs`, `retry_after`; or `Learned::retry` in
-/// `client/learned.rs`, which `PaceLayer` reads as well.
+/// docs/clients.md: a repeat comes "never before the time that the server names". Of a refusal without
+/// `Retry-After` (X, GitHub) the latest reset of what is used up counts.
+/// Was a fault (8): it was repeated after a pause of 100 ms at most, unless there was a `PaceLayer`
+/// inside.
 #[tokio::test(start_paused = true)]
-#[ignore = "fault 8: a repeat comes before the reset that the server names"]
 async fn a_repeat_waits_for_the_reset_that_was_named() {
     for (name, value) in [("ratelimit", r#""p";r=0;t=5"#), ("x-ratelimit-reset", "5")] {
         let (clock, times) = (Clock::tokio(), Arc::new(Mutex::new(Vec::new())));
@@ -57,15 +52,10 @@ async fn a_repeat_waits_for_the_reset_that_was_named() {
     }
 }
 
-/// Severity: medium. GitHub answers 403 or 429 when its primary limit is used up, with
-/// `x-ratelimit-remaining: 0` and no `Retry-After` ("Troubleshooting the REST API"). The 403 is not
-/// seen as a refusal: it is not repeated, is not counted as one, and pays into the budget of
-/// repeats as a success.
-///
-/// Right: a 403 with a policy of which nothing is left is a refusal of the client. Mend:
-/// `client/learned.rs`, `refusal`: read the policies first.
+/// GitHub answers 403 or 429 when its primary limit is used up, with `x-ratelimit-remaining: 0` and no
+/// `Retry-After` ("Troubleshooting the REST API"): a refusal of the client.
+/// Was a fault (9): the 403 was not repeated, and paid into the budget of repeats as a success.
 #[test]
-#[ignore = "fault 9: a 403 with nothing left is no refusal"]
 fn a_403_with_nothing_left_is_a_refusal() {
     let fields = [
         ("x-ratelimit-limit", "60"),
@@ -113,10 +103,9 @@ async fn a_burst_of_less_than_a_second_is_followed_as_said() {
     }
 }
 
-/// Severity: low. Atlassian writes resets without seconds (`yyyy-MM-ddTHH:mmZ`, JRACLOUD-69262). They
-/// count as malformed, and where there is no `Retry-After` a client probes each second.
-///
-/// Right: a full minute. Mend: `client/time.rs`, where timestamps are read.
+/// Atlassian writes resets without seconds (`yyyy-MM-ddTHH:mmZ`, JRACLOUD-69262): the full minute.
+/// Was a fault (11): they counted as malformed, and where there was no `Retry-After` a client probed
+/// each second.
 #[test]
 fn a_timestamp_may_have_no_seconds() {
     let fields = [
@@ -129,11 +118,8 @@ fn a_timestamp_may_have_no_seconds() {
     assert_eq!(learned.policies[0].reset_after, Some(Duration::from_secs(60)));
 }
 
-/// Severity: low. The errors of the builders of servers have a code and a place in the docs; those of
-/// clients have neither.
-///
-/// Right: `TG-P01` and so on, in docs/clients.md. Mend: `client/pace/error.rs`,
-/// `client/retry/builder.rs`.
+/// The errors of the builders of clients have a code and a place in the docs, as those of servers.
+/// Was a fault (12): they had neither.
 #[test]
 fn what_is_wrong_with_a_client_has_a_code() {
     let pace = PaceLayer::builder().max_lanes(0).build().unwrap_err().to_string();

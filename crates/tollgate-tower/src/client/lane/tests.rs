@@ -344,6 +344,7 @@ fn a_long_window_is_asked_for_after_the_longest_time() {
 
 #[test]
 fn a_lane_is_idle_when_nothing_is_owed() {
+        (403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", 60_000),
     let mut lane = lane_of(Spend::Burst);
     assert!(lane.is_idle(Tick::ZERO));
     let number = lane.start(Tick::ZERO);
