@@ -5,9 +5,11 @@
 //! # The rules
 //!
 //! 1. "r left for t" lets r calls start before t has passed. Calls that are still in the air may be
-//!    counted in r or not, so they are taken off. When such a call is answered after a later one, it
-//!    is no longer in the air, so one more may start; but it is older than it looks, so it cannot
-//!    raise what is left beyond that, only lower it.
+//!    counted in r or not, so they are taken off. When such a call is answered later, it is no longer
+//!    in the air, so one more may start; but nobody knows which of the two the server has counted
+//!    first, so it cannot raise what is left beyond that, only lower it. Only an answer to a call that
+//!    was started after the last such *news* is news itself; and if less was told meanwhile, to
+//!    calls that may have been counted after it, that holds.
 //! 2. When t has passed, what was left is still there. If nothing was left, calls start at the
 //!    policy's own rate, one every window / limit, until an answer tells more. If that rate is
 //!    unknown, one call goes ahead as a probe, and the others wait for its answer.
@@ -55,8 +57,8 @@ pub(super) struct Lane {
     in_flight: u64,
     /// The number of the next call.
     next: u64,
-    /// All calls below that number are older than the latest that was answered.
-    heard: u64,
+    /// Calls below that number were started before the last news was heard.
+    news_from: u64,
     last_start: Option<Tick>,
     /// Refusals in a row that did not say when to come again.
     silent: u32,
@@ -88,6 +90,8 @@ struct Known {
     span: Duration,
     /// The time of one call at the policy's own rate.
     per_call: Option<Duration>,
+    /// The least that was told to be left since the last news, and until when.
+    least: Option<(u64, Tick)>,
 }
 
 impl Lane {
@@ -99,7 +103,7 @@ impl Lane {
             probe: None,
             in_flight: 0,
             next: 0,
-            heard: 0,
+            news_from: 0,
             last_start: None,
             silent: 0,
         }
@@ -167,8 +171,10 @@ impl Lane {
     /// Takes an answer in. Tells whether it stopped the lane.
     pub(super) fn answer(&mut self, now: Tick, number: u64, learned: &Learned) -> bool {
         self.in_flight = self.in_flight.saturating_sub(1);
-        let is_late = number < self.heard;
-        self.heard = self.heard.max(number + 1);
+        let is_late = number < self.news_from;
+        if !is_late {
+            self.news_from = self.next;
+        }
         let is_news = self.probe.is_none_or(|probe| number >= probe.from);
         let stop = self.stop_of(learned, is_news);
         if stop.is_none() && is_news {
@@ -189,7 +195,7 @@ impl Lane {
                     self.adopt(now, told, time, is_late);
                 }
                 _ => {
-                    self.policies.retain(|known| !known.is(told));
+                    self.policies.retain(|known| is_late || !known.is(told));
                     if is_empty && time.is_none() {
                         pause = pause.max(Some(PAUSE));
                     }
@@ -235,29 +241,38 @@ impl Lane {
     }
 
     fn adopt(&mut self, now: Tick, told: Told<'_>, time: Duration, is_late: bool) {
-        let left = match told.policy.unit {
-            Unit::Requests => signed(told.policy.remaining).saturating_sub(signed(self.in_flight)),
-            _ => 0,
-        };
-        let known = self.policies.iter_mut().find(|known| known.is(told));
-        if let Some(known) = known {
-            let is_current = known.until > now;
-            if is_late && is_current && known.is_guess {
-                // It tells of a window that is over.
-            } else if is_late && is_current {
-                known.left = known.left.saturating_add(1).min(left);
-            } else {
-                *known = Known::new(now, told, (left, time), self.manner);
+        let (in_flight, manner) = (self.in_flight, self.manner);
+        let left = told.policy.remaining;
+        let fresh = |left, time| Known::new(now, told, (told.free(left, in_flight), time), manner);
+        let Some(known) = self.policies.iter_mut().find(|known| known.is(told)) else {
+            if self.policies.len() == MOST_POLICIES {
+                let first = self.policies.iter().enumerate().min_by_key(|(_, known)| known.until);
+                if let Some((index, _)) = first {
+                    self.policies.swap_remove(index);
+                }
             }
+            self.policies.push(fresh(left, time));
             return;
-        }
-        if self.policies.len() == MOST_POLICIES {
-            let first = self.policies.iter().enumerate().min_by_key(|(_, known)| known.until);
-            if let Some((index, _)) = first {
-                self.policies.swap_remove(index);
+        };
+        let least = known.least.filter(|(_, until)| *until > now);
+        if !is_late || known.until <= now {
+            // Those that were told less may have been counted after it.
+            let (left, time) = match least.filter(|(least, _)| *least < left) {
+                Some((least, until)) => (least, time.min(until.since(now))),
+                None => (left, time),
+            };
+            *known = fresh(left, time);
+        } else if !known.is_guess {
+            // While it is a guess, a late answer tells of a window that is over.
+            let late = fresh(left, time);
+            let least = least.filter(|(least, _)| *least <= left).unwrap_or((left, late.until));
+            if late.left <= known.left {
+                *known = late;
+            } else {
+                known.left = known.left.saturating_add(1);
             }
+            known.least = Some(least);
         }
-        self.policies.push(Known::new(now, told, (left, time), self.manner));
     }
 
     /// Sees to policies whose time has passed.
@@ -296,6 +311,16 @@ struct Told<'a> {
     nth: u8,
 }
 
+impl Told<'_> {
+    /// Returns how many may start if so much is left and so many are in the air.
+    fn free(self, left: u64, in_flight: u64) -> i64 {
+        match self.policy.unit {
+            Unit::Requests => signed(left).saturating_sub(signed(in_flight)),
+            _ => 0,
+        }
+    }
+}
+
 impl Known {
     fn new(now: Tick, told: Told<'_>, (left, time): (i64, Duration), manner: Manner) -> Self {
         let Told { policy, nth } = told;
@@ -313,6 +338,7 @@ impl Known {
             is_guess: false,
             span: policy.window.unwrap_or(time).min(longest),
             per_call: per_call.map(|(window, limit)| share(window, limit).min(longest)),
+            least: None,
         }
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::client::Reader;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use tollgate::{Algorithm, Clock, Limiter, Quota};
 
 /// One step.
 enum Do {
@@ -92,9 +93,106 @@ fn an_answer_to_an_earlier_call_raises_nothing_but_that_it_is_there() {
             (10, Answer(1, 200, "RateLimit: \"a\";r=2;t=5"), 10),
             // It was counted after the other.
             (11, Answer(0, 200, "RateLimit: \"a\";r=1;t=5"), 11),
-            (12, Start, 5010),
+            (12, Start, 5011),
         ],
     );
+}
+
+#[test]
+fn the_least_that_was_told_since_the_last_news_holds() {
+    run(
+        Spend::Burst,
+        &[
+            (0, Start, 0),
+            (0, Start, 0),
+            (10, Answer(0, 200, "RateLimit: \"a\";r=6;t=5"), 10),
+            (20, Start, 20),
+            // The second call was counted after the third, and is heard before it.
+            (30, Answer(1, 200, "RateLimit: \"a\";r=1;t=5"), 5030),
+            (40, Answer(2, 200, "RateLimit: \"a\";r=2;t=5"), 40),
+            (50, Start, 5030),
+            // That one was started after it all, and tells more.
+            (60, Answer(3, 200, "RateLimit: \"a\";r=2;t=5"), 60),
+        ],
+    );
+    // What was said of tokens is not taken back by one that was in the air.
+    let tokens = |left| match left {
+        0 => "x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 9s",
+        _ => "x-ratelimit-remaining-tokens: 5\nx-ratelimit-reset-tokens: 9s",
+    };
+    run(
+        Spend::Burst,
+        &[
+            (0, Start, 0),
+            (0, Start, 0),
+            (10, Answer(0, 200, tokens(0)), 9010),
+            (20, Answer(1, 200, tokens(5)), 9010),
+        ],
+    );
+}
+
+/// A server behind several connections: it counts calls in any order, and its answers overtake each
+/// other. Returns refusals and calls that were sent within a minute.
+fn shuffled(algorithm: Algorithm, quota: Quota, seed: u64) -> (u32, u32) {
+    const CONNECTIONS: usize = 6;
+    let (clock, hand) = Clock::manual();
+    let limiter = Limiter::builder(quota).algorithm(algorithm).clock(clock.clone()).build();
+    let (limiter, mut lane) = (limiter.unwrap(), lane_of(Spend::Burst));
+    let (mut sent, mut counted) = (Vec::new(), Vec::new());
+    let (mut refused, mut calls, mut state) = (0, 0, seed);
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        usize::try_from(state >> 33).unwrap() % below
+    };
+    let begin = clock.now();
+    while clock.now().since(begin) < Duration::from_secs(60) {
+        let now = clock.now();
+        match random(4) {
+            0 | 1 if sent.len() + counted.len() < CONNECTIONS && lane.next_at(now) <= now => {
+                // Nothing is known before the first answer.
+                if calls != 1 || lane.in_flight == 0 {
+                    sent.push(lane.start(now));
+                    calls += 1;
+                }
+            }
+            2 if !sent.is_empty() => {
+                let number = sent.swap_remove(random(sent.len()));
+                let decision = limiter.try_acquire();
+                refused += u32::from(!decision.is_allowed());
+                let mut learned = learned(200, "RateLimit: \"a\";r=0;t=0");
+                let policy = &mut learned.policies[0];
+                policy.remaining = decision.remaining();
+                let time = decision.retry_after(now).or(decision.reset_after(now)).unwrap();
+                policy.reset_after = Some(Duration::from_secs(time.as_secs() + 1));
+                (policy.limit, policy.window) = (Some(decision.limit()), Some(quota.period()));
+                counted.push((number, learned));
+            }
+            3 if !counted.is_empty() => {
+                let (number, learned) = counted.swap_remove(random(counted.len()));
+                lane.answer(now, number, &learned);
+            }
+            _ => hand.advance(Duration::from_millis(random(40) as u64)),
+        }
+    }
+    (refused, calls)
+}
+
+#[test]
+fn in_whatever_order_calls_are_counted_and_heard_none_is_refused() {
+    let quota = Quota::per(20, Duration::from_secs(10));
+    for algorithm in Algorithm::ALL {
+        // Of 120, and 20 more where there is a burst.
+        let least = match algorithm {
+            Algorithm::SlidingCounter => 60,
+            Algorithm::SlidingLog => 100,
+            _ => 120,
+        };
+        for seed in 0..40 {
+            let (refused, calls) = shuffled(algorithm, quota, seed);
+            let row = format!("{algorithm}, seed {seed}: {refused} of {calls} refused");
+            assert!(refused == 0 && calls >= least, "{row}");
+        }
+    }
 }
 
 #[test]
@@ -246,6 +344,7 @@ fn other_words_for_stop() {
         (429, "RateLimit: \"a\";r=0;t=7\nRetry-After: 3", 3000),
         (429, "RateLimit: \"a\";r=0;t=7\nRetry-After: 9", 9000),
         (403, "Retry-After: 60", 60_000),
+        (403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", 60_000),
         (200, "grpc-status: 8\ngrpc-retry-pushback-ms: 1500", 1500),
         (200, "grpc-status: 14\ngrpc-retry-pushback-ms: 1500", 1500),
         // None are left, and it does not say for how long.
@@ -344,7 +443,6 @@ fn a_long_window_is_asked_for_after_the_longest_time() {
 
 #[test]
 fn a_lane_is_idle_when_nothing_is_owed() {
-        (403, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", 60_000),
     let mut lane = lane_of(Spend::Burst);
     assert!(lane.is_idle(Tick::ZERO));
     let number = lane.start(Tick::ZERO);
