@@ -28,7 +28,8 @@
 //!   none after a refusal (`src/client/lane/tests.rs`). That holds for one process: clients that
 //!   share a limit do not know of each other.
 //! * A server that tells what is left is followed without a refusal, whatever its algorithm is
-//!   (`tests/client_follows.rs`, `tests/roundtrip.rs`). A server that tells nothing has to refuse
+//!   (`tests/client_follows.rs`, `tests/roundtrip.rs`), and in whatever order it counts calls and
+//!   answers them (`src/client/lane/tests.rs`). A server that tells nothing has to refuse
 //!   before anything is learned, and refuses what is in the air then.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
 //!   (`tests/client_replay.rs`), if [`replay`](RetryBuilder::replay) is asked for and it is short.

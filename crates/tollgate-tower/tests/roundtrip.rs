@@ -100,11 +100,25 @@ async fn fine<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
 
 const CALLS: u64 = 120;
 const WORKERS: u64 = 4;
-/// 120 calls at 20 in 10 s, the first 20 of them at once, take 50 s at best.
 const QUOTA: Quota = Quota::per(20, Duration::from_secs(10));
+/// 120 calls at 20 in 10 s, the first 20 of them at once, take 50 s at best.
+const BEST: Duration = Duration::from_secs(50);
+
+/// Returns how much of the rate a client gets at least, as docs/clients.md has it.
+fn least_percent(tells: Tells, algorithm: Algorithm, spend: Spend) -> u128 {
+    // gcra, fixed windows, anchored windows, sliding counter, sliding log
+    let row = match (tells.what_is_left(), spend) {
+        (true, Spend::Burst) => [100, 100, 100, 50, 100],
+        (true, Spend::Even) => [90, 75, 70, 35, 35],
+        (true, _) => [90, 80, 80, 40, 40],
+        (false, _) => [75, 95, 95, 65, 95],
+    };
+    let column = Algorithm::ALL.iter().position(|it| *it == algorithm).unwrap();
+    row[column]
+}
 
 /// Makes all calls, and returns how many were refused on the way, and the seconds it took.
-async fn run(tells: Tells, algorithm: Algorithm, spend: Spend) -> (u64, u64) {
+async fn run(tells: Tells, algorithm: Algorithm, spend: Spend) -> (u64, Duration) {
     let clock = Clock::tokio();
     // Each run is the same: the wall time begins at a full second.
     clock.set_wall_offset(Duration::from_secs(1_700_000_000));
@@ -133,7 +147,7 @@ async fn run(tells: Tells, algorithm: Algorithm, spend: Spend) -> (u64, u64) {
     for worker in workers {
         worker.await.unwrap();
     }
-    (refusals.load(Relaxed), clock.now().since(begin).as_secs())
+    (refusals.load(Relaxed), clock.now().since(begin))
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,20 +156,18 @@ async fn a_server_of_ours_is_followed_by_each_algorithm_and_each_form_of_headers
         for algorithm in Algorithm::ALL {
             for spend in [Spend::Burst, Spend::Even, Spend::default()] {
                 let (refused, took) = run(tells, algorithm, spend).await;
-                let row = format!("{tells:?} {algorithm:?} {spend:?}: {refused} refused, {took} s");
+                let row = format!("{tells:?} {algorithm:?} {spend:?}: {refused} refused, {took:?}");
                 if tells.what_is_left() {
                     assert_eq!(refused, 0, "{row}");
                 } else {
                     // A refusal stops all for a second at least, and then one goes ahead. What was
                     // in the air is refused with it.
-                    assert!(refused <= took + WORKERS, "{row}");
+                    assert!(refused <= took.as_secs() + WORKERS, "{row}");
                 }
-                let most = match (tells.what_is_left(), algorithm) {
-                    (true, Algorithm::SlidingCounter | Algorithm::SlidingLog) => 135,
-                    _ => 70,
-                };
                 // It is never faster than the server allows, and uses what it allows.
-                assert!((50..=most).contains(&took), "{row}");
+                let percent = BEST.as_millis() * 100 / took.as_millis();
+                let least = least_percent(tells, algorithm, spend);
+                assert!((least..=100).contains(&percent), "{row}: {percent} %");
             }
         }
     }

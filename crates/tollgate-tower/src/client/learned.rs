@@ -89,8 +89,8 @@ pub struct LearnedPolicy {
     /// For how long no more than that may be used.
     ///
     /// Numbers above 10^12 are read as a Unix time in milliseconds, those above 10^9 in seconds,
-    /// others as seconds from now; `2026-01-01T00:00:00Z`, `6m0s` and dates of HTTP are understood,
-    /// too. Points in time are compared with the response's own `Date`, so that no difference of
+    /// others as seconds from now; `2026-01-01T00:00:00Z` (with or without seconds), `6m0s` and dates
+    /// of HTTP are understood, too. Points in time are compared with the response's own `Date`, so that no difference of
     /// the clocks matters; without one, with ours. Where only the window is known, it is that: it
     /// cannot take longer.
     pub reset_after: Option<Duration>,
