@@ -355,16 +355,20 @@ fn public_types_can_be_sent_shared_and_printed() {
 #[test]
 fn nonsense_is_refused_with_a_way_out() {
     let quota = || Limiter::new(Quota::per_second(1)).unwrap();
-    for (builder, expected) in [
-        (PaceLayer::builder().without_learning(), PaceBuildError::NothingToPaceBy),
-        (PaceLayer::builder().cost(|_| 2), PaceBuildError::CostWithoutQuota),
-        (PaceLayer::builder().max_lanes(0), PaceBuildError::NoLanes),
-        (PaceLayer::builder().longest(Duration::ZERO), PaceBuildError::NoTime),
-        (PaceLayer::builder().spend(Spend::EvenBelow(101)), PaceBuildError::Percent(101)),
+    let builder = PaceLayer::builder;
+    for (builder, expected, code) in [
+        (builder().without_learning(), PaceBuildError::NothingToPaceBy, "TG-C01"),
+        (builder().cost(|_| 2), PaceBuildError::CostWithoutQuota, "TG-C02"),
+        (builder().max_lanes(0), PaceBuildError::NoLanes, "TG-C03"),
+        (builder().longest(Duration::ZERO), PaceBuildError::NoTime, "TG-C04"),
+        (builder().spend(Spend::EvenBelow(101)), PaceBuildError::Percent(101), "TG-C05"),
     ] {
         let error = builder.build().unwrap_err();
-        assert_eq!(error, expected);
+        assert_eq!((error, error.code()), (expected, code));
         assert!(error.to_string().contains(';'), "{error}: no way out");
+        let docs = format!("docs/clients.md#{}", code.to_ascii_lowercase());
+        assert_eq!(error.docs(), docs);
+        assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");
     }
     assert!(PaceLayer::builder().quota(quota()).without_learning().max_lanes(0).build().is_ok());
 }

@@ -197,12 +197,22 @@ async fn a_service_is_ready_before_each_repeat() {
 
 #[test]
 fn nonsense_is_refused_with_a_way_out() {
-    let error = RetryLayer::builder().max_attempts(0).build().unwrap_err();
-    assert_eq!(error, RetryBuildError::NoAttempt);
-    let error = RetryLayer::builder().backoff(seconds(20)).build().unwrap_err();
-    assert_eq!(error, RetryBuildError::Backoff { base: seconds(20), most: seconds(10) });
+    let attempts = RetryLayer::builder().max_attempts(0).build().unwrap_err();
+    assert_eq!(attempts, RetryBuildError::NoAttempt);
+    let backoff = RetryLayer::builder().backoff(seconds(20)).build().unwrap_err();
+    assert_eq!(backoff, RetryBuildError::Backoff { base: seconds(20), most: seconds(10) });
     assert_eq!(
-        error.to_string(),
-        "the first pause of 20s is longer than the longest, 10s; lower the one or raise the other"
+        backoff.to_string(),
+        "the first pause of 20s is longer than the longest, 10s; lower the one or raise the other \
+         (TG-C22, see docs/clients.md#tg-c22)"
     );
+    // No clock is known by which the default budget cannot be built.
+    let budget = RetryBudget::builder().min_per_second(u64::MAX).build().unwrap_err();
+    let budget = RetryBuildError::Budget(budget);
+    for (error, code) in [(attempts, "TG-C21"), (backoff, "TG-C22"), (budget, "TG-C23")] {
+        let docs = format!("docs/clients.md#{}", code.to_ascii_lowercase());
+        assert_eq!((error.code(), error.docs()), (code, &*docs));
+        assert!(error.to_string().contains(';'), "{error}: no way out");
+        assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");
+    }
 }

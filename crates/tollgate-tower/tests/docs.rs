@@ -1,16 +1,19 @@
-//! What `docs/http.md` says holds: its codes, and what it tells of order and of settling.
+//! What `docs/http.md` says holds: its codes, and what it tells of order and of settling. The codes
+//! of `docs/clients.md`, too.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use axum::{Router, body::Body, routing::get};
 use http::{Request, StatusCode};
-use tollgate::Quota;
+use tollgate::{Concurrency, Quota};
 use tollgate_tower::{
-    Charge, Info, Key, Mode, OnStoreError, Peer, Policy, RateLimitLayer,
+    Charge, ConcurrencyLayer, Info, Key, Mode, OnStoreError, Peer, Policy, RateLimitLayer,
+    answer::{Jitter, Label},
     key::{ClientAddress, Hint, KeyError, Trust},
 };
 use tower::{Layer, ServiceExt};
 
 const PAGE: &str = include_str!("../../../docs/http.md");
+const CLIENTS: &str = include_str!("../../../docs/clients.md");
 
 /// Returns the file and the anchor that a link goes to.
 fn target(link: &str) -> (&str, &str) {
@@ -18,7 +21,12 @@ fn target(link: &str) -> (&str, &str) {
 }
 
 fn anchors(id: &str) -> usize {
-    PAGE.matches(&format!("<a id=\"{id}\"></a>")).count()
+    anchors_in(PAGE, id)
+}
+
+fn anchors_in(page: &str, id: &str) -> usize {
+    let code = id.to_ascii_uppercase();
+    page.matches(&format!("| <a id=\"{id}\"></a>{code} |")).count()
 }
 
 #[test]
@@ -28,10 +36,40 @@ fn every_code_is_explained_once() {
     let layers = layers.chain(["tg-l51".to_owned(), "tg-l52".to_owned()]);
     let rooms = (1..=4).map(|number| format!("tg-r{number:02}"));
     let bytes = (1..=3).map(|number| format!("tg-b{number:02}"));
-    for id in keys.chain(layers).chain(rooms).chain(bytes) {
+    let answers = (1..=3).map(|number| format!("tg-a{number:02}"));
+    for id in keys.chain(layers).chain(rooms).chain(bytes).chain(answers) {
         assert_eq!(anchors(&id), 1, "{id}");
     }
-    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 42, "no code that there is not");
+    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 45, "no code that there is not");
+    for id in (1..=5).chain(21..=23).map(|number| format!("tg-c{number:02}")) {
+        assert_eq!(anchors_in(CLIENTS, &id), 1, "{id}");
+    }
+    assert_eq!(CLIENTS.matches("<a id=\"tg-").count(), 8, "no code that there is not");
+}
+
+#[test]
+fn links_of_labels_and_jitter_go_to_the_code() {
+    let label = |name: &str| Label::new(name, Quota::per_second(1)).unwrap_err();
+    let (unnamed, long) = (label(""), label(&"x".repeat(129)));
+    let jitter = Jitter::percent_of_window(101).unwrap_err();
+    for (code, docs, text, expected) in [
+        (unnamed.code(), unnamed.docs(), unnamed.to_string(), "TG-A01"),
+        (long.code(), long.docs(), long.to_string(), "TG-A02"),
+        (jitter.code(), jitter.docs(), jitter.to_string(), "TG-A03"),
+    ] {
+        assert_eq!(code, expected);
+        assert_eq!(target(docs), ("docs/http.md", &*code.to_ascii_lowercase()));
+        assert!(text.contains(';'), "{text}: no way out");
+        assert!(text.ends_with(&format!("({code}, see {docs})")), "{text}");
+    }
+    // A layer has a code of its own for it, and says one only.
+    let layer = RateLimitLayer::builder().policy(Policy::new("", Quota::per_second(1)));
+    let room = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
+    let texts = [layer.build().unwrap_err().to_string(), room.build().unwrap_err().to_string()];
+    for text in texts {
+        assert_eq!(text.matches("TG-").count(), 1, "{text}");
+        assert!(text.contains("\"\" is no name"), "{text}");
+    }
 }
 
 #[test]

@@ -359,6 +359,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     let policy = || Policy::new("p", Quota::per_minute(1));
     let cases = [
         (builder(), "TG-L01"),
+        ((0..65).fold(builder(), |builder, _| builder.policy(policy())), "TG-L02"),
         (builder().policy(policy()).policy(policy()), "TG-L03"),
         (builder().policy(policy()).settle_within(Duration::ZERO), "TG-L04"),
         (builder().policy(policy().mode(Mode::Percent(101))), "TG-L05"),

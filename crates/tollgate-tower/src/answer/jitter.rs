@@ -16,10 +16,25 @@ pub struct JitterError {
     percent: u8,
 }
 
+impl JitterError {
+    /// Returns the code, which never changes: `TG-A03`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        "TG-A03"
+    }
+
+    /// Returns where the documentation tells more: a page and an anchor.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        "docs/http.md#tg-a03"
+    }
+}
+
 impl fmt::Display for JitterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { percent } = self;
-        write!(f, "a jitter of {percent} % is longer than the window; give 0 to 100, such as 10")
+        write!(f, "a jitter of {percent} % is longer than the window; give 0 to 100, such as 10")?;
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 
@@ -77,7 +92,8 @@ mod tests {
     #[test]
     fn refuses_more_than_a_window() {
         let error = Jitter::percent_of_window(101).unwrap_err();
-        let text = "a jitter of 101 % is longer than the window; give 0 to 100, such as 10";
+        let text = "a jitter of 101 % is longer than the window; give 0 to 100, such as 10 \
+                    (TG-A03, see docs/http.md#tg-a03)";
         assert_eq!(error.to_string(), text);
     }
 }

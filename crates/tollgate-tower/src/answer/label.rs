@@ -73,17 +73,37 @@ pub struct LabelBuilder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LabelError {
-    /// The policy, or its unit, has no name.
+    /// `TG-A01`: the policy, or its unit, has no name.
     Unnamed,
-    /// A name is longer than [`Label::NAME_MAX`].
+    /// `TG-A02`: a name is longer than [`Label::NAME_MAX`].
     TooLong {
         /// Its length in bytes.
         length: usize,
     },
 }
 
-impl fmt::Display for LabelError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl LabelError {
+    /// Returns the code, which never changes: `TG-A01`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code_and_docs().0
+    }
+
+    /// Returns where the documentation tells more: a page and an anchor.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        self.code_and_docs().1
+    }
+
+    const fn code_and_docs(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::Unnamed => ("TG-A01", "docs/http.md#tg-a01"),
+            Self::TooLong { .. } => ("TG-A02", "docs/http.md#tg-a02"),
+        }
+    }
+
+    /// Writes what is wrong, without the code: for layers, which have one of their own.
+    pub(crate) fn say(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unnamed => f.write_str(
                 "\"\" is no name that a client can be told; give the policy and its unit one",
@@ -95,6 +115,13 @@ impl fmt::Display for LabelError {
                 Label::NAME_MAX
             ),
         }
+    }
+}
+
+impl fmt::Display for LabelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.say(f)?;
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 

@@ -96,7 +96,7 @@ impl fmt::Display for LayerError {
             )?,
             Why::Key(error) => return error.fmt(f),
             Why::Quota(error) => error.fmt(f)?,
-            Why::Label(error) => error.fmt(f)?,
+            Why::Label(error) => error.say(f)?,
             Why::Free => f.write_str(
                 "a cost of 0 counts nothing; give 1 or more, or leave requests out by `only`",
             )?,

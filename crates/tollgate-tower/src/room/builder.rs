@@ -262,7 +262,7 @@ impl fmt::Display for ConcurrencyLayerError {
                  `ReducedCapacity` or `QuotaExceeded`",
             )?,
             Self::Key(error) => return error.fmt(f),
-            Self::Label(error) => error.fmt(f)?,
+            Self::Label(error) => error.say(f)?,
         }
         write!(f, " ({}, see {})", self.code(), self.docs())
     }

@@ -100,16 +100,40 @@ impl<E: Error + 'static> Error for PaceError<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PaceBuildError {
-    /// There is no quota, and nothing is to be learned.
+    /// `TG-C01`: there is no quota, and nothing is to be learned.
     NothingToPaceBy,
-    /// Calls have costs, but there is no quota.
+    /// `TG-C02`: calls have costs, but there is no quota.
     CostWithoutQuota,
-    /// No server may be remembered.
+    /// `TG-C03`: no server may be remembered.
     NoLanes,
-    /// No time is plausible.
+    /// `TG-C04`: no time is plausible.
     NoTime,
-    /// More than 100 percent of a limit.
+    /// `TG-C05`: more than 100 percent of a limit.
     Percent(u8),
+}
+
+impl PaceBuildError {
+    /// Returns the code, which never changes: `TG-C01`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code_and_docs().0
+    }
+
+    /// Returns where the documentation tells more: a page and an anchor.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        self.code_and_docs().1
+    }
+
+    const fn code_and_docs(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::NothingToPaceBy => ("TG-C01", "docs/clients.md#tg-c01"),
+            Self::CostWithoutQuota => ("TG-C02", "docs/clients.md#tg-c02"),
+            Self::NoLanes => ("TG-C03", "docs/clients.md#tg-c03"),
+            Self::NoTime => ("TG-C04", "docs/clients.md#tg-c04"),
+            Self::Percent(_) => ("TG-C05", "docs/clients.md#tg-c05"),
+        }
+    }
 }
 
 impl fmt::Display for PaceBuildError {
@@ -118,22 +142,23 @@ impl fmt::Display for PaceBuildError {
             Self::NothingToPaceBy => f.write_str(
                 "there is nothing to pace by: no quota, and nothing is learned; set a quota, or let \
                  it learn",
-            ),
+            )?,
             Self::CostWithoutQuota => f.write_str(
                 "calls have a cost, but there is no quota to take it from; set a quota, or leave \
                  the cost out",
-            ),
+            )?,
             Self::NoLanes => f.write_str(
                 "max_lanes 0 remembers no server; allow at least 1, or build it without_learning",
-            ),
+            )?,
             Self::NoTime => f.write_str(
                 "longest 0 s makes every time implausible; allow more, or build it \
                  without_learning",
-            ),
+            )?,
             Self::Percent(percent) => {
-                write!(f, "{percent} % of a limit is more than all of it; say at most 100")
+                write!(f, "{percent} % of a limit is more than all of it; say at most 100")?;
             }
         }
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 

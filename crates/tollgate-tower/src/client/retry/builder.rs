@@ -21,16 +21,16 @@ pub struct RetryBuilder<C = CloneBody> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetryBuildError {
-    /// No attempt at all is allowed.
+    /// `TG-C21`: no attempt at all is allowed.
     NoAttempt,
-    /// The first pause is longer than the longest.
+    /// `TG-C22`: the first pause is longer than the longest.
     Backoff {
         /// The bound of the first pause.
         base: Duration,
         /// The bound of all pauses.
         most: Duration,
     },
-    /// There is no budget to be had.
+    /// `TG-C23`: there is no budget to be had.
     Budget(QuotaError),
 }
 
@@ -189,19 +189,42 @@ impl<B> RetryBuilder<Replay<B>> {
     }
 }
 
+impl RetryBuildError {
+    /// Returns the code, which never changes: `TG-C21`.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        self.code_and_docs().0
+    }
+
+    /// Returns where the documentation tells more: a page and an anchor.
+    #[must_use]
+    pub const fn docs(&self) -> &'static str {
+        self.code_and_docs().1
+    }
+
+    const fn code_and_docs(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::NoAttempt => ("TG-C21", "docs/clients.md#tg-c21"),
+            Self::Backoff { .. } => ("TG-C22", "docs/clients.md#tg-c22"),
+            Self::Budget(_) => ("TG-C23", "docs/clients.md#tg-c23"),
+        }
+    }
+}
+
 impl fmt::Display for RetryBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAttempt => {
-                f.write_str("max_attempts 0 sends nothing; the first attempt counts, so say 1")
+                f.write_str("max_attempts 0 sends nothing; the first attempt counts, so say 1")?;
             }
             Self::Backoff { base, most } => write!(
                 f,
                 "the first pause of {base:?} is longer than the longest, {most:?}; lower the one \
                  or raise the other"
-            ),
-            Self::Budget(_) => f.write_str("the default budget cannot be built; give one"),
+            )?,
+            Self::Budget(_) => f.write_str("the default budget cannot be built; give one")?,
         }
+        write!(f, " ({}, see {})", self.code(), self.docs())
     }
 }
 
