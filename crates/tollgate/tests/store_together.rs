@@ -21,7 +21,7 @@ use tollgate::{
 
 const KEYS: [&[u8]; 3] = [b"one", b"two", b"three"];
 
-fn policies() -> [Policy; 4] {
+fn policies() -> [Policy; 7] {
     let of = |name, quota: &str, algorithm| {
         Policy::with_algorithm(name, quota.parse().unwrap(), algorithm).unwrap()
     };
@@ -30,6 +30,9 @@ fn policies() -> [Policy; 4] {
         of("user", "3/s burst 9", Algorithm::Gcra),
         of("global", "20/s", Algorithm::Gcra),
         of("window", "5/s", Algorithm::FixedWindow),
+        of("anchored", "7/s", Algorithm::AnchoredWindow),
+        of("sliding", "9/s", Algorithm::SlidingCounter),
+        of("log", "6/s", Algorithm::SlidingLog),
     ]
 }
 
@@ -49,7 +52,7 @@ fn ask(store: &MemoryStore, now: Tick, demands: &[Demand<'_>]) -> (Decision, Vec
 
 /// Which policy, key and cost; the last policy, which has no short way, seldom.
 fn demand() -> impl Strategy<Value = (usize, usize, u64)> {
-    (prop_oneof![9 => 0..3_usize, 1 => Just(3)], 0..KEYS.len(), 0..6_u64)
+    (prop_oneof![9 => 0..6_usize, 1 => Just(6)], 0..KEYS.len(), 0..6_u64)
 }
 
 proptest! {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Gcra, Idle, Rule},
+    algorithm::{Entry, Idle, Rule, Step},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{AcqRel, Relaxed},
@@ -68,12 +68,13 @@ pub(crate) struct Shard {
 
 /// One of several keys that are taken from together.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct Ask<R> {
     pub(crate) fingerprint: u64,
     pub(crate) class: Class,
     /// [`Classes::stamp`](super::class::Classes::stamp) as it was before the class was looked up.
     pub(crate) stamp: u64,
-    pub(crate) gcra: Gcra,
+    /// One algorithm, or any.
+    pub(crate) rule: R,
     pub(crate) cost: u64,
 }
 
@@ -130,9 +131,9 @@ impl Growing {
 
     /// The short way of a take from several keys, from all or none: each is there, and in a shard
     /// of its own. Returns what each says, and a mask of those that refused.
-    pub(crate) fn take_all<const N: usize>(
+    pub(crate) fn take_all<R: Step<State = u64>, const N: usize>(
         &self,
-        asks: &[Ask; N],
+        asks: &[Ask<R>; N],
         now: Tick,
     ) -> Option<([Decision; N], u64)> {
         let mut shards = self.lock_all(asks)?;
@@ -148,21 +149,20 @@ impl Growing {
         }
         let mut refused = 0;
         let mut decided: [_; N] = std::array::from_fn(|at| {
-            let (Ask { gcra, cost, .. }, slot) = (&asks[at], found[at].1);
-            let decided = gcra.decide_at(slot.state(), now, gcra.position(now), *cost);
-            refused |= u64::from(decided.0.is_denied()) << at;
-            decided
+            let (Ask { rule, cost, .. }, mut word) = (&asks[at], found[at].1.state());
+            let decision = rule.decide(&mut word, now, *cost);
+            refused |= u64::from(decision.is_denied()) << at;
+            (decision, word)
         });
         for at in 0..N {
-            let (Ask { gcra, cost, class, .. }, (index, slot)) = (&asks[at], found[at]);
+            let (Ask { rule, cost, class, .. }, (index, slot)) = (&asks[at], found[at]);
             let (decision, next) = &mut decided[at];
             if refused == 0 {
                 let next = Slot::new(slot.tag(), *class, *next);
                 shards[at].as_mut()?.slots.set(index, next);
             } else if decision.is_allowed() {
                 // It is not charged: what it tells is its level as it is.
-                let level = gcra.decide_at(slot.state(), now, gcra.position(now), 0).0;
-                *decision = level.forced(*cost);
+                *decision = rule.peek(&slot.state(), now, 0).forced(*cost);
             }
         }
         Some((decided.map(|(decision, _)| decision), refused))
@@ -170,9 +170,9 @@ impl Growing {
 
     /// Locks the shards of several keys in the order of their addresses; `None` if two are one.
     #[inline]
-    fn lock_all<const N: usize>(
+    fn lock_all<R, const N: usize>(
         &self,
-        asks: &[Ask; N],
+        asks: &[Ask<R>; N],
     ) -> Option<[Option<MutexGuard<'_, Shard>>; N]> {
         let wanted = asks.each_ref().map(|ask| self.index(ask.fingerprint));
         let mut order: [usize; N] = std::array::from_fn(|at| at);
