@@ -65,13 +65,19 @@ proptest! {
         ),
     ) {
         let (policies, (short, long), mut now) = (policies(), stores(), ms(0));
+        // There is room for all keys of all policies, and for no other: none is counted twice.
+        let room = policies.len() * KEYS.len();
+        let capped = MemoryStore::builder().clock(Clock::manual().0).max_keys(room as u64);
+        let capped = capped.build().unwrap();
         for (row, (wanted, pause_ms)) in steps.iter().enumerate() {
             now = now.saturating_add(Duration::from_millis(*pause_ms));
             let demands: Vec<_> = wanted
                 .iter()
                 .map(|(policy, key, cost)| Demand::new(&policies[*policy], KEYS[*key], *cost))
                 .collect();
-            prop_assert_eq!(ask(&short, now, &demands), ask(&long, now, &demands), "row {}", row);
+            let expected = ask(&long, now, &demands);
+            prop_assert_eq!(ask(&short, now, &demands), expected.clone(), "row {}", row);
+            prop_assert_eq!(ask(&capped, now, &demands), expected, "row {}, capped", row);
         }
     }
 }
