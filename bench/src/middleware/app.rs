@@ -23,7 +23,9 @@ use tollgate_tower::{
     answer::{Headers, Legacy, OnSuccess},
 };
 use tower_governor::{
-    GovernorLayer, governor::GovernorConfigBuilder, key_extractor::PeerIpKeyExtractor,
+    GovernorError, GovernorLayer,
+    governor::GovernorConfigBuilder,
+    key_extractor::{GlobalKeyExtractor, KeyExtractor, PeerIpKeyExtractor},
 };
 use tower_layer::Layer;
 use tower_service::Service;
@@ -45,6 +47,8 @@ pub(super) enum Guard {
     Legacy,
     /// Three policies in one decision: address, user, all. The address refuses, if one does.
     Three,
+    /// The same three by tower_governor: a layer for each, the address outermost.
+    GovernorThree,
     /// tower_governor that tells nothing to those who pass.
     GovernorSilent,
     /// One policy that tells nothing to those who pass.
@@ -52,13 +56,14 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Bare,
         Self::Idle,
         Self::Governor,
         Self::Default,
         Self::Same,
         Self::Legacy,
+        Self::GovernorThree,
         Self::Three,
         Self::GovernorSilent,
         Self::Silent,
@@ -76,6 +81,7 @@ impl Guard {
             Self::Same => "tollgate, the same, same_body()",
             Self::Legacy => "tollgate, X-RateLimit-* only",
             Self::Three => "tollgate, three policies",
+            Self::GovernorThree => "tower_governor 0.8, three layers",
             Self::GovernorSilent => "tower_governor 0.8, no headers",
             Self::Silent => "tollgate, no headers",
         }
@@ -84,9 +90,14 @@ impl Guard {
     /// Returns the row of tower_governor that does the same.
     pub(super) const fn peer(self) -> Option<Self> {
         match self {
-            Self::Default | Self::Same | Self::Legacy | Self::Three => Some(Self::Governor),
+            Self::Default | Self::Same | Self::Legacy => Some(Self::Governor),
+            Self::Three => Some(Self::GovernorThree),
             Self::Silent => Some(Self::GovernorSilent),
-            Self::Bare | Self::Idle | Self::Governor | Self::GovernorSilent => None,
+            Self::Bare
+            | Self::Idle
+            | Self::Governor
+            | Self::GovernorThree
+            | Self::GovernorSilent => None,
         }
     }
 }
@@ -144,6 +155,9 @@ pub(super) fn router(guard: Guard, case: Case) -> Result<Router, String> {
         Guard::Idle => bare.layer(Idle),
         Guard::Governor => bare.layer(telling(case)?),
         Guard::GovernorSilent => bare.layer(silent(case)?),
+        Guard::GovernorThree => {
+            bare.layer(ample(GlobalKeyExtractor)?).layer(ample(ByUser)?).layer(telling(case)?)
+        }
         Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
             bare.layer(tollgate(guard, case)?)
         }
@@ -162,6 +176,10 @@ fn around(guard: Guard, case: Case) -> Result<Ask, String> {
         Guard::Idle => asking(Idle.layer(bare)),
         Guard::Governor => asking(telling(case)?.layer(bare)),
         Guard::GovernorSilent => asking(silent(case)?.layer(bare)),
+        Guard::GovernorThree => {
+            let inner = ample(ByUser)?.layer(ample(GlobalKeyExtractor)?.layer(bare));
+            asking(telling(case)?.layer(inner))
+        }
         Guard::Default | Guard::Legacy | Guard::Three | Guard::Silent => {
             asking(tollgate(guard, case)?.layer(bare))
         }
@@ -173,27 +191,46 @@ fn bare() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
-/// A layer of tower_governor that counts by address.
-type Governed<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
+/// A layer of tower_governor that tells.
+type Telling<K> = GovernorLayer<K, StateInformationMiddleware, Body>;
 
-fn telling(case: Case) -> Result<Governed<StateInformationMiddleware>, String> {
-    governed(&mut config(case).use_headers())
+/// Counts by the user, as our policy does.
+#[derive(Clone)]
+struct ByUser;
+
+impl KeyExtractor for ByUser {
+    type Key = u64;
+
+    fn extract<T>(&self, request: &Request<T>) -> Result<u64, GovernorError> {
+        let user = request.extensions().get::<User>();
+        user.map(|user| user.0).ok_or(GovernorError::UnableToExtractKey)
+    }
 }
 
-fn silent(case: Case) -> Result<Governed<NoOpMiddleware>, String> {
-    governed(&mut config(case))
+fn telling(case: Case) -> Result<Telling<PeerIpKeyExtractor>, String> {
+    governed(&mut config(case, PeerIpKeyExtractor).use_headers())
 }
 
-fn config(case: Case) -> GovernorConfigBuilder<PeerIpKeyExtractor, NoOpMiddleware> {
+/// A layer that never refuses here.
+fn ample<K: KeyExtractor>(key: K) -> Result<Telling<K>, String> {
+    governed(&mut config(Case::Allowed, key).use_headers())
+}
+
+fn silent(case: Case) -> Result<GovernorLayer<PeerIpKeyExtractor, NoOpMiddleware, Body>, String> {
+    governed(&mut config(case, PeerIpKeyExtractor))
+}
+
+fn config<K: KeyExtractor>(case: Case, key: K) -> GovernorConfigBuilder<K, NoOpMiddleware> {
     let ((period, burst), mut config) = (case.limits(), GovernorConfigBuilder::default());
     config.period(period).burst_size(burst);
-    config
+    config.key_extractor(key)
 }
 
-fn governed<M>(
-    config: &mut GovernorConfigBuilder<PeerIpKeyExtractor, M>,
-) -> Result<Governed<M>, String>
+fn governed<K, M>(
+    config: &mut GovernorConfigBuilder<K, M>,
+) -> Result<GovernorLayer<K, M, Body>, String>
 where
+    K: KeyExtractor,
     M: RateLimitingMiddleware<governor::clock::QuantaInstant>,
 {
     let config = config.finish().ok_or("tower_governor takes neither period nor burst of zero")?;

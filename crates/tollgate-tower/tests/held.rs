@@ -1,9 +1,12 @@
 //! A limit holds over many connections that stay open, over clones of a router and over several
-//! layers with one memory, under the load of a real client: it is neither exceeded nor left unused.
+//! layers with one memory, under the load of a real client: it is neither exceeded nor left unused, by
+//! any algorithm. The bounds are those of docs/guarantees.md.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "held/log.rs"]
 mod log;
+#[path = "held/windows.rs"]
+mod windows;
 #[path = "held/wrk.rs"]
 mod wrk;
 
@@ -15,13 +18,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
+    time::Duration,
 };
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
-use tollgate::{Clock, Quota, store::MemoryStore};
+use tollgate::{Algorithm, Clock, Quota, store::MemoryStore};
 use tollgate_tower::{
     Key, Policy, RateLimitLayer,
     key::{ClientAddress, Trust},
 };
+use windows::Windows;
 use wrk::{Counted, Load};
 
 /// Connections of each client; there is one client for each server.
@@ -118,13 +123,18 @@ fn header(headers: &axum::http::HeaderMap, name: &str) -> String {
     headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default()
 }
 
-/// Checks one policy from both sides, and says what it had.
-fn held(name: &str, quota: Quota, seen: &[&Seen]) {
-    let admitted: Vec<_> = seen.iter().copied().filter(|it| it.refused_by.is_none()).collect();
+/// Returns what was admitted, and what the policy `name` has refused.
+fn parted<'a>(name: &str, seen: &[&'a Seen]) -> (Vec<&'a Seen>, Vec<&'a Seen>) {
+    let admitted = seen.iter().copied().filter(|it| it.refused_by.is_none());
     // The header begins with the policy that refuses for the longest time.
     let quoted = format!("\"{name}\";");
     let by_it = |it: &&Seen| it.refused_by.as_ref().is_some_and(|by| by.starts_with(&quoted));
-    let refused: Vec<_> = seen.iter().copied().filter(by_it).collect();
+    (admitted.collect(), seen.iter().copied().filter(by_it).collect())
+}
+
+/// Checks one policy from both sides, and says what it had.
+fn held(name: &str, quota: Quota, seen: &[&Seen]) {
+    let (admitted, refused) = parted(name, seen);
     log::never_above(quota, &admitted);
     let least = log::used(quota, &admitted, &refused);
     println!(
@@ -180,4 +190,38 @@ async fn layers_with_one_memory_share_the_limit() {
     let routers = vec![site.app(layer()), site.app(layer())];
     let seen = site.load(routers, 0).await;
     held("global", quota, &seen.iter().collect::<Vec<_>>());
+}
+
+/// Loads two clones of a router whose limit counts in windows, eight of them and a part.
+async fn windows_hold(algorithm: Algorithm) {
+    let (site, quota) = (Site::new(), Quota::per(60, Duration::from_millis(250)));
+    let layer = RateLimitLayer::builder().memory(site.memory());
+    let layer = layer.policy(Policy::new("window", quota).algorithm(algorithm)).build().unwrap();
+    let router = site.app(layer);
+    let seen = site.load(vec![router.clone(), router], 0).await;
+    let (admitted, refused) = parted("window", &seen.iter().collect::<Vec<_>>());
+    let windows = Windows::new((algorithm, quota), &site.clock, &admitted);
+    windows.never_above();
+    windows.used(&refused);
+    println!("{algorithm:?} ({quota}): {} of {} admitted", admitted.len(), seen.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fixed_window_holds() {
+    windows_hold(Algorithm::FixedWindow).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_anchored_window_holds() {
+    windows_hold(Algorithm::AnchoredWindow).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_counter_holds() {
+    windows_hold(Algorithm::SlidingCounter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sliding_log_holds() {
+    windows_hold(Algorithm::SlidingLog).await;
 }

@@ -326,3 +326,59 @@ async fn what_a_store_takes_after_its_time_is_given_back() {
         assert_eq!(ask(&layer, get("/")).await.status(), expected);
     }
 }
+
+/// Lets so many requests leave while the store is asked.
+fn leave(layer: &RateLimitLayer, count: usize) {
+    let mut service = layer.layer(tower::service_fn(answer));
+    for _ in 0..count {
+        let mut call = Box::pin(service.call(get("/")));
+        assert!(futures_poll(&mut call).is_pending());
+    }
+}
+
+/// Answers come, and what they took goes back, each in a task of its own: waits until none is left.
+async fn tasks_end() {
+    let tasks = tokio::runtime::Handle::current().metrics();
+    for _ in 0..10_000 {
+        tokio::task::yield_now().await;
+        if tasks.num_alive_tasks() == 0 {
+            return;
+        }
+    }
+    panic!("{} tasks do not end", tasks.num_alive_tasks());
+}
+
+/// Lets all answers come, and returns what is left then. Costs one permit, as `/fail` does.
+async fn left(layer: &RateLimitLayer, store: &Away) -> u64 {
+    store.answers.add_permits(10_000);
+    tasks_end().await;
+    let response = ask(layer, get("/fail")).await;
+    store.hold();
+    let told = response.headers()["ratelimit"].to_str().unwrap();
+    told.strip_prefix("\"p\";r=").unwrap().parse().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_those_who_leave_1024_are_given_back_at_a_time() {
+    for charge in [Charge::always(), Charge::on_failure()] {
+        let policy = Policy::new("p", Quota::once(9_000)).charge(charge);
+        let (layer, store) = away(|builder| builder.policy(policy));
+        store.hold();
+        leave(&layer, 1024);
+        assert_eq!(left(&layer, &store).await, 8_999, "all are given back");
+        leave(&layer, 1025);
+        assert_eq!(left(&layer, &store).await, 8_997, "the last stays spent");
+        leave(&layer, 1);
+        assert_eq!(left(&layer, &store).await, 8_996, "there is room again");
+        leave(&layer, 1024);
+        assert_eq!(left(&layer, &store).await, 8_995, "and as much as at first");
+        // A store that never answers is not waited for any longer than `settle_within`: five minutes.
+        leave(&layer, 1024);
+        tokio::time::advance(Duration::from_secs(299)).await;
+        leave(&layer, 1);
+        tokio::time::advance(Duration::from_secs(2)).await;
+        tasks_end().await;
+        leave(&layer, 1);
+        assert_eq!(left(&layer, &store).await, 8_995 - 1024 - 1 - 1, "only the last is given back");
+    }
+}

@@ -188,6 +188,13 @@ impl Tables {
         table.take(who, &self.base.classes.by_gcra(who.class)?, cost)
     }
 
+    /// [`take`](Self::take) if the table of words is bounded.
+    #[inline]
+    pub(crate) fn take_bounded(&self, who: &Who, cost: u64) -> Option<Decision> {
+        let Words::Bounded(table) = &self.words else { return None };
+        table.take(who, &self.base.classes.by_gcra(who.class)?, cost)
+    }
+
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
     pub(crate) fn update<R>(

@@ -28,7 +28,10 @@
 //! assert!(report.is_passed(), "{report}");
 //! ```
 
+mod around;
 pub mod conformance;
+
+pub use around::{Around, Call};
 
 use crate::store::Store;
 use std::{

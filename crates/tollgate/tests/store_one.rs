@@ -57,6 +57,8 @@ fn twins(number: usize) -> [MemoryStore; 2] {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn one_demand_is_decided_as_a_list_of_one(
         number in 0..TABLES,

@@ -21,7 +21,7 @@ use tollgate::{
 
 const KEYS: [&[u8]; 3] = [b"one", b"two", b"three"];
 
-fn policies() -> [Policy; 4] {
+fn policies() -> [Policy; 7] {
     let of = |name, quota: &str, algorithm| {
         Policy::with_algorithm(name, quota.parse().unwrap(), algorithm).unwrap()
     };
@@ -30,6 +30,9 @@ fn policies() -> [Policy; 4] {
         of("user", "3/s burst 9", Algorithm::Gcra),
         of("global", "20/s", Algorithm::Gcra),
         of("window", "5/s", Algorithm::FixedWindow),
+        of("anchored", "7/s", Algorithm::AnchoredWindow),
+        of("sliding", "9/s", Algorithm::SlidingCounter),
+        of("log", "6/s", Algorithm::SlidingLog),
     ]
 }
 
@@ -49,7 +52,7 @@ fn ask(store: &MemoryStore, now: Tick, demands: &[Demand<'_>]) -> (Decision, Vec
 
 /// Which policy, key and cost; the last policy, which has no short way, seldom.
 fn demand() -> impl Strategy<Value = (usize, usize, u64)> {
-    (prop_oneof![9 => 0..3_usize, 1 => Just(3)], 0..KEYS.len(), 0..6_u64)
+    (prop_oneof![9 => 0..6_usize, 1 => Just(6)], 0..KEYS.len(), 0..6_u64)
 }
 
 proptest! {
@@ -62,13 +65,19 @@ proptest! {
         ),
     ) {
         let (policies, (short, long), mut now) = (policies(), stores(), ms(0));
+        // There is room for all keys of all policies, and for no other: none is counted twice.
+        let room = policies.len() * KEYS.len();
+        let capped = MemoryStore::builder().clock(Clock::manual().0).max_keys(room as u64);
+        let capped = capped.build().unwrap();
         for (row, (wanted, pause_ms)) in steps.iter().enumerate() {
             now = now.saturating_add(Duration::from_millis(*pause_ms));
             let demands: Vec<_> = wanted
                 .iter()
                 .map(|(policy, key, cost)| Demand::new(&policies[*policy], KEYS[*key], *cost))
                 .collect();
-            prop_assert_eq!(ask(&short, now, &demands), ask(&long, now, &demands), "row {}", row);
+            let expected = ask(&long, now, &demands);
+            prop_assert_eq!(ask(&short, now, &demands), expected.clone(), "row {}", row);
+            prop_assert_eq!(ask(&capped, now, &demands), expected, "row {}, capped", row);
         }
     }
 }

@@ -2,16 +2,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex};
 use tollgate::{
-    Clock, Decision, Inherit, ManualClock, Quota,
-    store::{
-        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
-        StoreError,
-    },
+    Clock, Decision, ManualClock, Quota,
+    store::{Demand, MemoryStore, Policy, Store, StoreError},
+    testing::{Around, Call},
 };
 
 /// What the store does with the next calls.
@@ -95,12 +90,25 @@ impl Flaky {
             mode => mode,
         }
     }
+}
 
-    async fn run<T>(
+impl Around for Flaky {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    async fn run<T: Send>(
         &self,
-        work: impl Future<Output = Result<T, StoreError>>,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
-        match self.next_mode() {
+        let mode = self.next_mode();
+        if let (Call::Force { cost }, Mode::Up | Mode::Deaf) = (call, mode) {
+            self.state.lock().unwrap().forced += cost;
+        }
+        match mode {
             Mode::Up => work.await,
             Mode::Down | Mode::Half => Err(StoreError::unavailable("the store is down")),
             Mode::Deaf => {
@@ -111,78 +119,6 @@ impl Flaky {
             Mode::Full => Err(StoreError::full("the store is full")),
             Mode::Invalid => Err(StoreError::invalid("nonsense")),
         }
-    }
-}
-
-impl Store for Flaky {
-    fn clock(&self) -> &Clock {
-        self.inner.clock()
-    }
-
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.run(self.inner.acquire(demands)).await
-    }
-
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.run(self.inner.peek(demands)).await
-    }
-
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        let work = async {
-            self.state.lock().unwrap().forced += demand.cost();
-            self.inner.force(demand).await
-        };
-        self.run(work).await
-    }
-
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.run(self.inner.refund(demand)).await
-    }
-
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.run(self.inner.reset(demand)).await
-    }
-
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        self.run(self.inner.reserve(demands, life)).await
-    }
-
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.run(self.inner.settle(id, actual)).await
-    }
-
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.run(self.inner.lease(demand, life)).await
-    }
-
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.run(self.inner.enter(permits, life)).await
-    }
-
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.run(self.inner.renew(permits, id, life)).await
-    }
-
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.run(self.inner.leave(permits, id)).await
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.run(self.inner.change_quota(old, new, how)).await
     }
 }
 

@@ -11,11 +11,9 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, Decision, Inherit, Limiter, ManualClock, Quota, Tick,
-    store::{
-        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
-        StoreError,
-    },
+    Algorithm, Clock, Decision, Limiter, ManualClock, Quota, Tick,
+    store::{Demand, MemoryStore, Policy, Store, StoreError},
+    testing::{Around, Call},
 };
 use tollgate_redis::{FleetSize, LeaseSettings, TwoTier};
 
@@ -65,96 +63,36 @@ impl Away {
             let _ = arrived.await;
         }
     }
+}
 
-    async fn there_and_back<T>(
+impl Around for Away {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
+    }
+
+    async fn run<T: Send>(
         &self,
-        call: impl Future<Output = Result<T, StoreError>>,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
     ) -> Result<T, StoreError> {
+        if !matches!(call, Call::Acquire | Call::UpTo) {
+            return work.await;
+        }
         self.calls.fetch_add(1, Relaxed);
         self.travel().await;
         let answer = if self.is_down.load(Relaxed) {
             Err(StoreError::unavailable("the test says no"))
         } else {
-            call.await
+            work.await
         };
         self.travel().await;
         answer
     }
 
-    fn mark(&self, decision: Decision) -> Decision {
+    fn decided(&self, _call: Call, decision: Decision) -> Decision {
         if self.is_degraded.load(Relaxed) { decision.degraded() } else { decision }
-    }
-}
-
-impl Store for Away {
-    fn clock(&self) -> &Clock {
-        self.inner.clock()
-    }
-
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.there_and_back(self.inner.acquire(demands)).await.map(|it| self.mark(it))
-    }
-
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.inner.peek(demands).await
-    }
-
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        self.inner.force(demand).await
-    }
-
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.inner.refund(demand).await
-    }
-
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.inner.reset(demand).await
-    }
-
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        self.inner.reserve(demands, life).await
-    }
-
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.inner.settle(id, actual).await
-    }
-
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.inner.lease(demand, life).await
-    }
-
-    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
-        self.there_and_back(self.inner.up_to(demand)).await.map(|it| self.mark(it))
-    }
-
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.inner.enter(permits, life).await
-    }
-
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.inner.renew(permits, id, life).await
-    }
-
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.inner.leave(permits, id).await
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.inner.change_quota(old, new, how).await
     }
 }
 

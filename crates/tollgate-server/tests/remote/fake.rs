@@ -10,11 +10,9 @@ use std::{
 };
 use tokio::sync::Semaphore;
 use tollgate::{
-    Clock, Decision, Inherit, ManualClock,
-    store::{
-        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
-        StoreError,
-    },
+    Clock, Decision, ManualClock,
+    store::{Demand, MemoryStore, Policy, Store, StoreError},
+    testing::{Around, Call},
 };
 use tollgate_server::{
     config::{Config, Failure},
@@ -116,74 +114,35 @@ impl Fake {
     }
 }
 
-impl Store for Fake {
-    fn clock(&self) -> &Clock {
-        Store::clock(&self.inner)
+impl Around for Fake {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.inner
     }
 
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        if self.is_down.load(SeqCst) {
-            return self.without(demands);
-        }
-        // As with a server: they are carried out in the order in which they were sent.
-        let decided = self.inner.acquire_now(demands);
-        self.travel().await;
-        decided
+    fn instead(
+        &self,
+        _call: Call,
+        demands: &mut [Demand<'_>],
+    ) -> Option<Result<Decision, StoreError>> {
+        self.is_down.load(SeqCst).then(|| self.without(demands))
     }
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        if self.is_down.load(SeqCst) {
-            return self.without(demands);
-        }
-        let decided = Store::peek(&self.inner, demands).await;
-        self.travel().await;
-        decided
-    }
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        self.inner.force(demand).await
-    }
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.inner.refund(demand).await
-    }
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        if self.is_down.load(SeqCst) {
+
+    async fn run<T: Send>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if call == Call::Reset && self.is_down.load(SeqCst) {
             return Err(StoreError::unavailable("the server is away"));
         }
-        self.inner.reset(demand).await
-    }
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        self.inner.reserve(demands, life).await
-    }
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.inner.settle(id, actual).await
-    }
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.inner.lease(demand, life).await
-    }
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.inner.enter(permits, life).await
-    }
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.inner.renew(permits, id, life).await
-    }
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.inner.leave(permits, id).await
-    }
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.inner.change_quota(old, new, how).await
+        // As with a server: they are carried out in the order in which they were sent.
+        let answer = work.await;
+        if matches!(call, Call::Acquire | Call::Peek) {
+            self.travel().await;
+        }
+        answer
     }
 }
 

@@ -8,12 +8,9 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Clock, Decision, Inherit, ManualClock,
-    store::{
-        Demand, Entered, MemoryStore, PermitId, Permits, Policy, ReservationId, Reserved, Store,
-        StoreError,
-    },
-    testing::block_on,
+    Clock, ManualClock,
+    store::{MemoryStore, StoreError},
+    testing::{Around, Call, block_on},
 };
 use tollgate_server::{
     config::Config,
@@ -114,68 +111,22 @@ pub(crate) fn ask<'a>(entries: &'a [Entry<'a>], hits: Hits) -> Ask<'a> {
 /// A store that fails when it is told to.
 struct Shaky(MemoryStore, Arc<AtomicBool>);
 
-impl Shaky {
-    fn up(&self) -> Result<&MemoryStore, StoreError> {
+impl Around for Shaky {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    async fn run<T: Send>(
+        &self,
+        _call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
         // ORDERING: SeqCst. A test.
         match self.1.load(SeqCst) {
             true => Err(StoreError::invalid("it was told to fail".to_owned())),
-            false => Ok(&self.0),
+            false => work.await,
         }
-    }
-}
-
-impl Store for Shaky {
-    fn clock(&self) -> &Clock {
-        Store::clock(&self.0)
-    }
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.up()?.acquire_now(demands)
-    }
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        Store::peek(self.up()?, demands).await
-    }
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        self.up()?.force(demand).await
-    }
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.up()?.refund(demand).await
-    }
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.up()?.reset(demand).await
-    }
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        self.up()?.reserve(demands, life).await
-    }
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.up()?.settle(id, actual).await
-    }
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.up()?.lease(demand, life).await
-    }
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.up()?.enter(permits, life).await
-    }
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.up()?.renew(permits, id, life).await
-    }
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.up()?.leave(permits, id).await
-    }
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.up()?.change_quota(old, new, how).await
     }
 }

@@ -12,6 +12,10 @@
 //! The number takes 7 bits to a byte, the lowest first; the last byte is below 128. Each item says
 //! where it ends before its content begins, so a row can be read back in one way only.
 
+mod short;
+
+pub(crate) use short::ShortKey;
+
 use super::digest::sha256;
 use std::{
     fmt,
@@ -149,16 +153,6 @@ impl KeyBytes {
         self.truncate(self.floor);
     }
 
-    /// Returns the key as a short one, if it is.
-    pub(crate) fn short(&self) -> Option<ShortKey> {
-        if self.used > ShortKey::MAX || !self.heap.is_empty() {
-            return None;
-        }
-        let bytes = *self.inline.first_chunk()?;
-        // OVERFLOW: at most 31.
-        Some(ShortKey { bytes, used: self.used as u8 })
-    }
-
     /// Appends what the next item is.
     pub(super) fn tag(&mut self, tag: Tag) {
         self.extend(&[TAG, tag as u8]);
@@ -227,41 +221,6 @@ impl KeyBytes {
             self.used = 0;
         }
         self.heap.extend_from_slice(bytes);
-    }
-}
-
-/// A short key, as small as it can be kept.
-#[derive(Clone, Copy)]
-pub(crate) struct ShortKey {
-    bytes: [u8; ShortKey::MAX],
-    used: u8,
-}
-
-impl ShortKey {
-    /// An address or a hash, and some more.
-    const MAX: usize = 31;
-
-    /// Returns the key that is this part alone, of at most 16 bytes.
-    pub(super) fn tagged<const N: usize>(tag: Tag, part: [u8; N]) -> Self {
-        const { assert!(N <= 16, "a tag, a length and the part are short") };
-        let mut bytes = [0; Self::MAX];
-        // OVERFLOW: at most 16 + 3.
-        bytes[..3].copy_from_slice(&[TAG, tag as u8, (N + PART) as u8]);
-        bytes[3..3 + N].copy_from_slice(&part);
-        Self { bytes, used: (3 + N) as u8 }
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.used)]
-    }
-}
-
-impl From<ShortKey> for KeyBytes {
-    fn from(short: ShortKey) -> Self {
-        let mut key = Self::new();
-        key.inline[..ShortKey::MAX].copy_from_slice(&short.bytes);
-        key.used = usize::from(short.used);
-        key
     }
 }
 

@@ -270,16 +270,15 @@ impl Gcra {
         position: u64,
         cost: u64,
     ) -> (Decision, u64) {
-        let next = match self.judge(tat, position, false, cost) {
-            Judged::Allowed(next) => Some(next),
-            _ => None,
+        let Judged::Allowed(next) = self.judge(tat, position, false, cost) else {
+            return (self.answer(tat, None, (now, position), cost), tat);
         };
-        let decision = self.answer(tat, next, (now, position), cost);
-        match next {
-            // A cost of nothing must leave an idle word as it is.
-            Some(next) if cost > 0 => (decision, next),
-            _ => (decision, tat),
-        }
+        // OVERFLOW: what passes is booked from now on, and not beyond the burst.
+        let remaining = (self.span(self.burst) - (next - position)) >> self.fraction;
+        let level = Level { at: now, limit: self.burst, remaining, full: next };
+        let decision = Decision::allowed(self.timeline, level, cost);
+        // A cost of nothing must leave an idle word as it is.
+        (decision, if cost > 0 { next } else { tat })
     }
 }
 

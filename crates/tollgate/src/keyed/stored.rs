@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Charge, Decision, Inherit, Tick,
-    algorithm::{Entry, Rule},
+    algorithm::Entry,
     limiter::backoff::Backoff,
     limits::Target,
     store::Policy,
@@ -137,7 +137,8 @@ impl Core {
         let stamp = self.tables.base.classes.stamp();
         let (fingerprint, class) = (fingerprint.get(), self.hinted(policy, stamp)?);
         let who = Who { fingerprint, class, now, class_since: now, stamp };
-        let short = self.tables.take(&who, cost);
+        // Of a table that grows, the short way was tried already.
+        let short = self.tables.take_bounded(&who, cost);
         short.or_else(|| self.tables.update(&who, |entry| entry.decide(now, cost)).ok())
     }
 
@@ -169,22 +170,41 @@ impl Core {
         if self.mode() != 0 {
             return None;
         }
+        // With one algorithm for all of them there is less to copy.
         let classes = &self.tables.base.classes;
-        let stamp = classes.stamp();
+        let gcra = |class| classes.by_gcra(class).map(|class| class.gcra);
+        if let Some(asks) = self.asks(charges, gcra) {
+            return table.take_all(&asks, now);
+        }
+        let any = |class| match classes.any_rule(class) {
+            ClassRule::Word(rule) => Some(rule),
+            _ => None,
+        };
+        table.take_all(&self.asks(charges, any)?, now)
+    }
+
+    /// Names several keys with their rules; `None` if one has no class, or not such a rule.
+    #[inline]
+    fn asks<R: Copy, const N: usize>(
+        &self,
+        charges: &[Charge<'_>; N],
+        rule_of: impl Fn(Class) -> Option<R>,
+    ) -> Option<[Ask<R>; N]> {
+        let stamp = self.tables.base.classes.stamp();
         let ask = |Charge { target, cost }: &Charge<'_>| {
             let Target::Key(_, Key { fingerprint, policy: Some(policy), call: None }) = target
             else {
                 return None;
             };
             let class = self.hinted(policy, stamp)?;
-            let ClassRule::Word(Rule::Gcra(gcra)) = classes.any_rule(class) else { return None };
-            Some(Ask { fingerprint: *fingerprint, class, stamp, gcra, cost: *cost })
+            let rule = rule_of(class)?;
+            Some(Ask { fingerprint: *fingerprint, class, stamp, rule, cost: *cost })
         };
         let mut asks = [ask(charges.first()?)?; N];
         for (place, charge) in asks.iter_mut().zip(charges).skip(1) {
             *place = ask(charge)?;
         }
-        table.take_all(&asks, now)
+        Some(asks)
     }
 
     /// Looks at a single key on the short way; `None` if there is more to do.
@@ -263,7 +283,14 @@ impl Core {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
-    use crate::{Algorithm, KeyedLimiter, Quota, Reason, keyed::notes::Access, sync::Arc};
+    use crate::{
+        Algorithm, KeyedLimiter, Quota, Reason,
+        keyed::{
+            core::{BYPASS, NOTED, WAITED, WATCHED},
+            notes::Access,
+        },
+        sync::Arc,
+    };
 
     fn policy(number: u64) -> Policy {
         let quota = Quota::per_hour(number);
@@ -300,6 +327,31 @@ mod tests {
             assert!(core.lease(key(&lost), now, 1).1.is_none());
             assert_eq!(core.tables.len(), Class::COUNT - 1, "nothing was taken in");
         }
+    }
+
+    /// Whatever is going on (somebody is blocked, listed, waits, or all is bypassed), the short way
+    /// leaves it to the long one; and a single demand is answered as a list of one.
+    #[test]
+    fn the_short_way_ends_when_there_is_more_to_do() {
+        let limiter = KeyedLimiter::<[u8]>::builder(Quota::unlimited()).build().expect("sound");
+        let (core, policy) = (&limiter.core, policy(5));
+        let now = core.clock.now();
+        let take = || core.take_one(&policy, b"key", now, 1);
+        assert_eq!(take().expect_err("it has no class"), None);
+        core.class_of(&policy).expect("there is room");
+        let fingerprint = core.fingerprint_of(&policy, b"key");
+        assert_eq!(fingerprint, core.seed.fingerprint(&(policy.id(), &b"key"[..])));
+        let known = take().expect_err("the key is not there").expect("it has a name");
+        assert_eq!(known.get(), fingerprint);
+        let decision = core.take_any((known, &policy), now, 1).expect("there is room");
+        assert_eq!(decision.remaining(), 4);
+        assert_eq!(take().expect("it is there").remaining(), 3);
+        for mode in [BYPASS, NOTED, WATCHED, WAITED] {
+            core.set_mode(mode, true);
+            assert_eq!(take().expect_err("there is more to do"), None, "{mode}");
+            core.set_mode(mode, false);
+        }
+        assert_eq!(take().expect("nothing is going on").remaining(), 2);
     }
 
     /// A class that gets a slot while unused ones are looked for is kept, with the slot's state.

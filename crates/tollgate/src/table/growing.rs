@@ -4,6 +4,10 @@
 //! anybody noticing: each new key looks at a few slots of its shard, and a shard that grows leaves
 //! its idle entries behind. Nobody sweeps the whole table.
 
+mod together;
+
+pub(crate) use together::Ask;
+
 use super::{
     Base, Miss, Room, Who,
     class::{ByGcra, Class},
@@ -11,7 +15,7 @@ use super::{
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Gcra, Idle, Rule},
+    algorithm::{Entry, Idle, Rule},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{AcqRel, Relaxed},
@@ -66,17 +70,6 @@ pub(crate) struct Shard {
     slots: Slots,
 }
 
-/// One of several keys that are taken from together.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask {
-    pub(crate) fingerprint: u64,
-    pub(crate) class: Class,
-    /// [`Classes::stamp`](super::class::Classes::stamp) as it was before the class was looked up.
-    pub(crate) stamp: u64,
-    pub(crate) gcra: Gcra,
-    pub(crate) cost: u64,
-}
-
 impl Growing {
     pub(super) fn new(base: Arc<Base>, cap: Option<u64>) -> Self {
         let wanted = cap.map_or(SHARDS_MAX, |cap| cap / KEYS_PER_SHARD);
@@ -128,71 +121,6 @@ impl Growing {
         Some(decision)
     }
 
-    /// The short way of a take from several keys, from all or none: each is there, and in a shard
-    /// of its own. Returns what each says, and a mask of those that refused.
-    pub(crate) fn take_all<const N: usize>(
-        &self,
-        asks: &[Ask; N],
-        now: Tick,
-    ) -> Option<([Decision; N], u64)> {
-        let mut shards = self.lock_all(asks)?;
-        let mut found = [(0, Slot::default()); N];
-        for ((ask, shard), found) in asks.iter().zip(&shards).zip(&mut found) {
-            let slots = &shard.as_ref()?.slots;
-            let index = slots.find(Self::tag(ask.fingerprint)).ok()?;
-            *found = (index, slots.get(index));
-            let is_current = self.base.classes.is_current(ask.class, ask.stamp);
-            if found.1.class() != ask.class || !is_current {
-                return None;
-            }
-        }
-        let mut refused = 0;
-        let mut decided: [_; N] = std::array::from_fn(|at| {
-            let (Ask { gcra, cost, .. }, slot) = (&asks[at], found[at].1);
-            let decided = gcra.decide_at(slot.state(), now, gcra.position(now), *cost);
-            refused |= u64::from(decided.0.is_denied()) << at;
-            decided
-        });
-        for at in 0..N {
-            let (Ask { gcra, cost, class, .. }, (index, slot)) = (&asks[at], found[at]);
-            let (decision, next) = &mut decided[at];
-            if refused == 0 {
-                let next = Slot::new(slot.tag(), *class, *next);
-                shards[at].as_mut()?.slots.set(index, next);
-            } else if decision.is_allowed() {
-                // It is not charged: what it tells is its level as it is.
-                let level = gcra.decide_at(slot.state(), now, gcra.position(now), 0).0;
-                *decision = level.forced(*cost);
-            }
-        }
-        Some((decided.map(|(decision, _)| decision), refused))
-    }
-
-    /// Locks the shards of several keys in the order of their addresses; `None` if two are one.
-    #[inline]
-    fn lock_all<const N: usize>(
-        &self,
-        asks: &[Ask; N],
-    ) -> Option<[Option<MutexGuard<'_, Shard>>; N]> {
-        let wanted = asks.each_ref().map(|ask| self.index(ask.fingerprint));
-        let mut order: [usize; N] = std::array::from_fn(|at| at);
-        for end in 1..N {
-            for at in (1..=end).rev() {
-                if wanted[order[at - 1]] > wanted[order[at]] {
-                    order.swap(at - 1, at);
-                }
-            }
-        }
-        if order.windows(2).any(|pair| wanted[pair[0]] == wanted[pair[1]]) {
-            return None;
-        }
-        let mut shards = [const { None }; N];
-        for at in order {
-            shards[at] = Some(lock(&self.shards[wanted[at]].0));
-        }
-        Some(shards)
-    }
-
     /// Applies `step` to the state of a key, atomically. A key that is not there is idle.
     #[inline]
     pub(super) fn update<R>(
@@ -237,12 +165,16 @@ impl Growing {
                 self.make_up(shard, who);
                 self.evict(shard, who);
             }
-            let is_idle = self.is_idle(who.now);
-            let swept = shard.slots.sweep(SWEEP, &is_idle);
-            let left = swept + shard.slots.insert(Slot::new(tag, who.class, word), &is_idle);
-            self.removed(left);
+            self.insert(shard, Slot::new(tag, who.class, word), who.now);
         }
         Ok(result)
+    }
+
+    /// Takes in a key that was counted.
+    fn insert(&self, shard: &mut Shard, slot: Slot, now: Tick) {
+        let is_idle = self.is_idle(now);
+        let swept = shard.slots.sweep(SWEEP, &is_idle);
+        self.removed(swept + shard.slots.insert(slot, &is_idle));
     }
 
     /// Counts one more entry if the cap allows it, or idle ones can be found to make room.
@@ -270,15 +202,24 @@ impl Growing {
     }
 
     fn count_one(&self, cap: u64) -> bool {
-        let more = |len| (len < cap).then_some(len + 1);
+        self.count_more(1, cap)
+    }
+
+    fn count_more(&self, count: u64, cap: u64) -> bool {
+        let more = |len: u64| len.checked_add(count).filter(|len| *len <= cap);
         // ORDERING: Relaxed. A count that guards nothing but itself.
         self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
     }
 
     fn give_up_room(&self, has_room: bool) {
-        if has_room && self.cap.is_some() {
-            // ORDERING: Relaxed, as in `count_one`.
-            self.len.fetch_sub(1, Relaxed);
+        self.give_up(u64::from(has_room));
+    }
+
+    /// Gives up the room that was counted for so many.
+    fn give_up(&self, count: u64) {
+        if count > 0 && self.cap.is_some() {
+            // ORDERING: Relaxed, as in `count_more`.
+            self.len.fetch_sub(count, Relaxed);
         }
     }
 
@@ -287,7 +228,7 @@ impl Growing {
         if count > 0 {
             self.base.tally.forgot(count as u64);
             if self.cap.is_some() {
-                // ORDERING: Relaxed, as in `count_one`.
+                // ORDERING: Relaxed, as in `count_more`.
                 self.len.fetch_sub(count as u64, Relaxed);
             }
         }
@@ -325,7 +266,7 @@ impl Growing {
             (Some(best), None) => shard.slots.remove(best.index),
             // Nobody to be found: all others are being worked on. The count says what is there, and
             // who comes next makes up for it.
-            // ORDERING: Relaxed, as in `count_one`.
+            // ORDERING: Relaxed, as in `count_more`.
             (None, _) => drop(self.len.fetch_add(1, Relaxed)),
         }
     }
@@ -333,7 +274,7 @@ impl Growing {
     /// Removes one more if the table has more than its cap.
     fn make_up(&self, shard: &mut Shard, who: &Who) {
         let over = |len| self.cap.is_some_and(|cap| len > cap).then(|| len - 1);
-        // ORDERING: Relaxed, as in `count_one`.
+        // ORDERING: Relaxed, as in `count_more`.
         if self.len.fetch_update(Relaxed, Relaxed, over).is_ok() {
             self.evict(shard, who);
         }
@@ -395,7 +336,7 @@ impl Growing {
         self.each(|shard| {
             let len = std::mem::take(&mut shard.slots).len() as u64;
             if self.cap.is_some() {
-                // ORDERING: Relaxed, as in `count_one`.
+                // ORDERING: Relaxed, as in `count_more`.
                 self.len.fetch_sub(len, Relaxed);
             }
         });

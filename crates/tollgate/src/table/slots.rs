@@ -140,16 +140,10 @@ impl Slots {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(super) fn find_of(&mut self, tag: u64, class: Class) -> Option<&mut Slot> {
-        let wanted = tag | class.low();
-        let mut index = self.home(tag);
-        // As in `find`; and an empty table has no slot at all.
-        while self.slots.get(index)?.tag != wanted {
-            if self.slots[index].is_empty() {
-                return None;
-            }
-            index = self.after(index);
-        }
-        self.slots.get_mut(index)
+        let (wanted, home) = (tag | class.low(), self.home(tag));
+        // An empty table has no slot at all.
+        let index = if self.slots.get(home)?.tag == wanted { home } else { self.find(tag).ok()? };
+        self.slots.get_mut(index).filter(|slot| slot.tag == wanted)
     }
 
     #[inline]
