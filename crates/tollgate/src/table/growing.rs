@@ -104,20 +104,57 @@ impl Growing {
         move |slot| self.base.is_idle(slot.class(), slot.state(), now)
     }
 
-    /// The short way of a take: the key is there. Inlined into the caller, so that only what is
+    /// The short way of a take: the key is there, or there is room for it. Inlined into the caller, so that only what is
     /// asked of the decision is ever worked out.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(super) fn take(&self, who: &Who, class: &ByGcra<'_>, cost: u64) -> Option<Decision> {
         let (tag, gcra) = (Self::tag(who.fingerprint), &class.gcra);
         let mut shard = lock(self.shard_of(who.fingerprint));
-        let slot = shard.slots.find_of(tag, who.class)?;
+        let Some(slot) = shard.slots.find_of(tag, who.class) else {
+            return self.take_new(&mut shard, who, class, cost);
+        };
         let tat = slot.state_of(who.class)?;
         if !class.is_current(who.stamp) {
             return None;
         }
         let (decision, next) = gcra.decide_at(tat, who.now, gcra.position(who.now), cost);
         slot.put(who.class, next);
+        Some(decision)
+    }
+
+    /// [`take`](Self::take) from a key that is not there, so idle. Many are at each request: they come
+    /// seldom, and have left meanwhile.
+    #[inline(never)]
+    fn take_new(
+        &self,
+        shard: &mut Shard,
+        who: &Who,
+        class: &ByGcra<'_>,
+        cost: u64,
+    ) -> Option<Decision> {
+        let (now, tag, gcra) = (who.now, Self::tag(who.fingerprint), &class.gcra);
+        // It may be there with another class.
+        if shard.slots.find(tag).is_ok() || !class.is_current(who.stamp) {
+            return None;
+        }
+        let (decision, next) = gcra.decide_at(0, now, gcra.position(now), cost);
+        if gcra.is_idle(&next, now) {
+            return Some(decision);
+        }
+        let is_idle = |slot: &Slot| match slot.class() == who.class {
+            true => gcra.is_idle(&slot.state(), now),
+            false => self.base.is_idle(slot.class(), slot.state(), now),
+        };
+        let swept = shard.slots.sweep(SWEEP, is_idle);
+        // It takes the place of one of them, if there are any.
+        if swept > 0 {
+            self.base.tally.forgot(swept as u64);
+            self.give_up(swept as u64 - 1);
+        } else if !self.cap.is_none_or(|cap| self.count_one(cap)) {
+            return None;
+        }
+        self.removed(shard.slots.insert(Slot::new(tag, who.class, next), is_idle));
         Some(decision)
     }
 
