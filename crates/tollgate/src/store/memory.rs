@@ -133,6 +133,12 @@ impl MemoryStore {
         self.shared.core.restore(path.as_ref())
     }
 
+    /// Returns what keeps the keys.
+    #[cfg(all(test, not(tollgate_loom)))]
+    pub(crate) fn core(&self) -> &Core {
+        &self.shared.core
+    }
+
     fn now(&self) -> Tick {
         self.shared.core.clock.now()
     }

@@ -103,3 +103,41 @@ impl Growing {
         Some(shards)
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use crate::{
+        Clock, Quota,
+        store::{Demand, MemoryStore, Policy, Store},
+        sync::Ordering::Relaxed,
+        table::Words,
+    };
+    use proptest::prelude::*;
+
+    proptest! {
+        /// What a cap counts is what is there, whichever way keys come and go. Else a store would be
+        /// full too early, or never.
+        #[test]
+        fn entries_are_counted_as_they_are(
+            cap in 1_u64..24,
+            steps in prop::collection::vec(
+                (prop::collection::vec((0_u64..40, 0_u64..4), 1..5), 0_u64..300), 1..120,
+            ),
+        ) {
+            let (clock, hand) = Clock::manual();
+            let store = MemoryStore::builder().clock(clock).max_keys(cap).build().expect("sound");
+            let policy = Policy::new("p", Quota::per_second(10).burst(3)).expect("sound");
+            for (keys, pause_ms) in steps {
+                hand.advance(std::time::Duration::from_millis(pause_ms));
+                let keys: Vec<_> = keys.iter().map(|(key, cost)| (key.to_be_bytes(), *cost)).collect();
+                let mut demands: Vec<_> =
+                    keys.iter().map(|(key, cost)| Demand::new(&policy, key, *cost)).collect();
+                let _ = store.acquire_at(store.clock().now(), &mut demands);
+                let Words::Growing(table) = &store.core().tables.words else { unreachable!() };
+                // ORDERING: Relaxed. There is one thread.
+                let counted = table.len.load(Relaxed);
+                prop_assert_eq!(counted, table.len() as u64);
+            }
+        }
+    }
+}
