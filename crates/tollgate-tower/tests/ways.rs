@@ -106,7 +106,7 @@ fn request(who: u8) -> Request<()> {
     ];
     let peer = Peer(SocketAddr::new(address[usize::from(who)], 4711));
     let mut request = Request::builder().extension(peer);
-    if who % 2 == 0 {
+    if who.is_multiple_of(2) {
         request = request.header("x-api-key", format!("key-{who}"));
     }
     request.body(()).unwrap()

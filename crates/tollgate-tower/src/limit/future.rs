@@ -46,6 +46,7 @@ pin_project! {
 }
 
 /// What a request waits for that does not just run.
+#[allow(clippy::large_enum_variant, reason = "it is in a box")]
 enum Rare<S, R, B> {
     Refused(Option<Response<Bytes>>),
     Asks(Turn, Option<Held<S, B>>),

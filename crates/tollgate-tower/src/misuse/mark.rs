@@ -83,10 +83,10 @@ impl Marker {
         // Whoever is further in marks rarely, and looks for the marks of others while there are some
         // about.
         let is_marked = are_about() && extensions.get::<Mark>().is_some();
-        if is_marked || self.sample.is_due() {
-            if let Some(warning) = self.counted(extensions, policies) {
-                warning.tell();
-            }
+        if (is_marked || self.sample.is_due())
+            && let Some(warning) = self.counted(extensions, policies)
+        {
+            warning.tell();
         }
     }
 
