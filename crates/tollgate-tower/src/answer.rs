@@ -51,6 +51,7 @@ mod grpc;
 mod header;
 mod jitter;
 mod label;
+mod list;
 #[doc(hidden)]
 pub mod proto;
 mod text;
