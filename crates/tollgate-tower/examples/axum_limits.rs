@@ -14,7 +14,7 @@ use axum::{
 use std::net::SocketAddr;
 use tokio::net::TcpListener;
 use tollgate::Quota;
-use tollgate_tower::{LayerError, Policy, RateLimitLayer, key::Key};
+use tollgate_tower::{LayerError, Policy, RateLimitLayer, answer::Refusal, key::Key};
 
 /// Who has sent a request, as [`authenticate`] has found.
 #[derive(Clone)]
@@ -48,7 +48,8 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
             Policy::new("per-user", Quota::per_hour(5))
                 .key(Key::extension(|user: &User| user.name).or_skip()),
         )
-        .policy(Policy::new("global", Quota::per_second(1_000)))
+        // 503 instead of 429: whoever comes when all have used it up is not at fault.
+        .policy(Policy::new("global", Quota::per_second(1_000)).refusal(Refusal::ReducedCapacity))
         .build()
 }
 

@@ -13,7 +13,9 @@ use axum::{
 };
 use tokio::net::TcpListener;
 use tollgate::Quota;
-use tollgate_tower::{Charge, Info, LayerError, Policy, RateLimitLayer, Settle, key::Key};
+use tollgate_tower::{
+    Charge, Info, LayerError, Policy, RateLimitLayer, Settle, answer::Unit, key::Key,
+};
 
 /// What a model tells of the tokens it has used.
 const TOKENS_USED: HeaderName = HeaderName::from_static("x-tokens-used");
@@ -41,6 +43,8 @@ fn limits() -> Result<RateLimitLayer, LayerError> {
         .policy(
             Policy::new("tokens", Quota::per_day(1_000))
                 .key(Key::bearer())
+                // Clients are told that these are no requests.
+                .unit(Unit::Other("tokens".into()))
                 .cost_by(estimate)
                 .settle(Settle::header(TOKENS_USED))
                 // A model that fails costs the client nothing.

@@ -51,6 +51,7 @@ mod grpc;
 mod header;
 mod jitter;
 mod label;
+mod list;
 #[doc(hidden)]
 pub mod proto;
 mod text;
@@ -126,6 +127,14 @@ impl<'a> Told<'a> {
     #[must_use]
     pub const fn is_refusing(&self) -> bool {
         self.decision.is_denied() && !self.is_shadow
+    }
+
+    /// Returns why it refuses: a quota for the reason that its policy gives.
+    fn refusal(&self) -> Refusal {
+        match Refusal::of(self.decision.reason()) {
+            Refusal::QuotaExceeded => self.label.refusal(),
+            other => other,
+        }
     }
 
     /// Tells whether headers tell of it.
@@ -231,7 +240,7 @@ impl<'a> Verdict<'a> {
             return Self { now, wall, parts, binding, cause, refusal, wait, jitter };
         }
         let cause = cause(parts, now);
-        let refusal = cause.map(|at| Refusal::of(parts[at].decision.reason()));
+        let refusal = cause.map(|at| parts[at].refusal());
         // A limit that refuses although it is unlimited (its key is on a deny list) has no figures.
         let binding = cause.filter(|at| parts[*at].has_figures()).or_else(|| scarcest(parts));
         let waits = parts.iter().filter(|told| told.is_refusing()).map(|told| told.wait(now));

@@ -37,7 +37,7 @@
 //!
 //! [`Key::check`] tells what cannot be meant ([`KeyError`], `TG-K01` to `TG-K15`) before the first
 //! request; [`Key::hint`] tells what looks wrong once requests come ([`Hint`], `TG-K51` to
-//! `TG-K53`).
+//! `TG-K54`).
 
 mod address;
 mod bytes;

@@ -2,7 +2,7 @@
 //!
 //! | code | | found by |
 //! |---|---|---|
-//! | `TG-K51` to `TG-K53` | addresses are not what they seem | [`Hints`] |
+//! | `TG-K51` to `TG-K54` | addresses are not what they seem | [`Hints`] |
 //! | `TG-L51` | a layer is built for each request, so it limits nothing | [`Built`] |
 //! | `TG-L52` | one request is counted twice | [`Mark`](mark) |
 //!

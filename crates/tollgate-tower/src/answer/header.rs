@@ -4,6 +4,7 @@ use super::{
     Label, Told, Verdict, Wait,
     date::Date,
     field::{LIST_MAX, push_parameter, retry_seconds, seconds},
+    list::is_list,
     text::{FIELD_MAX, Line, Out, push_number},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -32,7 +33,8 @@ const LEGACY: [HeaderName; 3] = [
 /// # Headers that are there already
 ///
 /// A service further in may have limits of its own. Its `RateLimit` lines stay, and ours are added:
-/// they are lists. Of the headers that have one value, whichever set has less remaining is sent, and
+/// they are lists. Those that are none, as in revision 07 of the draft, are taken off: nobody could
+/// read them together with ours. Of the headers that have one value, whichever set has less remaining is sent, and
 /// the longer `Retry-After`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
@@ -188,10 +190,9 @@ impl Headers {
             && let Some(seconds) = seconds(full_at.since(now))
         {
             // By the shortest way: as below, with nothing left to choose.
-            headers.append(RATE_LIMIT_POLICY, label.item().clone());
             let mut out = Line::new();
             push_left(&mut out, label, decision.remaining(), Some(seconds));
-            headers.append(RATE_LIMIT, value(out.as_bytes()));
+            add_lines(headers, label.item().clone(), value(out.as_bytes()));
             return;
         }
         self.write(&Verdict::new(clock, now, std::slice::from_ref(told)), headers);
@@ -238,14 +239,39 @@ impl Headers {
 
 /// Writes `RateLimit` and `RateLimit-Policy`.
 fn write_r11(verdict: &Verdict<'_>, told: &Told<'_>, headers: &mut HeaderMap) {
-    headers.append(RATE_LIMIT_POLICY, policies(verdict, told));
     let (remaining, seconds) = (told.decision().remaining(), verdict.told_seconds(told));
     let mut out = Line::new();
     push_left(&mut out, told.label(), remaining, seconds);
     if let Some(partition) = told.partition {
         partition.push(&mut out);
     }
-    headers.append(RATE_LIMIT, value(out.as_bytes()));
+    add_lines(headers, policies(verdict, told), value(out.as_bytes()));
+}
+
+/// Adds our lines to fields that are lists. Lines of others stay if they are lists, too: an answer of
+/// revision 07, which is a dictionary, would make all of the field unreadable.
+#[inline]
+fn add_lines(headers: &mut HeaderMap, policies: HeaderValue, left: HeaderValue) {
+    // `append` tells whether there was a line already.
+    if headers.append(RATE_LIMIT_POLICY, policies) {
+        keep_lists(headers, &RATE_LIMIT_POLICY);
+    }
+    if headers.append(RATE_LIMIT, left) {
+        keep_lists(headers, &RATE_LIMIT);
+    }
+}
+
+/// Takes off the lines that are no list.
+#[cold]
+fn keep_lists(headers: &mut HeaderMap, name: &HeaderName) {
+    if headers.get_all(name).iter().all(|line| is_list(line.as_bytes())) {
+        return;
+    }
+    let lines: Vec<_> = headers.get_all(name).iter().cloned().collect();
+    headers.remove(name);
+    for line in lines.into_iter().filter(|line| is_list(line.as_bytes())) {
+        headers.append(name, line);
+    }
 }
 
 /// Appends an item of `RateLimit`.

@@ -1,6 +1,7 @@
 //! What a policy is called, and how much it allows: the part of an answer that stays the same.
 
 use super::{
+    Refusal,
     field::{Allowance, push_policy},
     text::{Out, Padding, push_base64, push_name},
 };
@@ -38,6 +39,7 @@ struct Inner {
     quota: Quota,
     unit: Unit,
     algorithm: Algorithm,
+    refusal: Refusal,
     /// The name as a structured string, and [`LEFT`]: how an item of `RateLimit` begins.
     left: Box<[u8]>,
     /// The item of `RateLimit-Policy`.
@@ -67,6 +69,7 @@ pub struct LabelBuilder {
     quota: Quota,
     unit: Unit,
     algorithm: Algorithm,
+    refusal: Refusal,
 }
 
 /// Why there is no such label.
@@ -79,6 +82,11 @@ pub enum LabelError {
     TooLong {
         /// Its length in bytes.
         length: usize,
+    },
+    /// A name has something else than visible ASCII and spaces.
+    NotAscii {
+        /// The name.
+        name: String,
     },
 }
 
@@ -99,6 +107,7 @@ impl LabelError {
         match self {
             Self::Unnamed => ("TG-A01", "docs/http.md#tg-a01"),
             Self::TooLong { .. } => ("TG-A02", "docs/http.md#tg-a02"),
+            Self::NotAscii { .. } => ("TG-A04", "docs/http.md#tg-a04"),
         }
     }
 
@@ -113,6 +122,11 @@ impl LabelError {
                 "a name of {length} bytes is longer than {}; every answer carries it, so take a \
                  shorter one",
                 Label::NAME_MAX
+            ),
+            Self::NotAscii { name } => write!(
+                f,
+                "the name {name:?} has more than visible ASCII, which headers cannot tell as bodies \
+                 do; write it with letters, digits and signs of ASCII"
             ),
         }
     }
@@ -135,7 +149,8 @@ impl Label {
     /// Starts a label for the policy `name`.
     pub fn builder(name: impl Into<String>, quota: Quota) -> LabelBuilder {
         let (unit, algorithm) = (Unit::default(), Algorithm::default());
-        LabelBuilder { name: name.into(), quota, unit, algorithm }
+        let refusal = Refusal::QuotaExceeded;
+        LabelBuilder { name: name.into(), quota, unit, algorithm, refusal }
     }
 
     /// Returns a label for a policy that counts requests.
@@ -173,6 +188,11 @@ impl Label {
 
     pub(super) fn algorithm(&self) -> Algorithm {
         self.inner.algorithm
+    }
+
+    /// Returns why clients are refused when the policy is used up.
+    pub(super) fn refusal(&self) -> Refusal {
+        self.inner.refusal
     }
 
     /// Returns the name as a structured string.
@@ -265,18 +285,30 @@ impl LabelBuilder {
         self
     }
 
+    /// Sets why clients are refused when the policy is used up, by default
+    /// [`Refusal::QuotaExceeded`]. A limit over all is no fault of the client that comes last.
+    pub fn refusal(mut self, refusal: Refusal) -> Self {
+        self.refusal = refusal;
+        self
+    }
+
     /// Makes the label.
     ///
     /// # Errors
     ///
-    /// If the name of the policy or of its unit is empty, or longer than [`Label::NAME_MAX`].
+    /// If the name of the policy or of its unit is empty, longer than [`Label::NAME_MAX`], or not of
+    /// visible ASCII and spaces.
     pub fn build(self) -> Result<Label, LabelError> {
-        let Self { name, quota, unit, algorithm } = self;
-        for length in [name.len(), unit.name().len()] {
-            match length {
+        let Self { name, quota, unit, algorithm, refusal } = self;
+        for name in [&*name, unit.name()] {
+            match name.len() {
                 0 => return Err(LabelError::Unnamed),
                 1..=Label::NAME_MAX => {}
-                _ => return Err(LabelError::TooLong { length }),
+                length => return Err(LabelError::TooLong { length }),
+            }
+            // Headers would have to write anything else in another way than bodies do.
+            if !name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
+                return Err(LabelError::NotAscii { name: name.to_owned() });
             }
         }
         let (mut left, mut item) = (Vec::new(), Vec::new());
@@ -284,7 +316,8 @@ impl LabelBuilder {
         left.extend_from_slice(LEFT);
         push_item(&mut item, &name, &unit, &allowance(&quota, &unit, quota.capacity()));
         let (name, left) = (name.into_boxed_str(), left.into_boxed_slice());
-        let inner = Inner { name, quota, unit, algorithm, left, item: super::header::value(&item) };
+        let item = super::header::value(&item);
+        let inner = Inner { name, quota, unit, algorithm, refusal, left, item };
         Ok(Label { inner: Arc::new(inner) })
     }
 }
@@ -367,6 +400,10 @@ mod tests {
             (&long, Unit::Requests, Err(LabelError::TooLong { length: 129 })),
             ("p", Unit::Other(long.clone().into()), Err(LabelError::TooLong { length: 129 })),
             (&long[1..], Unit::Requests, Ok(())),
+            ("\"100 %\\~", Unit::Requests, Ok(())),
+            ("é", Unit::Requests, Err(LabelError::NotAscii { name: "é".into() })),
+            ("a\n", Unit::Requests, Err(LabelError::NotAscii { name: "a\n".into() })),
+            ("p", Unit::Other("ü".into()), Err(LabelError::NotAscii { name: "ü".into() })),
         ] {
             let built = Label::builder(name, Quota::per_second(1)).unit(unit).build();
             assert_eq!(built.map(drop), expected, "{name}");

@@ -4,7 +4,7 @@ use super::{
     Hint, KeyBytes, KeyError, ShortKey,
     address::Prefixes,
     forwarded::List,
-    trust::{Rule, Trust},
+    trust::{Networks, Rule, Trust},
 };
 use crate::Info;
 use http::HeaderName;
@@ -48,6 +48,11 @@ pub struct ClientAddress {
     prefixes: Prefixes,
     require_client: bool,
 }
+
+/// Headers that tell of a proxy.
+const SIGNS: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
+/// Headers of one address that many proxies write.
+const VALUES: [&str; 4] = ["x-real-ip", "cf-connecting-ip", "true-client-ip", "fly-client-ip"];
 
 /// Where the address is.
 #[derive(Clone, Debug)]
@@ -152,12 +157,7 @@ impl ClientAddress {
                 {
                     return peer;
                 }
-                let value = name.as_ref().ok().and_then(|name| {
-                    let mut lines = info.headers().get_all(name).into_iter();
-                    let first = lines.next()?;
-                    lines.all(|line| line == first).then_some(first)
-                });
-                self.client_or(peer, value.and_then(|value| super::read_address(value.as_bytes())))
+                self.client_or(peer, one_value(name.as_ref().ok(), info))
             }
         }
     }
@@ -216,17 +216,48 @@ impl ClientAddress {
     /// Returns what looks wrong.
     pub(super) fn hint(&self, info: &Info<'_>) -> Option<Hint> {
         let has = |header: &&str| info.headers().contains_key(*header);
+        let not_believed = || (!self.is_believed(info)).then_some(Hint::NotBelieved);
         match &self.place {
             _ if self.needs_peer() && info.peer().is_none() => Some(Hint::NoPeer),
-            Place::Peer => {
-                let signs = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
-                signs.into_iter().find(has).map(|header| Hint::Proxied { header })
-            }
+            Place::Peer => SIGNS.into_iter().find(has).map(|header| Hint::Proxied { header }),
+            Place::List(list, _) if has(&list.text()) => not_believed(),
             Place::List(list, _) => {
                 let (read, found) = (list.text(), list.other().text());
-                (!has(&read) && has(&found)).then_some(Hint::OtherHeader { read, found })
+                has(&found).then_some(Hint::OtherHeader { read, found })
             }
-            Place::Value(..) => None,
+            Place::Value(Ok(name), _) if has(&name.as_str()) => not_believed(),
+            Place::Value(Ok(name), _) => {
+                let known = VALUES.into_iter().find(|known| *known == name.as_str());
+                let read = known.unwrap_or("the header you have named");
+                SIGNS.into_iter().find(has).map(|found| Hint::OtherHeader { read, found })
+            }
+            Place::Value(Err(_), _) => None,
+        }
+    }
+
+    /// Tells whether the header that is read tells of a client, and is believed.
+    fn is_believed(&self, info: &Info<'_>) -> bool {
+        let is_trusted = |networks: &Networks| {
+            info.peer().is_some_and(|peer| networks.contain(peer.ip().to_canonical()))
+        };
+        match &self.place {
+            Place::Peer => true,
+            Place::List(list, trust) => {
+                let mut entries = list.entries(info.headers());
+                match &trust.0 {
+                    Rule::Hops(hops) => hop(entries, *hops).is_some(),
+                    Rule::Networks(networks) => {
+                        is_trusted(networks) && entries.next().flatten().is_some()
+                    }
+                }
+            }
+            Place::Value(name, trust) => {
+                let is_trusted = match &trust.0 {
+                    Rule::Hops(_) => true,
+                    Rule::Networks(networks) => is_trusted(networks),
+                };
+                is_trusted && one_value(name.as_ref().ok(), info).is_some()
+            }
         }
     }
 
@@ -244,6 +275,14 @@ impl Default for ClientAddress {
     fn default() -> Self {
         Self::peer()
     }
+}
+
+/// Returns the address in a header that has one; `None` if its lines do not agree.
+fn one_value(name: Option<&HeaderName>, info: &Info<'_>) -> Option<IpAddr> {
+    let mut lines = info.headers().get_all(name?).into_iter();
+    let first = lines.next()?;
+    let value = lines.all(|line| line == first).then_some(first)?;
+    super::read_address(value.as_bytes())
 }
 
 /// Returns the entry that the outermost of so many proxies has written; `None` if not all of them

@@ -242,6 +242,9 @@ pub enum Hint {
         /// The header that is there.
         found: &'static str,
     },
+    /// `TG-K54`: the header that is read is there, and is never believed: the address of the
+    /// connection is counted, or none.
+    NotBelieved,
 }
 
 impl Hint {
@@ -252,6 +255,7 @@ impl Hint {
             Self::Proxied { .. } => "TG-K51",
             Self::NoPeer => "TG-K52",
             Self::OtherHeader { .. } => "TG-K53",
+            Self::NotBelieved => "TG-K54",
         }
     }
 
@@ -262,6 +266,7 @@ impl Hint {
             Self::Proxied { .. } => "docs/http.md#tg-k51",
             Self::NoPeer => "docs/http.md#tg-k52",
             Self::OtherHeader { .. } => "docs/http.md#tg-k53",
+            Self::NotBelieved => "docs/http.md#tg-k54",
         }
     }
 }
@@ -283,6 +288,11 @@ impl fmt::Display for Hint {
                 f,
                 "a request has {found} but not {read}, which is what is read; choose the header \
                  that your proxies write"
+            )?,
+            Self::NotBelieved => f.write_str(
+                "the header that is read is there, but tells of no client: who sends it is in none of \
+                 the trusted networks, or it has fewer addresses than hops are trusted, or none that \
+                 can be read; list the networks of your proxies, or count them again",
             )?,
         }
         write!(f, " ({}, see {})", self.code(), self.docs())

@@ -2,7 +2,11 @@
 
 use super::KeyError;
 use ipnet::{IpNet, Ipv4Net};
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{
+    borrow::Cow,
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+};
 
 /// Whose word is taken about the address of a client.
 #[derive(Clone, Debug)]
@@ -94,10 +98,21 @@ impl Networks {
             IpNet::V4(network) => network.prefix_len() == 0,
             IpNet::V6(network) => network.prefix_len() <= 3 && network.contains(&PUBLIC_V6),
         });
-        match all {
-            Some(network) => Err(KeyError::TrustsEverybody { network: network.to_string() }),
-            None => Ok(()),
+        if let Some(network) = all {
+            return Err(KeyError::TrustsEverybody { network: network.to_string() });
         }
+        // No client of IPv4 has an address from 224.0.0.0 on: those are multicast and reserved.
+        let below = [([0, 0, 0, 0], 1), ([128, 0, 0, 0], 2), ([192, 0, 0, 0], 3)];
+        if below.into_iter().all(|(first, bits)| self.contain_all_of(first.into(), bits)) {
+            let network = "0.0.0.0 to 223.255.255.255".to_owned();
+            return Err(KeyError::TrustsEverybody { network });
+        }
+        Ok(())
+    }
+
+    fn contain_all_of(&self, first: Ipv4Addr, bits: u8) -> bool {
+        let part = Ipv4Net::new(first, bits).map(IpNet::V4);
+        part.is_ok_and(|part| self.list.iter().any(|network| network.contains(&part)))
     }
 }
 

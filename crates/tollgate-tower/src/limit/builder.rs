@@ -10,7 +10,7 @@ use super::{
     policy::{Cost, Mode, Policy},
 };
 use crate::{
-    answer::{Body, Headers, Jitter, Label, Verdict},
+    answer::{Body, Headers, Jitter, Label, Refusal, Verdict},
     misuse::Misuse,
     queued,
     seldom::Seldom,
@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
+    Quota,
     store::{self, DynStore, MemoryStore},
     watch::Observer,
 };
@@ -300,6 +301,7 @@ fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
     if policy.tier.is_some() == policy.tiers.is_empty() {
         return Err(error(Why::Tiers));
     }
+    check_words(&policy).map_err(error)?;
     let own = (policy.name.to_string(), policy.quota);
     let tiers =
         policy.tiers.iter().map(|(tier, quota)| (format!("{}/{tier}", policy.name), *quota));
@@ -310,17 +312,37 @@ fn ready(policy: Policy, first: usize) -> Result<Limit, LayerError> {
         }
         let stored = store::Policy::with_algorithm(&*name, quota, policy.algorithm);
         let stored = stored.map_err(|quota| error(Why::Quota(quota)))?;
-        check_cost(&policy, quota.capacity()).map_err(error)?;
+        check_cost(&policy, quota).map_err(error)?;
         let label = Label::builder(name, quota).algorithm(policy.algorithm);
-        let label = label.unit(policy.unit.clone()).build();
+        let label = label.unit(policy.unit_told()).refusal(policy.refusal).build();
         ways.push(Way { policy: stored, label: label.map_err(|label| error(Why::Label(label)))? });
     }
     Ok(Limit { policy, ways, first })
 }
 
-/// Judges a cost that all requests have.
-fn check_cost(policy: &Policy, capacity: u64) -> Result<(), Why> {
+/// Judges what contradicts itself.
+fn check_words(policy: &Policy) -> Result<(), Why> {
+    use Refusal::{AbnormalUsage, QuotaExceeded, ReducedCapacity};
+    if policy.tiers.iter().any(|(name, _)| name.is_empty()) {
+        Err(Why::UnnamedTier)
+    } else if policy.costs > 1 {
+        Err(Why::Costs { count: policy.costs })
+    } else if policy.charge.is_never() {
+        Err(Why::NeverCharged)
+    } else if !matches!(policy.refusal, QuotaExceeded | ReducedCapacity | AbnormalUsage) {
+        Err(Why::Refusal { refusal: policy.refusal })
+    } else {
+        Ok(())
+    }
+}
+
+/// Judges a quota, and the cost that all requests have.
+fn check_cost(policy: &Policy, quota: Quota) -> Result<(), Why> {
+    let capacity = quota.capacity();
     match policy.cost {
+        // Nothing is too dear for it.
+        Cost::Fixed(1..) if quota.is_unlimited() => Ok(()),
+        _ if capacity == 0 && !quota.is_unlimited() => Err(Why::Nothing),
         Cost::Fixed(0) => Err(Why::Free),
         Cost::Fixed(cost) if cost > capacity => Err(Why::TooDear { cost, capacity }),
         _ => Ok(()),

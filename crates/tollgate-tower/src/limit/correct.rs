@@ -78,13 +78,21 @@ impl Gate {
 
     /// Corrects what clients are told of a request by what it has cost, as far as that is known.
     pub(super) fn correct(&self, pass: &mut Pass, actual: &Actual) {
+        let is_late = self.backend.clock().now() >= pass.now.saturating_add(self.life);
+        let is_reserved = pass.reservation.is_some();
         for (part, cost) in pass.parts.iter_mut().zip(&actual.costs) {
             let Some(limit) = self.limits.get(part.limit) else { continue };
             let (Some(way), Some(decision)) = (limit.ways.get(part.way), part.decision) else {
                 continue;
             };
-            let cost = cost.known().filter(|cost| decision.is_allowed() && *cost != part.cost);
-            if let Some(cost) = cost {
+            let is_reserved = match part.is_enforced() {
+                true => is_reserved,
+                false => part.reservation.is_some(),
+            };
+            // What comes too late gives nothing back of its estimate, and pays what is above it.
+            let least = if is_late && is_reserved { part.cost } else { 0 };
+            let cost = cost.known().map(|cost| cost.max(least));
+            if let Some(cost) = cost.filter(|cost| decision.is_allowed() && *cost != part.cost) {
                 let rule = (way.policy.quota(), limit.policy.algorithm);
                 part.decision = Some(corrected(&decision, rule, cost));
             }

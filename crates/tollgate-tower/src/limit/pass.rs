@@ -214,14 +214,21 @@ pub struct OverLimit {
 }
 
 impl OverLimit {
-    /// Returns a mark with these policies; none without any.
-    pub(super) fn of(labels: impl Iterator<Item = Label>) -> Option<Self> {
+    /// Returns a mark with these policies, and with those of another layer; none without any.
+    pub(super) fn of(labels: impl Iterator<Item = Label>, other: Option<&Self>) -> Option<Self> {
         let mut labels = labels.peekable();
         labels.peek()?;
-        Some(Self { labels: labels.collect() })
+        let mut all = other.map(|other| other.labels.to_vec()).unwrap_or_default();
+        for label in labels {
+            // However often a request comes by, a name is there once.
+            if all.iter().all(|known| known.name() != label.name()) {
+                all.push(label);
+            }
+        }
+        Some(Self { labels: all.into() })
     }
 
-    /// Returns the names of the policies; of a tier, `policy/tier`.
+    /// Returns the names of the policies, of all layers that were passed; of a tier, `policy/tier`.
     pub fn policies(&self) -> impl Iterator<Item = &str> {
         self.labels.iter().map(Label::name)
     }

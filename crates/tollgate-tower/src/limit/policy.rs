@@ -1,7 +1,12 @@
 //! One limit of a layer: what is counted, for whom, and what it costs.
 
 use super::settle::{Charge, Settle};
-use crate::{Info, answer::Unit, key::Key};
+use crate::{
+    Info,
+    answer::{Refusal, Unit},
+    key::Key,
+};
+use http::{Version, header};
 use std::{fmt, sync::Arc};
 use tollgate::{Algorithm, Quota};
 
@@ -30,13 +35,17 @@ pub struct Policy {
     pub(super) algorithm: Algorithm,
     pub(super) key: Key,
     pub(super) cost: Cost,
+    /// How often a cost was given.
+    pub(super) costs: usize,
     pub(super) applies: Option<Look<bool>>,
     pub(super) tier: Option<Look<Option<usize>>>,
     pub(super) tiers: Vec<(Box<str>, Quota)>,
     pub(super) mode: Mode,
     pub(super) settle: Option<Settle>,
     pub(super) charge: Charge,
-    pub(super) unit: Unit,
+    /// What the user has said.
+    pub(super) unit: Option<Unit>,
+    pub(super) refusal: Refusal,
 }
 
 /// What a request costs.
@@ -44,7 +53,7 @@ pub struct Policy {
 pub(super) enum Cost {
     Fixed(u64),
     By(Look<u64>),
-    /// The length of its body, as its header tells; so much if it does not.
+    /// The length of its body, as its headers tell; so much if they do not.
     ContentLength {
         unknown: u64,
     },
@@ -96,13 +105,15 @@ impl Policy {
             algorithm: Algorithm::default(),
             key: Key::global(),
             cost: Cost::Fixed(1),
+            costs: 0,
             applies: None,
             tier: None,
             tiers: Vec::new(),
             mode: Mode::Enforce,
             settle: None,
             charge: Charge::always(),
-            unit: Unit::Requests,
+            unit: None,
+            refusal: Refusal::QuotaExceeded,
         }
     }
 
@@ -118,28 +129,50 @@ impl Policy {
         self
     }
 
-    /// Sets what each request costs, by default 1.
-    pub fn cost(mut self, cost: u64) -> Self {
-        self.cost = Cost::Fixed(cost);
-        self
+    /// Sets what each request costs, by default 1. A policy has one cost: this,
+    /// [`cost_by`](Self::cost_by) or [`cost_by_length`](Self::cost_by_length), once.
+    pub fn cost(self, cost: u64) -> Self {
+        self.costs(Cost::Fixed(cost))
     }
 
     /// Works out what a request costs. Zero is not counted.
-    pub fn cost_by(mut self, cost: impl Fn(&Info<'_>) -> u64 + Send + Sync + 'static) -> Self {
-        self.cost = Cost::By(Arc::new(cost));
+    pub fn cost_by(self, cost: impl Fn(&Info<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.costs(Cost::By(Arc::new(cost)))
+    }
+
+    /// Lets a request cost the bytes of its body, by its `Content-Length`; or `unknown` if it has a
+    /// body and does not say how long.
+    ///
+    /// Without a length there is no body in HTTP/1, unless it is `chunked`. HTTP/2 and later
+    /// do not say it in their headers: there a `GET`, `HEAD`, `OPTIONS` or `TRACE` is taken to have
+    /// none, and everything else to have one of unknown length.
+    pub fn cost_by_length(self, unknown: u64) -> Self {
+        self.costs(Cost::ContentLength { unknown })
+    }
+
+    fn costs(mut self, cost: Cost) -> Self {
+        self.cost = cost;
+        self.costs = self.costs.saturating_add(1);
         self
     }
 
-    /// Lets a request cost the bytes of its body, by its `Content-Length`; or `unknown` if it has
-    /// none.
-    pub fn cost_by_length(mut self, unknown: u64) -> Self {
-        self.cost = Cost::ContentLength { unknown };
-        self
-    }
-
-    /// Says what one permit stands for, by default a request: bytes, tokens. Clients are told.
+    /// Says what one permit stands for: bytes, tokens. Clients are told. By default it is a byte
+    /// ([`Unit::ContentBytes`]) where the cost is the length of a body ([`cost_by_length`],
+    /// [`Settle::body_bytes`]), and else a request.
+    ///
+    /// [`cost_by_length`]: Self::cost_by_length
     pub fn unit(mut self, unit: Unit) -> Self {
-        self.unit = unit;
+        self.unit = Some(unit);
+        self
+    }
+
+    /// Sets why clients are refused when the quota is used up, by default
+    /// [`Refusal::QuotaExceeded`] (429): it is the client's own share. A limit over all is better
+    /// told as [`Refusal::ReducedCapacity`] (503): who comes last is not at fault.
+    ///
+    /// If several policies refuse, that with the longest wait says why.
+    pub fn refusal(mut self, refusal: Refusal) -> Self {
+        self.refusal = refusal;
         self
     }
 
@@ -194,12 +227,36 @@ impl Policy {
         match &self.cost {
             Cost::Fixed(cost) => *cost,
             Cost::By(cost) => cost(info),
-            Cost::ContentLength { unknown } => {
-                let length = info.headers().get(http::header::CONTENT_LENGTH);
-                let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-                length.unwrap_or(*unknown)
-            }
+            Cost::ContentLength { unknown } => length_of(info).unwrap_or(*unknown),
         }
+    }
+
+    /// Returns what one permit stands for.
+    pub(super) fn unit_told(&self) -> Unit {
+        let is_by_body = self.settle.as_ref().is_some_and(Settle::is_by_body);
+        match &self.unit {
+            Some(unit) => unit.clone(),
+            None if is_by_body || matches!(self.cost, Cost::ContentLength { .. }) => {
+                Unit::ContentBytes
+            }
+            None => Unit::Requests,
+        }
+    }
+}
+
+/// Returns the length of a request's body, as far as its head tells.
+fn length_of(info: &Info<'_>) -> Option<u64> {
+    let headers = info.headers();
+    // It goes before a length (RFC 9112, section 6.3).
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    match headers.get(header::CONTENT_LENGTH) {
+        Some(length) => length.to_str().ok()?.parse().ok(),
+        // By the same section, there is no body.
+        None if info.version() <= Version::HTTP_11 => Some(0),
+        // The end of the body comes in its own frame, or with the head, where nobody here sees it.
+        None => info.method().is_safe().then_some(0),
     }
 }
 

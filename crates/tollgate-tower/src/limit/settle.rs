@@ -31,6 +31,8 @@ pub struct Charge(Which);
 #[derive(Clone)]
 enum Which {
     All,
+    /// An empty list of statuses, which `build` refuses.
+    Nothing,
     Status(Arc<dyn Fn(StatusCode) -> bool + Send + Sync>),
     Head(Look<bool>),
 }
@@ -60,6 +62,9 @@ impl Charge {
     #[must_use]
     pub fn on_status(statuses: impl Into<Vec<StatusCode>>) -> Self {
         let statuses = statuses.into();
+        if statuses.is_empty() {
+            return Self(Which::Nothing);
+        }
         Self::status(move |status| statuses.contains(&status))
     }
 
@@ -78,10 +83,16 @@ impl Charge {
         matches!(self.0, Which::All)
     }
 
+    /// Tells whether no response is ever charged.
+    pub(super) const fn is_never(&self) -> bool {
+        matches!(self.0, Which::Nothing)
+    }
+
     /// Tells whether a response is charged; `None` if its trailers say so.
     pub(super) fn is_charged(&self, head: &Parts) -> Option<bool> {
         match &self.0 {
             Which::All => Some(true),
+            Which::Nothing => Some(false),
             Which::Head(is_charged) => Some(is_charged(head)),
             Which::Status(is_charged) => status::of(head).map(|status| is_charged(status)),
         }
@@ -91,6 +102,7 @@ impl Charge {
     pub(super) fn is_charged_at_the_end(&self, status: Option<StatusCode>) -> bool {
         match (&self.0, status) {
             (Which::Status(is_charged), Some(status)) => is_charged(status),
+            (Which::Nothing, _) => false,
             _ => true,
         }
     }

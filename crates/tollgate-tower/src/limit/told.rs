@@ -113,6 +113,7 @@ impl Gate {
         self.explain(what, Some(pass), response.headers_mut());
     }
 
+    /// Adds what a request exceeds to what other layers have told; tells whether there is something.
     fn mark<'p>(
         &self,
         parts: impl Iterator<Item = &'p Part> + Clone,
@@ -122,7 +123,7 @@ impl Gate {
             return false;
         }
         let labels = parts.filter_map(|part| Some(self.way(part)?.label.clone()));
-        let over = OverLimit::of(labels);
+        let over = OverLimit::of(labels, extensions.get());
         let is_over = over.is_some();
         if let Some(over) = over {
             extensions.insert(over);

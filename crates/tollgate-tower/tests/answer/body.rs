@@ -104,7 +104,7 @@ fn details_are_sentences() {
 #[test]
 fn only_policies_that_refuse_are_named_each_once() {
     let (user, global) =
-        (label("us\"er\n\\ é", Quota::per_minute(5)), label("g", Quota::per_day(9)));
+        (label("us\"er%0A\\ ", Quota::per_minute(5)), label("g", Quota::per_day(9)));
     let watched = label("watched", Quota::per_minute(1));
     let parts = [
         Told::new(&global, allowed(9, 1, SECOND)),
@@ -114,7 +114,7 @@ fn only_policies_that_refuse_are_named_each_once() {
     ];
     let response = Headers::new().response(&verdict(&parts), Body::Problem);
     let body: Value = serde_json::from_slice(response.body()).unwrap();
-    assert_eq!(body["violated-policies"], json!(["us\"er\n\\ é"]));
+    assert_eq!(body["violated-policies"], json!(["us\"er%0A\\ "]));
     assert_eq!(text(response.headers(), "retry-after"), Some("2"));
 }
 

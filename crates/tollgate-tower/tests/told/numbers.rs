@@ -63,11 +63,11 @@ fn policy(place: usize, spec: &Spec) -> Policy {
         .algorithm(spec.algorithm)
         .mode(spec.mode);
     // Also more than there can ever be, which a fixed cost may not be.
-    let cost = spec.cost;
-    policy = policy.cost_by(move |_| cost);
-    if spec.by_header {
-        policy = policy.cost_by(move |info| number(info, "x-cost").unwrap_or(0));
-    }
+    let (cost, by_header) = (spec.cost, spec.by_header);
+    policy = policy.cost_by(move |info| match by_header {
+        true => number(info, "x-cost").unwrap_or(0),
+        false => cost,
+    });
     if spec.has_key {
         policy = policy.key(Key::header("x-key"));
     }
