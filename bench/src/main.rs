@@ -186,6 +186,7 @@ fn print_machine() {
 
 fn main() -> ExitCode {
     let child = keyed::child::answer(std::env::args().skip(1));
+    let child = child.or_else(|| middleware::instructions::answer(std::env::args().skip(1)));
     if let Some(code) = child.or_else(|| service::echo::answer(std::env::args().skip(1))) {
         return code;
     }

@@ -6,6 +6,7 @@
 //! the same round. Over loopback: see [`load`].
 
 mod app;
+pub(crate) mod instructions;
 mod load;
 
 use crate::{
@@ -46,6 +47,7 @@ pub(crate) fn run(options: &Options) {
         let table = table(case, place, options.rounds());
         println!("\n### middleware, {title}\n\n{table}");
     }
+    instructions::run();
     load::run(options);
 }
 
