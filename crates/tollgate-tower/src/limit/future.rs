@@ -67,7 +67,6 @@ pub(super) struct Held<S, B> {
 enum Came<F, R> {
     Response(Response<LimitBody<R>>),
     Runs(F),
-    Refused(Response<Bytes>),
 }
 
 impl<S, B> LimitFuture<S, B>
@@ -111,13 +110,13 @@ where
                 held.take().map(|Held { mut service, mut request }| {
                     ticket.taken = Taken::Pass(pass);
                     match ticket.answer(&mut request) {
-                        Some(response) => Came::Refused(response),
+                        Some(response) => Came::Response(response.map(LimitBody::told)),
                         None => Came::Runs(service.call(request)),
                     }
                 })
             }
         };
-        debug_assert!(came.is_some(), "polled after it was ready");
+        debug_assert!(came.is_some(), "it is there until it has come");
         came.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -136,18 +135,17 @@ where
         let mut this = self.project();
         loop {
             if let Some(rare) = this.rare {
-                match ready!(rare.poll(this.ticket, context)) {
+                let came = ready!(rare.poll(this.ticket, context));
+                *this.rare = None;
+                match came {
                     Came::Response(response) => return Poll::Ready(Ok(response.map(wrap))),
-                    Came::Refused(response) => **rare = Rare::Refused(Some(response)),
-                    Came::Runs(future) => {
-                        this.future.set(Some(future));
-                        *this.rare = None;
-                    }
+                    Came::Runs(future) => this.future.set(Some(future)),
                 }
-                continue;
             }
-            // INVARIANT: there is a future unless something rare is waited for.
-            let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Pending };
+            let Some(future) = this.future.as_mut().as_pin_mut() else {
+                debug_assert!(false, "polled after it was ready");
+                return Poll::Pending;
+            };
             let is_first = !std::mem::replace(&mut this.ticket.has_run, true);
             let mut response = ready!(future.poll(context))?;
             if this.ticket.finish_light(is_first, &mut response) {
