@@ -75,6 +75,7 @@ mod bandwidth;
 mod body;
 mod calendar;
 pub mod client;
+mod coded;
 mod info;
 pub mod key;
 mod limit;

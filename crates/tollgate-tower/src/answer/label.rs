@@ -90,19 +90,9 @@ pub enum LabelError {
     },
 }
 
+crate::coded::coded!(LabelError, "TG-A01");
+
 impl LabelError {
-    /// Returns the code, which never changes: `TG-A01`.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        self.code_and_docs().0
-    }
-
-    /// Returns where the documentation tells more: a page and an anchor.
-    #[must_use]
-    pub const fn docs(&self) -> &'static str {
-        self.code_and_docs().1
-    }
-
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
             Self::Unnamed => ("TG-A01", "docs/http.md#tg-a01"),

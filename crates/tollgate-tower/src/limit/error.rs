@@ -39,21 +39,11 @@ pub(super) enum Why {
     NeverCharged,
 }
 
+crate::coded::coded!(LayerError, "TG-L01");
+
 impl LayerError {
     pub(super) fn new(policy: &str, why: Why) -> Self {
         Self { policy: policy.into(), why }
-    }
-
-    /// Returns the code, which never changes: `TG-L01`.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        self.code_and_docs().0
-    }
-
-    /// Returns where the documentation tells more: a page and an anchor.
-    #[must_use]
-    pub const fn docs(&self) -> &'static str {
-        self.code_and_docs().1
     }
 
     const fn code_and_docs(&self) -> (&'static str, &'static str) {

@@ -112,19 +112,9 @@ pub enum PaceBuildError {
     Percent(u8),
 }
 
+crate::coded::coded!(PaceBuildError, "TG-C01");
+
 impl PaceBuildError {
-    /// Returns the code, which never changes: `TG-C01`.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        self.code_and_docs().0
-    }
-
-    /// Returns where the documentation tells more: a page and an anchor.
-    #[must_use]
-    pub const fn docs(&self) -> &'static str {
-        self.code_and_docs().1
-    }
-
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
             Self::NothingToPaceBy => ("TG-C01", "docs/clients.md#tg-c01"),

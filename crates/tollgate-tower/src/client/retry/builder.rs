@@ -189,19 +189,9 @@ impl<B> RetryBuilder<Replay<B>> {
     }
 }
 
+crate::coded::coded!(RetryBuildError, "TG-C21");
+
 impl RetryBuildError {
-    /// Returns the code, which never changes: `TG-C21`.
-    #[must_use]
-    pub const fn code(&self) -> &'static str {
-        self.code_and_docs().0
-    }
-
-    /// Returns where the documentation tells more: a page and an anchor.
-    #[must_use]
-    pub const fn docs(&self) -> &'static str {
-        self.code_and_docs().1
-    }
-
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
             Self::NoAttempt => ("TG-C21", "docs/clients.md#tg-c21"),
