@@ -95,6 +95,7 @@ pub use key::Key;
 pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
     RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
+    Usage,
 };
 pub use room::{
     ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,

@@ -18,6 +18,7 @@ mod status;
 mod ticket;
 mod told;
 mod turn;
+mod usage;
 
 pub use body::LimitBody;
 pub use builder::RateLimitBuilder;
@@ -27,6 +28,7 @@ pub use pass::OverLimit;
 pub use policy::{Mode, Policy};
 pub use same::{SameBody, SameBodyFuture, SameBodyLayer};
 pub use settle::{Charge, Settle};
+pub use usage::Usage;
 
 use future::Held;
 use gate::Gate;

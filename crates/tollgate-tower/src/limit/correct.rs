@@ -4,9 +4,11 @@ use super::{
     figures::{corrected, still_out},
     gate::{Gate, at_once},
     pass::{Part, Pass},
+    settle::Settle,
+    usage::Usage,
 };
 use crate::timer;
-use http::{StatusCode, response};
+use http::{Extensions, StatusCode, response};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tollgate::store::{Demand, ReservationId, StoreError};
@@ -22,7 +24,7 @@ pub(super) struct Actual {
 
 #[derive(Clone, Copy, Debug)]
 struct Cost {
-    /// What is charged, if it is; `None` for the length of the body.
+    /// What is charged, if it is; `None` if the end of the body tells.
     permits: Option<u64>,
     /// `None` if the end of the body tells.
     is_charged: Option<bool>,
@@ -67,7 +69,7 @@ impl Gate {
                 return Cost { permits: Some(part.cost), is_charged: Some(true) };
             };
             let permits = match &policy.settle {
-                Some(settle) if settle.is_by_body() => None,
+                Some(settle) if settle.is_at_the_end() => None,
                 Some(settle) => Some(settle.head(head).unwrap_or(part.cost)),
                 None => Some(part.cost),
             };
@@ -106,18 +108,37 @@ impl Gate {
             let is_charged = cost.is_charged.unwrap_or_else(|| {
                 policy.is_none_or(|policy| policy.charge.is_charged_at_the_end(end.status))
             });
-            if is_charged { cost.permits.unwrap_or(end.sent) } else { 0 }
+            let at_the_end = || match self.is_reported(part) {
+                true => pass.reported().unwrap_or(part.cost),
+                false => end.sent,
+            };
+            if is_charged { cost.permits.unwrap_or_else(at_the_end) } else { 0 }
         };
         let costs = pass.parts.iter().zip(&actual.costs).map(cost).collect();
         self.beside(pass, costs)
     }
 
-    /// Closes what is reserved for a request that did not come to its end: its estimate stays spent.
+    /// Closes what is reserved for a request that did not come to its end: its estimate stays spent,
+    /// or what was reported already, if that is more.
     pub(super) fn keep(self: &Arc<Self>, pass: Pass) {
         if pass.is_reserved() {
-            let costs = pass.parts.iter().map(|part| part.cost).collect();
+            let reported = |part: &&Part| pass.reported().filter(|_| self.is_reported(part));
+            let costs = pass.parts.iter().map(|part| part.cost.max(reported(&part).unwrap_or(0)));
+            let costs = costs.collect();
             let _beside = self.beside(pass, costs);
         }
+    }
+
+    /// Tells whether a service reports what a part costs.
+    fn is_reported(&self, part: &Part) -> bool {
+        let settle = self.limits.get(part.limit).and_then(|limit| limit.policy.settle.as_ref());
+        settle.is_some_and(Settle::is_reported)
+    }
+
+    /// Returns where a service reports what a request costs, if a policy wants to know.
+    pub(super) fn usage(&self, pass: &Pass, extensions: &mut Extensions) -> Option<Usage> {
+        let is_wanted = pass.parts.iter().any(|part| self.is_reported(part));
+        is_wanted.then(|| Usage::of(extensions))
     }
 
     /// Gives back everything: the request never ran.

@@ -1,6 +1,6 @@
 //! A request on its way through: what is asked for it, and what came of it.
 
-use super::{gate::Nothing, policy::Policy};
+use super::{gate::Nothing, policy::Policy, usage::Usage};
 use crate::{
     Info, Mode,
     answer::Label,
@@ -63,6 +63,8 @@ pub(super) struct Pass {
     pub(super) is_allowed: bool,
     /// How it was asked.
     pub(super) verb: Verb,
+    /// Where the service reports what it costs, if somebody wants to know.
+    pub(super) usage: Option<Usage>,
 }
 
 impl Part {
@@ -91,7 +93,7 @@ impl Part {
 
 impl Pass {
     pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
-        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb }
+        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb, usage: None }
     }
 
     /// Forgets what was answered before: it may be asked again, and get no answer.
@@ -105,6 +107,11 @@ impl Pass {
     /// Tells whether something is to be settled.
     pub(super) fn is_reserved(&self) -> bool {
         self.reservation.is_some() || self.parts.iter().any(|part| part.reservation.is_some())
+    }
+
+    /// Returns what the service has reported so far.
+    pub(super) fn reported(&self) -> Option<u64> {
+        self.usage.as_ref().and_then(Usage::reported)
     }
 
     /// Tells whether the store could not be asked by a policy.
@@ -122,7 +129,7 @@ impl Pass {
             reservation: None,
             ..*part
         });
-        Self { parts: parts.collect(), reservation: None, ..*self }
+        Self { parts: parts.collect(), reservation: None, usage: None, ..*self }
     }
 
     pub(super) fn enforced(&self) -> impl Iterator<Item = &Part> {

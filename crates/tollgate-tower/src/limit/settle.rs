@@ -146,6 +146,7 @@ pub struct Settle(How);
 enum How {
     Header(HeaderName),
     BodyBytes,
+    Reported,
     By(Look<Option<u64>>),
 }
 
@@ -162,6 +163,14 @@ impl Settle {
         Self(How::BodyBytes)
     }
 
+    /// Takes what the service reports by [`Usage`](super::Usage), until the body of the response has
+    /// ended or is dropped. If it reports nothing, the estimate stays; so it does, as the least, if
+    /// the request is dropped before there is a response.
+    #[must_use]
+    pub const fn reported() -> Self {
+        Self(How::Reported)
+    }
+
     /// Works the cost out from the head of the response; `None` leaves the estimate.
     #[must_use]
     pub fn by(actual: impl Fn(&Parts) -> Option<u64> + Send + Sync + 'static) -> Self {
@@ -173,12 +182,22 @@ impl Settle {
         matches!(self.0, How::BodyBytes)
     }
 
+    /// Tells whether the service reports the cost.
+    pub(super) const fn is_reported(&self) -> bool {
+        matches!(self.0, How::Reported)
+    }
+
+    /// Tells whether the cost is known when the body has ended, and not before.
+    pub(super) const fn is_at_the_end(&self) -> bool {
+        self.is_by_body() || self.is_reported()
+    }
+
     /// Returns the cost if the head tells it.
     pub(super) fn head(&self, head: &Parts) -> Option<u64> {
         match &self.0 {
             How::Header(name) => head.headers.get(name)?.to_str().ok()?.trim().parse().ok(),
             How::By(actual) => actual(head),
-            How::BodyBytes => None,
+            How::BodyBytes | How::Reported => None,
         }
     }
 }
@@ -188,6 +207,7 @@ impl fmt::Debug for Settle {
         match &self.0 {
             How::Header(name) => f.debug_tuple("Settle").field(name).finish(),
             How::BodyBytes => f.write_str("Settle(body bytes)"),
+            How::Reported => f.write_str("Settle(reported)"),
             How::By(_) => f.write_str("Settle(by)"),
         }
     }

@@ -106,13 +106,14 @@ impl Ticket {
     /// Returns the response to a request that is refused. It is charged already, if it passes: it is
     /// given back even if those who watch panic here, or the service does.
     pub(super) fn answer<B>(&mut self, request: &mut Request<B>) -> Option<Response<Bytes>> {
-        match &self.taken {
+        match &mut self.taken {
             Taken::Nothing => return None,
             Taken::Light(light) => self.gate.tell_light(light, request.extensions_mut()),
             Taken::Pass(pass) => {
                 if let Some(response) = self.gate.answer(pass, request) {
                     return Some(response);
                 }
+                pass.usage = self.gate.usage(pass, request.extensions_mut());
             }
         }
         self.mark = queued::charge(request.extensions_mut());
