@@ -10,6 +10,7 @@ use super::{
     policy::{Cost, Mode, Policy},
 };
 use crate::{
+    Info,
     answer::{Body, Headers, Jitter, Label, Refusal, Verdict},
     misuse::Misuse,
     queued,
@@ -187,8 +188,42 @@ impl RateLimitBuilder {
 
     /// Changes the response to refused requests.
     pub fn refuse_with(
-        mut self,
+        self,
         hook: impl Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.refuse_by(move |_, verdict, response| hook(verdict, response))
+    }
+
+    /// As [`refuse_with`](Self::refuse_with), with the request at hand: a page for browsers, and JSON
+    /// for everybody else. The last of both counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::header::{ACCEPT, CONTENT_TYPE};
+    /// use tollgate::Quota;
+    /// use tollgate_tower::{Policy, RateLimitLayer};
+    ///
+    /// let limits = RateLimitLayer::builder()
+    ///     .policy(Policy::new("global", Quota::per_second(1000)))
+    ///     .refuse_by(|info, _verdict, mut response| {
+    ///         let accept = info.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    ///         if accept.is_some_and(|accept| accept.contains("text/html")) {
+    ///             *response.body_mut() = "<h1>Not so fast</h1>".into();
+    ///             response.headers_mut().insert(CONTENT_TYPE, "text/html".parse().unwrap());
+    ///         }
+    ///         response
+    ///     })
+    ///     .build()?;
+    /// # let _ = limits;
+    /// # Ok::<(), tollgate_tower::LayerError>(())
+    /// ```
+    pub fn refuse_by(
+        mut self,
+        hook: impl Fn(&Info<'_>, &Verdict<'_>, Response<Bytes>) -> Response<Bytes>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         self.hook = Some(Arc::new(hook));
         self

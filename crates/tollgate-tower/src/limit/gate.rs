@@ -57,7 +57,8 @@ pub(super) struct Gate {
 }
 
 /// Changes the response to a refused request.
-pub(super) type Hook = Arc<dyn Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
+pub(super) type Hook =
+    Arc<dyn Fn(&Info<'_>, &Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// As many as usual requests have policies, without an allocation.
 type Few<T> = SmallVec<[T; 4]>;

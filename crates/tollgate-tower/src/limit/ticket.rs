@@ -97,9 +97,7 @@ impl Ticket {
     fn without(&self, nothing: &Nothing, info: &Info<'_>) -> Option<Instead> {
         match nothing {
             Nothing::Free => None,
-            Nothing::NoKey(limit) => {
-                Some(Instead::Refused(self.gate.no_key(*limit, info.is_grpc())))
-            }
+            Nothing::NoKey(limit) => Some(Instead::Refused(self.gate.no_key(*limit, info))),
         }
     }
 

@@ -44,7 +44,7 @@ impl Gate {
     ) -> Option<Response<Bytes>> {
         self.tell(pass);
         if !pass.is_allowed {
-            return Some(self.refusal(pass, Info::of(request).is_grpc()));
+            return Some(self.refusal(pass, &Info::of(request)));
         }
         let extensions = request.extensions_mut();
         self.misuse.count(extensions, pass.parts.iter().map(|part| part.limit));
@@ -52,7 +52,7 @@ impl Gate {
         None
     }
 
-    fn refusal(&self, pass: &Pass, is_grpc: bool) -> Response<Bytes> {
+    fn refusal(&self, pass: &Pass, info: &Info<'_>) -> Response<Bytes> {
         self.told(pass, pass.now, |verdict| {
             let verdict = match verdict.is_allowed() {
                 // If no limit refuses, the store could not be asked.
@@ -60,16 +60,16 @@ impl Gate {
                 false => verdict.jittered(self.jitter, || RandomState::new().hash_one(0)),
             };
             let what = if pass.is_unknown() { "store-failed" } else { "refused" };
-            self.refuse(&verdict, is_grpc, |headers| self.explain(what, Some(pass), headers))
+            self.refuse(&verdict, info, |headers| self.explain(what, Some(pass), headers))
         })
     }
 
     /// Returns the response to a request that must be counted, and nobody knows for whom.
-    pub(super) fn no_key(&self, limit: usize, is_grpc: bool) -> Response<Bytes> {
+    pub(super) fn no_key(&self, limit: usize, info: &Info<'_>) -> Response<Bytes> {
         self.watch.no_key(self.limits.get(limit).map_or(usize::MAX, |limit| limit.first));
         let clock = self.backend.clock();
         let verdict = Verdict::new(clock, clock.now(), &[]).refused(Refusal::Unidentified);
-        self.refuse(&verdict, is_grpc, |headers| {
+        self.refuse(&verdict, info, |headers| {
             self.explain("no-key", None, headers);
             let name = self.limits.get(limit).and_then(|limit| limit.ways.first());
             let name = name.and_then(|way| HeaderValue::from_bytes(way.label.quoted()).ok());
@@ -82,17 +82,17 @@ impl Gate {
     fn refuse(
         &self,
         verdict: &Verdict<'_>,
-        is_grpc: bool,
+        info: &Info<'_>,
         explain: impl FnOnce(&mut HeaderMap),
     ) -> Response<Bytes> {
-        let mut response = if is_grpc {
+        let mut response = if info.is_grpc() {
             self.headers.grpc_response(verdict).map(|()| Bytes::new())
         } else {
             self.headers.response(verdict, self.body)
         };
         explain(response.headers_mut());
         match &self.hook {
-            Some(hook) => hook(verdict, response),
+            Some(hook) => hook(info, verdict, response),
             None => response,
         }
     }

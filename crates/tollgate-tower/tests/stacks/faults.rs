@@ -118,6 +118,29 @@ async fn the_hook_sees_who_is_refused_without_a_key() {
     assert_eq!(refused.headers()["x-help"], "/limits");
 }
 
+#[tokio::test]
+async fn the_hook_can_look_at_the_request_whoever_refuses() {
+    let by_path = |policy: Policy| {
+        let limits =
+            RateLimitLayer::builder().policy(policy).refuse_by(|info, verdict, response| {
+                let told = format!("{} {}", info.uri().path(), verdict.is_allowed());
+                response.map(|_| told.into())
+            });
+        limits.build().unwrap().layer(tower::service_fn(hello))
+    };
+    // used up, by a cost that never passes with a short key or a long one, and without a key
+    let dear = |policy: Policy| policy.cost_by(|_| 2);
+    for policy in [
+        dear(Policy::new("p", Quota::once(1))),
+        dear(Policy::new("p", Quota::once(1)).key(Key::all([Key::path(), Key::path()]))),
+        Policy::new("p", Quota::once(1)).key(Key::header("x-key")),
+    ] {
+        let refused = by_path(policy).oneshot(get("/some/rather/long/path")).await.unwrap();
+        let body = http_body_util::BodyExt::collect(refused.into_body()).await.unwrap().to_bytes();
+        assert_eq!(body, "/some/rather/long/path false");
+    }
+}
+
 /// Was a fault: as `ConcurrencyLayer` does, and its test of this name.
 #[test]
 fn without_a_runtime_nobody_waits_and_nothing_panics() {
