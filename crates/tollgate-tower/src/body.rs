@@ -47,6 +47,8 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
+            // Nearly always there is nothing to see to.
+            Projection::Service { body, held: None } => body.poll_frame(context),
             Projection::Service { mut body, held } => {
                 let polled = body.as_mut().poll_frame(context);
                 let has_ended = match &polled {
