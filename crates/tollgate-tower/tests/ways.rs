@@ -146,6 +146,35 @@ fn send(
     Some((head.status, head.headers))
 }
 
+/// The clock is not read again for a service that has not waited for anything: what is told may be too
+/// long by what that took, and is never too short.
+#[test]
+fn a_service_that_answers_at_once_is_told_of_as_of_the_request() {
+    // how long it works without waiting, and the seconds until the ten permits of a minute are back
+    for (works_ms, waits, expected) in [(0, false, 6), (3_000, false, 6), (3_000, true, 3)] {
+        let (clock, hand) = Clock::manual();
+        let store = MemoryStore::builder().clock(clock).build().unwrap();
+        let policy = Policy::new("p", Quota::per_minute(10));
+        let limits = RateLimitLayer::builder().memory(store).policy(policy).build().unwrap();
+        let service = tower::service_fn(move |_: Request<()>| {
+            let (hand, mut waits) = (hand.clone(), waits);
+            std::future::poll_fn(move |_| {
+                if std::mem::take(&mut waits) {
+                    return Poll::Pending;
+                }
+                hand.advance(Duration::from_millis(works_ms));
+                Poll::Ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
+            })
+        });
+        let mut future = pin!(limits.layer(service).call(Request::new(())));
+        let context = &mut Context::from_waker(Waker::noop());
+        assert_eq!(waits, waits && future.as_mut().poll(context).is_pending());
+        let Poll::Ready(Ok(response)) = future.as_mut().poll(context) else { panic!("it waits") };
+        let told = format!("\"p\";r=9;t={expected}");
+        assert_eq!(response.headers()["ratelimit"], told, "{works_ms} ms, {waits}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

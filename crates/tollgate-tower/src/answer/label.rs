@@ -83,7 +83,7 @@ pub enum LabelError {
         /// Its length in bytes.
         length: usize,
     },
-    /// A name has something else than visible ASCII and spaces.
+    /// `TG-A04`: a name has something else than visible ASCII and spaces.
     NotAscii {
         /// The name.
         name: String,
