@@ -53,7 +53,7 @@
 //! * Of addresses in headers only those are taken that a trusted proxy has written
 //!   (`tests/keys_proxies.rs`). Tokens and API keys are counted, not checked.
 //! * Attempts at the same time get no further than one by one where failures are charged
-//!   (`tests/examples.rs`).
+//!   (`examples/tests/examples.rs`).
 //! * Every header parses with an independent parser of structured fields (`tests/answer`).
 //! * A request that is cut off while it runs keeps what was reserved for it spent (`tests/docs.rs`); who
 //!   leaves while a store is asked has paid nothing, and a shadow is settled as if it were enforced

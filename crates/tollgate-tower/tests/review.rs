@@ -9,11 +9,11 @@ mod client;
 mod ends;
 #[path = "review/figures.rs"]
 mod figures;
-#[path = "../examples/llm_budget.rs"]
+#[path = "../../../examples/llm_budget.rs"]
 #[allow(dead_code, reason = "its main is not called")]
 mod llm_budget;
 #[cfg(feature = "axum")]
-#[path = "../examples/login_protection.rs"]
+#[path = "../../../examples/login_protection.rs"]
 #[allow(dead_code, reason = "its main is not called")]
 mod login_protection;
 #[path = "review/stack.rs"]

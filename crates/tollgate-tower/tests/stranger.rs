@@ -4,7 +4,7 @@
 
 #[path = "stranger/client.rs"]
 mod client;
-#[path = "../examples/llm_budget.rs"]
+#[path = "../../../examples/llm_budget.rs"]
 #[allow(dead_code, reason = "its main is not called")]
 mod llm_budget;
 #[path = "stranger/server.rs"]

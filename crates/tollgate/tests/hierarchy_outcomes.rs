@@ -2,9 +2,9 @@
 //! `docs/hierarchy.md`, which must be what the code gives.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../examples/hierarchy_picture/drawing.rs"]
+#[path = "../../../examples/hierarchy_picture/drawing.rs"]
 mod drawing;
-#[path = "../examples/hierarchy_picture/scenario.rs"]
+#[path = "../../../examples/hierarchy_picture/scenario.rs"]
 mod scenario;
 
 use scenario::{CASES, Case, Kind, Member, Outcome, SECONDS, run, run_all, table};
@@ -104,7 +104,10 @@ fn the_pictures_and_the_table_of_the_docs_are_what_the_code_gives() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     for (name, drawn) in drawing::pictures(outcomes()) {
         let committed = fs::read_to_string(docs.join("pictures").join(name)).unwrap();
-        assert!(committed == drawn, "{name} is out of date: run the example hierarchy_picture");
+        assert!(
+            committed == drawn,
+            "{name} is out of date: run tollgate-examples --bin hierarchy_picture"
+        );
     }
     let page = fs::read_to_string(docs.join("hierarchy.md")).unwrap();
     let table = table(outcomes());

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(feature = "tokio")]
 
-#[path = "../examples/timing_pictures/drawing.rs"]
+#[path = "../../../examples/timing_pictures/drawing.rs"]
 mod drawing;
-#[path = "../examples/timing_pictures/scenes/mod.rs"]
+#[path = "../../../examples/timing_pictures/scenes/mod.rs"]
 mod scenes;
 
 use std::{fs, path::Path};
@@ -15,6 +15,10 @@ fn the_committed_pictures_are_up_to_date() {
     for picture in scenes::all().unwrap() {
         let committed = fs::read_to_string(folder.join(picture.name)).unwrap_or_default();
         let is_same = committed == drawing::svg(&picture);
-        assert!(is_same, "{} is out of date: run the example timing_pictures", picture.name);
+        assert!(
+            is_same,
+            "{} is out of date: run tollgate-examples --bin timing_pictures",
+            picture.name
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! Each attempt reserves a permit when it comes, and has it back when it succeeds. So a thousand
 //! guesses at the same time get no further than a thousand one by one.
 //!
-//! `cargo run -p tollgate-tower --features axum --example login_protection`, then
+//! `cargo run -p tollgate-examples --bin login_protection`, then
 //! `curl -i -d 'alice:guess' localhost:3000/login`.
 
 use axum::{

@@ -1,7 +1,7 @@
 //! Draws the timing pictures of `docs/waiting.md` and `docs/debounce.md` from what the shipped
 //! machines do.
 //!
-//! `cargo run -p tollgate --features tokio --example timing_pictures` writes
+//! `cargo run -p tollgate-examples --bin timing_pictures` writes
 //! `docs/pictures/timing-*.svg`. Time is virtual.
 
 mod drawing;
@@ -10,7 +10,7 @@ mod scenes;
 use std::{error::Error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
     fs::create_dir_all(&folder)?;
     for picture in scenes::all()? {
         fs::write(folder.join(picture.name), drawing::svg(&picture))?;

@@ -7,15 +7,15 @@ use reqwest::{Client, Response};
 use std::{net::SocketAddr, time::Duration};
 use tokio::net::TcpListener;
 
-#[path = "../examples/axum_limits.rs"]
+#[path = "../axum_limits.rs"]
 mod axum_limits;
-#[path = "../examples/client_follows.rs"]
+#[path = "../client_follows.rs"]
 mod client_follows;
-#[path = "../examples/llm_budget.rs"]
+#[path = "../llm_budget.rs"]
 mod llm_budget;
-#[path = "../examples/login_protection.rs"]
+#[path = "../login_protection.rs"]
 mod login_protection;
-#[path = "../examples/tonic_limits.rs"]
+#[path = "../tonic_limits.rs"]
 mod tonic_limits;
 
 /// Listens on a free port.
@@ -36,16 +36,19 @@ async fn violated(refused: Response) -> serde_json::Value {
 #[test]
 fn each_is_short_and_says_how_to_run_it() {
     for (name, text) in [
-        ("axum_limits", include_str!("../examples/axum_limits.rs")),
-        ("client_follows", include_str!("../examples/client_follows.rs")),
-        ("llm_budget", include_str!("../examples/llm_budget.rs")),
-        ("login_protection", include_str!("../examples/login_protection.rs")),
-        ("tonic_limits", include_str!("../examples/tonic_limits.rs")),
+        ("axum_limits", include_str!("../axum_limits.rs")),
+        ("client_follows", include_str!("../client_follows.rs")),
+        ("llm_budget", include_str!("../llm_budget.rs")),
+        ("login_protection", include_str!("../login_protection.rs")),
+        ("tonic_limits", include_str!("../tonic_limits.rs")),
     ] {
         assert!(text.lines().count() < 120, "{name}");
         let head: String = text.lines().take_while(|line| line.starts_with("//!")).collect();
-        let command = format!("--example {name}`");
-        assert!(head.contains("`cargo run -p tollgate-tower") && head.contains(&command), "{name}");
+        let command = format!("--bin {name}`");
+        assert!(
+            head.contains("`cargo run -p tollgate-examples ") && head.contains(&command),
+            "{name}"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Draws the pictures of `docs/hierarchy.md` from what the shipped trees decide.
 //!
-//! `cargo run --release -p tollgate --example hierarchy_picture` writes `docs/pictures/hierarchy-*.svg`
+//! `cargo run --release -p tollgate-examples --bin hierarchy_picture` writes `docs/pictures/hierarchy-*.svg`
 //! and prints the table of outcomes. Time is virtual: sixty seconds take about one.
 
 mod drawing;
@@ -10,7 +10,7 @@ use std::{error::Error, fs, path::Path};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let outcomes = scenario::run_all()?;
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/pictures");
     fs::create_dir_all(&folder)?;
     for (name, text) in drawing::pictures(&outcomes) {
         fs::write(folder.join(name), text)?;

@@ -1,6 +1,6 @@
 //! A server of gRPC with a limit, and a client that reads when to come back.
 //!
-//! `cargo run -p tollgate-tower --features tonic --example tonic_limits`
+//! `cargo run -p tollgate-examples --features tonic --bin tonic_limits`
 
 use prost::Message;
 use std::{error::Error, net::SocketAddr, time::Duration};

@@ -9,7 +9,7 @@ const IN: &str = "#8a6d3b";
 const RUN: &str = "#2f6db3";
 const SPAN: &str = "#cfe3f7";
 const BAD: &str = "#c0392b";
-const COMMAND: &str = "cargo run -p tollgate --features tokio --example timing_pictures";
+const COMMAND: &str = "cargo run -p tollgate-examples --bin timing_pictures";
 
 /// A picture: rows over one axis of time.
 pub(crate) struct Picture {

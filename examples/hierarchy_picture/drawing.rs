@@ -8,7 +8,7 @@ const BORROWED: &str = "#8fc1f0";
 const REFUSED: &str = "#e4e0da";
 const INK: &str = "#222222";
 const PALE: &str = "#777777";
-const COMMAND: &str = "cargo run --release -p tollgate --example hierarchy_picture";
+const COMMAND: &str = "cargo run --release -p tollgate-examples --bin hierarchy_picture";
 
 /// Returns all pictures: file name and text.
 pub(crate) fn pictures(outcomes: &[Outcome]) -> Vec<(&'static str, String)> {

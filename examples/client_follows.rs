@@ -1,6 +1,6 @@
 //! A client of reqwest that follows what a server says of its limits: it is never refused.
 //!
-//! `cargo run -p tollgate-tower --example client_follows`
+//! `cargo run -p tollgate-examples --features reqwest --bin client_follows`
 
 use axum::{Router, routing::get};
 use http::{Request, Response};

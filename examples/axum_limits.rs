@@ -1,6 +1,6 @@
 //! An API with three limits in one decision: by address, by user, and over all.
 //!
-//! `cargo run -p tollgate-tower --features axum --example axum_limits`, then
+//! `cargo run -p tollgate-examples --bin axum_limits`, then
 //! `curl -i -H 'x-api-key: alice-key' localhost:3000/`.
 
 use axum::{

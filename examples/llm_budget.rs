@@ -3,7 +3,7 @@
 //! An estimate is reserved when a request comes, and settled with what the response says: what was
 //! too much comes back, and what was too little is taken, into debt if need be.
 //!
-//! `cargo run -p tollgate-tower --example llm_budget`, then
+//! `cargo run -p tollgate-examples --bin llm_budget`, then
 //! `curl -i -H 'authorization: Bearer alice' -d 'Tell me a story' localhost:3000/chat`.
 
 use axum::{
