@@ -1,8 +1,8 @@
 //! Speed and memory of tollgate beside its peers.
 //!
 //! `cargo run --release -p tollgate-bench -- --help` says what can be measured. Tables go to
-//! standard output as Markdown, progress to standard error. `docs/benchmarks.md` holds a run and
-//! says how to read it.
+//! standard output as Markdown, progress to standard error. `docs/benchmarks.md` says how
+//! to read a run, and `docs/benchmarks/` holds one.
 
 #![allow(
     clippy::disallowed_methods,

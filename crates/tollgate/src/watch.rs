@@ -2,7 +2,7 @@
 //!
 //! Nothing here costs anything until asked for: a limiter built without
 //! [`counted`](crate::LimiterBuilder::counted) or [`observer`](crate::LimiterBuilder::observer)
-//! decides as if this module did not exist (`docs/benchmarks.md`, "watched").
+//! decides as if this module did not exist (`docs/benchmarks/limiter.md`, "watched").
 //!
 //! | I want | use |
 //! |---|---|

@@ -6,7 +6,7 @@ use crate::sync::{spin_loop, yield_now};
 ///
 /// A thread pauses long enough for the winner to go on with the line in its cache, three times, and
 /// then yields its processor: a winner that is not running cannot get out of the way. The figures
-/// behind these numbers are in `docs/benchmarks.md`, "threads on one limiter".
+/// behind these numbers are in `docs/benchmarks/limiter.md`, "Which back-off".
 pub(crate) struct Backoff {
     losses: u32,
 }

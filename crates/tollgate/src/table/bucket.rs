@@ -5,7 +5,7 @@
 //! A bucket is four slots and nothing else. Its lock is one of a few thousand *stripes*, which stay
 //! in the processor's caches while the buckets do not. An exchange on a line that must come from
 //! memory first would hold up everything behind it; an exchange on a stripe does not, and the next
-//! look-up is under way while this one waits for its bucket (`docs/benchmarks.md`, "keyed").
+//! look-up is under way while this one waits for its bucket (`docs/benchmarks/keyed.md`).
 //!
 //! # Reading and writing
 //!
