@@ -1,7 +1,11 @@
 //! The command line, taken apart and not judged yet.
 
 use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{
+    Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
+    builder::BoolishValueParser, parser::ValueSource,
+};
+use std::ffi::OsString;
 
 const QUOTA_HELP: &str = "\
 How much over which time, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes \
@@ -47,10 +51,49 @@ pub(crate) struct Args {
     pub(crate) command: Option<Job>,
 }
 
+impl Args {
+    /// Reads a command line; prints why and exits if it makes no sense.
+    pub(crate) fn read(line: impl IntoIterator<Item: Into<OsString> + Clone>) -> Self {
+        let mut command = command();
+        let matches = command.try_get_matches_from_mut(line).unwrap_or_else(|error| error.exit());
+        let mut args = match Self::from_arg_matches(&matches) {
+            Ok(args) => args,
+            Err(error) => error.format(&mut command).exit(),
+        };
+        let is_from_env =
+            |serve: &ArgMatches| serve.value_source("config") == Some(ValueSource::EnvVariable);
+        // The command line wins over the environment, also in its other spelling.
+        if let Some(Job::Serve(serve)) = &mut args.command
+            && matches.subcommand_matches("serve").is_some_and(is_from_env)
+        {
+            serve.prefer_paths();
+        }
+        args
+    }
+}
+
+/// Returns the command line's grammar: every flag of `serve` has an environment variable.
+fn command() -> clap::Command {
+    Args::command().mut_subcommand("serve", |serve| serve.mut_args(with_variable))
+}
+
+/// Gives `--some-flag` the variable `TOLLGATE_SOME_FLAG`.
+fn with_variable(arg: Arg) -> Arg {
+    let Some(long) = arg.get_long() else { return arg };
+    let name = format!("TOLLGATE_{}", long.to_uppercase().replace('-', "_"));
+    let arg = match arg.get_action() {
+        // clap reads only `true` and `false` otherwise; `1` and `yes` are as usual.
+        ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),
+        _ => arg,
+    };
+    // clap keeps names of variables as `'static`. A process reads its command line once.
+    arg.env(&*name.leak())
+}
+
 const EXAMPLES: &str = "\
 Examples:
   tollgate                                   serve the built-in example
-  tollgate serve --config limits.yaml        serve your own limits
+  tollgate serve limits.yaml                 serve your own limits
   tollgate check limits.yaml                 is the configuration right, and is it wise?
   tollgate table 100/min burst 10            what one quota answers, event by event
   tollgate compare 10/s                      the same events through every algorithm
@@ -140,10 +183,9 @@ pub(crate) enum Format {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn clap_finds_no_contradiction() {
-        Args::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! `tollgate check`: judges configuration files, and says which rule a request would meet.
 
-use crate::{complain, plan::InputError};
+use crate::{complain, counted, plan::InputError};
 use std::{
     fmt::Write as _,
     io::{self, Write},
@@ -71,8 +71,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, InputError> {
     for lint in &lints {
         let _ = writeln!(out, "{}: warning: {} [{}]", lint.place, lint.text, lint.name);
     }
-    let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
-    let _ = writeln!(out, "ok: {rules} limits in {domains} domains, {} warnings", lints.len());
+    let _ = writeln!(out, "ok: {}, {}", size(&plan), counted(lints.len() as u64, "warning"));
     if args.list {
         plan.rules().iter().for_each(|rule| list(rule, &mut out));
     }
@@ -81,6 +80,12 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, InputError> {
     }
     let is_bad = args.strict && !lints.is_empty();
     print(&out, if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Returns how much a configuration holds: `5 limits in 1 domain`.
+pub(crate) fn size(plan: &Plan) -> String {
+    let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
+    format!("{} in {}", counted(rules as u64, "limit"), counted(domains as u64, "domain"))
 }
 
 fn print(text: &str, code: ExitCode) -> Result<ExitCode, InputError> {

@@ -356,13 +356,11 @@ impl Watch<'_> {
             self.run.halt.abandon();
         }
         if self.progress {
-            let (seconds, errors) = (now / 1_000_000_000, tally.errors);
+            let (seconds, errors) = (now / 1_000_000_000, crate::counted(tally.errors, "error"));
             let p99 = tally.latency_ms().p99;
             // If standard error is closed, nobody wants to know.
-            let _ignored = write!(
-                io::stderr(),
-                "\r{seconds:>4} s {rate:>9}/s  p99 {p99:>9.3} ms  {errors} errors "
-            );
+            let _ignored =
+                write!(io::stderr(), "\r{seconds:>4} s {rate:>9}/s  p99 {p99:>9.3} ms  {errors} ");
         }
         Ok(())
     }

@@ -19,7 +19,6 @@ mod span;
 mod top;
 
 use args::{Args, Command, Job};
-use clap::Parser;
 use plan::{InputError, Plan};
 use std::{
     io::{self, BufWriter, ErrorKind, Write},
@@ -31,8 +30,8 @@ const BAD_INPUT: u8 = 2;
 
 fn main() -> ExitCode {
     // Without a command it serves.
-    let args = Args::parse();
-    let job = args.command.or_else(|| Args::parse_from(["tollgate", "serve"]).command);
+    let args = Args::read(std::env::args_os());
+    let job = args.command.or_else(|| Args::read(["tollgate", "serve"]).command);
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
         Some(Job::Check(args)) => check::run(&args),
@@ -62,6 +61,15 @@ fn write(plan: &Plan) -> ExitCode {
             complain(format_args!("the output could not be written: {error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Returns a count with its noun: `1 domain`, `2 domains`.
+fn counted(count: u64, noun: &str) -> String {
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("1 {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) => format!("{count} {noun}s"),
     }
 }
 

@@ -4,6 +4,7 @@ use crate::{complain, plan::InputError};
 use clap::ValueEnum;
 use std::{
     io::{self, IsTerminal, Write},
+    net::SocketAddr,
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -27,10 +28,11 @@ const ENDPOINT_HELP: &str = "an address, unix:PATH or off";
 const EXAMPLES: &str = "\
 Examples:
   tollgate serve                                     the built-in example policy, in memory
-  tollgate serve --config limits.yaml                your own limits; a changed file is loaded at once
-  tollgate serve --config /etc/tollgate --snapshot /var/lib/tollgate/state
+  tollgate serve limits.yaml                         your own limits; a changed file is loaded at once
+  tollgate serve /etc/tollgate --snapshot /var/lib/tollgate/state
   tollgate serve --resp unix:/run/tollgate.sock --http off --grpc off
-  tollgate serve --config limits.yaml --store redis://10.0.0.5:6379    one limit over many processes
+  tollgate serve limits.yaml --store redis://10.0.0.5:6379             one limit over many processes
+  TOLLGATE_HTTP=0.0.0.0:8080 tollgate serve limits.yaml                any flag as a variable; flags win
 
 Signals: SIGTERM and SIGINT finish what has begun and stop; SIGHUP loads the configuration again.";
 
@@ -38,7 +40,11 @@ Signals: SIGTERM and SIGINT finish what has begun and stop; SIGHUP loads the con
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
     /// Files or folders with limits; by default a built-in example
-    #[arg(long, value_name = "PATH", num_args = 1.., env = "TOLLGATE_CONFIG", value_delimiter = ',')]
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// The same as PATH; with both, all are read
+    #[arg(long, value_name = "PATH", num_args = 1.., value_delimiter = ',')]
     config: Vec<PathBuf>,
 
     /// Where to answer HTTP (/v1, /json, forward-auth), by default 127.0.0.1:8080
@@ -118,7 +124,6 @@ struct StoreArgs {
     #[arg(
         long,
         value_name = "URL",
-        env = "TOLLGATE_STORE",
         hide_env_values = true,
         value_parser = store,
         long_help = STORE_HELP
@@ -191,7 +196,7 @@ struct Security {
 #[command(next_help_heading = "Log")]
 struct LogArgs {
     /// What to log: error, warn, info, debug, or filters such as tollgate_server=debug
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "TOLLGATE_LOG")]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 
     /// How to log
@@ -261,6 +266,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl ServeArgs {
+    /// Drops `--config` if a PATH is given.
+    pub(crate) fn prefer_paths(&mut self) {
+        if !self.paths.is_empty() {
+            self.config.clear();
+        }
+    }
+
     fn source(&self) -> Source {
         let security = &self.security;
         let tls = security.tls_cert.clone().zip(security.tls_key.clone());
@@ -291,7 +303,7 @@ impl ServeArgs {
             log_keys: self.log.log_keys.then_some(true),
             ..ServerSettings::default()
         };
-        Source { paths: self.config.clone(), flags }
+        Source { paths: [&self.paths[..], &self.config].concat(), flags }
     }
 }
 
@@ -309,7 +321,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
         let server = Server::bind(args.source(), &Clock::monotonic());
         let server = server.map_err(|error| error.to_string())?;
         args.trace.start(&server)?;
-        greet(&server, args.config.is_empty());
+        greet(&server, args.log.log_format);
         notify("READY=1");
         let stop = signals.stop(Arc::clone(server.manager()));
         server.run(stop).await.map_err(|error| error.to_string())
@@ -317,7 +329,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
-            complain(format_args!("{error}"));
+            match args.log.log_format {
+                LogFormat::Text => complain(format_args!("{error}")),
+                LogFormat::Json => tracing::error!("{error}"),
+            }
             Ok(ExitCode::FAILURE)
         }
     }
@@ -359,24 +374,29 @@ impl Signals {
     }
 }
 
-/// Says where it listens and what to try, on standard error.
-fn greet(server: &Server, is_example: bool) {
+/// Says on standard error where it listens: in words with commands to try, or as events of the log.
+fn greet(server: &Server, format: LogFormat) {
+    let is_example = server.manager().source().paths.is_empty();
     let plan = server.shared().engine.plan_arc();
-    let (rules, domains) = (plan.rules().len(), plan.config().domains.len());
-    // The examples are for plain text.
-    let has_tls = plan.config().server.tls.is_some();
+    let (version, size) = (env!("CARGO_PKG_VERSION"), crate::check::size(&plan));
+    let store = server.shared().engine.stores().first().map_or("no", Backend::kind);
     let what = if is_example { "the built-in example" } else { "your configuration" };
-    let mut text = format!(
-        "tollgate {} with {what}: {rules} limits in {domains} {}, {} store\n",
-        env!("CARGO_PKG_VERSION"),
-        if domains == 1 { "domain" } else { "domains" },
-        server.shared().engine.stores().first().map_or("no", Backend::kind),
-    );
+    if format == LogFormat::Json {
+        let (limits, domains) = (plan.rules().len(), plan.config().domains.len());
+        tracing::info!(version, is_example, limits, domains, store, "tollgate starts");
+        for (listener, endpoint) in server.endpoints() {
+            let tls = server.has_tls(listener);
+            tracing::info!(listener = listener.name(), address = %endpoint, tls, "listening");
+        }
+        return;
+    }
+    let mut text = format!("tollgate {version} with {what}: {size}, {store} store\n");
     let mut tries = Vec::new();
     for (listener, endpoint) in server.endpoints() {
-        text += &format!("listening {listener} {endpoint}\n");
-        if let (true, Endpoint::Tcp(address)) = (is_example && !has_tls, &endpoint) {
-            tries.extend(example_of(listener, *address));
+        let tls = server.has_tls(listener);
+        text += &format!("listening {listener} {endpoint}{}\n", if tls { " (tls)" } else { "" });
+        if let (true, Endpoint::Tcp(address)) = (is_example, &endpoint) {
+            tries.push(example_of(listener, *address, tls));
         }
     }
     if !tries.is_empty() {
@@ -387,17 +407,28 @@ fn greet(server: &Server, is_example: bool) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-fn example_of(listener: Listener, address: std::net::SocketAddr) -> Option<String> {
+/// Returns a command to try. With TLS, `ca.pem` is the authority of the server's certificate.
+fn example_of(listener: Listener, address: SocketAddr, tls: bool) -> String {
     let port = address.port();
-    Some(match listener {
-        Listener::Http => format!("curl -i 'http://{address}/v1/check?policy=api&key=alice'"),
-        Listener::Resp => format!("redis-cli -p {port} CL.THROTTLE alice 15 30 60"),
-        Listener::Grpc => format!(
-            "grpcurl -plaintext -d '{{\"domain\":\"example\",\"descriptors\":[{{\"entries\":[{{\"key\":\"user\",\"value\":\"alice\"}}]}}]}}' \
-             {address} envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-        ),
+    let (https, cacert) = if tls { ("https", " --cacert ca.pem") } else { ("http", "") };
+    match listener {
+        Listener::Http => {
+            format!("curl -i{cacert} '{https}://{address}/v1/check?policy=api&key=alice'")
+        }
+        Listener::Resp => {
+            let tls = if tls { " --tls" } else { "" };
+            format!("redis-cli -p {port}{tls}{cacert} CL.THROTTLE alice 15 30 60")
+        }
+        Listener::Grpc => {
+            let tls = if tls { "-cacert ca.pem" } else { "-plaintext" };
+            format!(
+                "grpcurl {tls} -d '{{\"domain\":\"example\",\"descriptors\":[{{\"entries\":[{{\"key\":\"user\",\"value\":\"alice\"}}]}}]}}' \
+                 {address} envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+            )
+        }
+        Listener::Admin if tls => format!("tollgate top --admin https://{address}{cacert}"),
         Listener::Admin => format!("tollgate top --admin {address}"),
-    })
+    }
 }
 
 fn start_log(args: &LogArgs) -> Result<(), InputError> {

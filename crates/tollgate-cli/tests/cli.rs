@@ -268,3 +268,47 @@ fn help_and_version_are_there() {
         assert!(help.contains("At most 100000 events"), "{command}");
     }
 }
+
+#[test]
+fn every_flag_of_serve_has_an_environment_variable_in_the_help() {
+    let help = prints(&["serve", "--help"]);
+    let flags: Vec<&str> = help.split("\n      --").skip(1).collect();
+    assert!(flags.len() > 25, "{help}");
+    for flag in flags {
+        let name = flag.split([' ', '\n']).next().unwrap();
+        let variable = name.to_uppercase().replace('-', "_");
+        // A URL may hold a password, so the help shows no value of that variable.
+        let end = if name == "store" { "]" } else { "=" };
+        assert!(flag.contains(&format!("[env: TOLLGATE_{variable}{end}")), "--{flag}");
+    }
+}
+
+#[test]
+fn one_of_a_kind_is_singular_and_a_wrong_path_is_suggested() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.yaml");
+    let other = folder.path().join("other.yaml");
+    std::fs::write(&other, "domain: e\ndescriptors: [{key: user, rate_limit: {quota: 1/s}}]\n")
+        .unwrap();
+    let (path, other) = (path.to_str().unwrap(), other.to_str().unwrap());
+    let one = "domain: d\ndescriptors: [{key: path, rate_limit: {quota: 1/s}}]\n";
+    for (text, paths, expected) in [
+        ("domain: d\ndescriptors: []\n", &[path][..], "ok: 0 limits in 1 domain, 0 warnings\n"),
+        (one, &[path], "ok: 1 limit in 1 domain, 1 warning\n"),
+        (one, &[path, other], "ok: 2 limits in 2 domains, 1 warning\n"),
+    ] {
+        std::fs::write(path, text).unwrap();
+        let said = prints(&[&["check"], paths].concat());
+        assert!(said.ends_with(expected), "{said}");
+        // As docs/operating.md says, every table has a bound.
+        let is_bounded = !said.contains("client-chosen-key") || said.contains("10 million keys");
+        assert!(is_bounded, "{said}");
+    }
+    for command in ["check", "serve"] {
+        let wrong = folder.path().join("limit.yml");
+        let output = tollgate(&[command, wrong.to_str().unwrap()]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("limit.yml: there is no such file; did you mean 'limits.yaml'?"));
+    }
+}

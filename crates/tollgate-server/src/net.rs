@@ -13,6 +13,7 @@ mod workers;
 pub use listen::{BindError, Bound};
 pub use secret::Secret;
 pub use stream::Stream;
+pub(crate) use tls::settings_of;
 pub use tls::{TlsError, TlsOf};
 pub(crate) use workers::Workers;
 

@@ -347,7 +347,7 @@ async fn a_policy_that_denies_for_a_minute_is_called_out() {
     harness.tick();
     let detail = ask(address, "GET", "/health/detail", "").await;
     assert_eq!(detail.status, 503, "{detail:?}");
-    let text = "policy \"per-user\" has denied 97 % of its 122 decisions for a minute";
+    let text = "policy \"per-user\" has denied 97 % for a minute: 119 of 122";
     assert_eq!(detail.json()["problems"][0]["text"], text);
     for (query, status) in [
         ("percent=98", 200),

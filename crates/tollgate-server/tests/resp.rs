@@ -144,7 +144,7 @@ fn nonsense_is_refused_in_words() {
             "TG.CHECK per-path a",
             "ERR policy \"per-path\" needs as many keys as it has values (tenant, path), and 1 were given",
         ),
-        ("TG.CHECK per-path KEYS 3 a b", "ERR 3 keys are announced, and fewer follow"),
+        ("TG.CHECK per-path KEYS 3 a b", "ERR KEYS announces 3, and fewer follow"),
         (
             "TG.RESERVE per-user a 1 LIFE 0",
             "ERR \"0\" is no life; give milliseconds from 1 to 86400000",

@@ -13,6 +13,7 @@ use super::{
     template::Template,
     worker::Lane,
 };
+use crate::counted;
 use std::{
     future::poll_fn,
     io,
@@ -68,7 +69,9 @@ impl<S: Scan> Pipe<S> {
                     let in_vain = state.answered_before == state.answered;
                     let mut tally = lock(&state.pipe.lane);
                     if lost > 0 {
-                        tally.explain(|| format!("{why} with {lost} requests in flight"));
+                        tally.explain(|| {
+                            format!("{why} with {} in flight", counted(lost, "request"))
+                        });
                     }
                     if in_vain {
                         return tally.fail(|| format!("{why} before any answer"));

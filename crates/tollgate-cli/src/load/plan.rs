@@ -11,7 +11,7 @@ use super::{
     target::Target,
     template::{MAX_KEYS, Template},
 };
-use crate::plan::InputError;
+use crate::{counted, plan::InputError};
 use std::{sync::Arc, time::Duration};
 
 const MAX_CONNECTIONS: u64 = 10_000;
@@ -75,8 +75,9 @@ impl Plan {
         let batch = depth.saturating_mul(template.len() as u64);
         if batch > MAX_BATCH_BYTES {
             return Err(InputError(format!(
-                "{depth} requests of {} bytes are {batch} bytes in flight on each connection, above \
+                "{} of {} bytes in flight on each connection are {batch} bytes, above \
                  {MAX_BATCH_BYTES}; lower --pipeline or --streams",
+                counted(depth, "request"),
                 template.len()
             )));
         }

@@ -5,6 +5,7 @@ use super::{
     schedule::Pace,
     tally::{LatencyMs, Tally},
 };
+use crate::counted;
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -91,8 +92,8 @@ impl Report {
             return Some(format!("nothing could be sent: {shown}"));
         }
         if self.errors > plan.max_errors {
-            let (errors, most) = (self.errors, plan.max_errors);
-            return Some(format!("{errors} errors, at most {most} accepted; the first: {shown}"));
+            let (errors, most) = (counted(self.errors, "error"), plan.max_errors);
+            return Some(format!("{errors}, at most {most} accepted; the first: {shown}"));
         }
         match plan.admit_exactly {
             Some(wanted) if wanted != self.allowed => Some(format!(
@@ -119,8 +120,11 @@ impl Report {
         };
         writeln!(
             out,
-            "{} {}, {} connections, {} threads, {how}\n",
-            self.protocol, self.address, self.connections, self.threads
+            "{} {}, {}, {}, {how}\n",
+            self.protocol,
+            self.address,
+            counted(self.connections, "connection"),
+            counted(self.threads, "thread")
         )?;
         let share = |count: u64| 100.0 * count as f64 / self.answered.max(1) as f64;
         writeln!(out, "  sent      {:>12}  in {:.2} s", self.sent, self.seconds)?;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod exact;
+mod first_steps;
 mod fleet;
 mod hostile;
 mod life;

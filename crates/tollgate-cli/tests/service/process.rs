@@ -32,10 +32,13 @@ impl Service {
         std::fs::write(&config, yaml).unwrap();
         let token = folder.join("token");
         std::fs::write(&token, TOKEN).unwrap();
-        let any = "127.0.0.1:0";
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(["serve", "--http", any, "--grpc", any, "--resp", any, "--admin", any]);
-        command.arg("--config").arg(&config).arg("--admin-token-file").arg(&token).args(flags);
+        let mut command = serve();
+        command.arg(&config).arg("--admin-token-file").arg(&token).args(flags);
+        Self::spawn(folder, &mut command)
+    }
+
+    /// Starts a server by a command of [`serve`].
+    pub(crate) fn spawn(folder: &Path, command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let found = endpoints(child.stderr.take().unwrap());
@@ -90,6 +93,16 @@ impl Service {
     pub(crate) fn client(&self) -> Resp {
         Resp::connect(self.resp)
     }
+}
+
+/// Returns `tollgate serve` on free ports.
+pub(crate) fn serve() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.arg("serve");
+    for listener in ["--http", "--grpc", "--resp", "--admin"] {
+        command.args([listener, "127.0.0.1:0"]);
+    }
+    command
 }
 
 impl Drop for Service {

@@ -87,8 +87,10 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
         let label = plan.rule(index).label();
         let all = rates.allowed.saturating_add(rates.denied);
         let share = u128::from(rates.denied) * 100 / u128::from(all.max(1));
-        let text =
-            format!("policy \"{label}\" has denied {share} % of its {all} decisions for a minute");
+        let text = format!(
+            "policy \"{label}\" has denied {share} % for a minute: {} of {all}",
+            rates.denied
+        );
         wrong.push(json!({
             "what": "policy", "policy": label, "denied": rates.denied, "allowed": rates.allowed,
             "text": text,

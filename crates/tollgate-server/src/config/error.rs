@@ -71,6 +71,7 @@ impl fmt::Display for ConfigErrors {
         }
         match self.left_out {
             0 => Ok(()),
+            1 => write!(f, "\nand 1 more error"),
             more => write!(f, "\nand {more} more errors"),
         }
     }

@@ -53,6 +53,7 @@ const LINTS_MAX: usize = 1000;
 #[must_use]
 pub fn lint(config: &Config) -> Vec<Lint> {
     let has_bound = |memory: &MemorySettings| memory.bounded.or(memory.max_keys).is_some();
+    // Every table in memory is bounded; the lint is about a bound that nobody has chosen.
     // In Redis keys go by themselves, and the memory is not ours.
     let bounded = |kind: &StoreKind, memory| *kind != StoreKind::Memory || has_bound(memory);
     let named = config.stores.iter().filter(|store| bounded(&store.kind, &store.memory));
@@ -268,8 +269,9 @@ impl<'a> Linter<'a> {
         let is_bounded = self.stores.0.contains(self.store_of(descriptor));
         if is_free && !limits.is_empty() && !is_bounded && is_chosen(key) {
             let text = format!(
-                "callers choose '{}' freely, so they choose how much memory it takes; set \
-                 'server.memory', or name a store that has bounds",
+                "callers choose '{}' freely, so they can fill the table up to the default bound of \
+                 10 million keys, about 0.3 GB; set 'server.memory' to what you can spare, or name a \
+                 store that has 'memory'",
                 shown(key)
             );
             self.add(at, "client-chosen-key", text);

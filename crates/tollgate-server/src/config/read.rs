@@ -11,6 +11,7 @@ use super::{
     fields::Reader,
     judge,
     keys::FILE,
+    suggest::nearest,
     tree::{Node, Spot, shown},
     yaml,
 };
@@ -169,6 +170,15 @@ pub(crate) fn is_config_name(path: &Path) -> bool {
     !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
 }
 
+/// Returns the name in the same folder that is nearest to the name of a file that is not there.
+fn similar(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let entries = fs::read_dir(folder.unwrap_or(Path::new("."))).ok()?.take(ENTRIES_MAX);
+    let names: Vec<String> =
+        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+    nearest(path.file_name()?.to_str()?, names.iter().map(String::as_str)).map(str::to_owned)
+}
+
 fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
     let name: Arc<str> = path.display().to_string().into();
     if errors.sources.len() >= FILES_MAX {
@@ -179,7 +189,13 @@ fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
     let most = FILE_MAX as u64 + 1;
     let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     if let Err(error) = read {
-        errors.add(whole(&name), format!("cannot read the file: {error}"));
+        let text = match similar(path) {
+            Some(other) if error.kind() == io::ErrorKind::NotFound => {
+                format!("there is no such file; did you mean '{other}'?")
+            }
+            _ => format!("cannot read the file: {error}"),
+        };
+        errors.add(whole(&name), text);
         return;
     }
     *total += bytes.len();

@@ -195,7 +195,8 @@ impl Engine {
         // One cost is good for all.
         if actual.len() != asks && actual.len() != 1 {
             return Err(RequestError::Limit(format!(
-                "the reservation has {asks} parts and was given {} costs; give one for each, or one for all",
+                "costs given: {}, parts of the reservation: {asks}; give one cost for each part, or \
+                 one for all",
                 actual.len()
             )));
         }

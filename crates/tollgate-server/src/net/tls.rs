@@ -34,7 +34,7 @@ pub struct TlsOf {
 }
 
 /// Returns what a listener's TLS is to be.
-fn settings_of(settings: &ServerSettings, listener: Listener) -> Option<&TlsSettings> {
+pub(crate) fn settings_of(settings: &ServerSettings, listener: Listener) -> Option<&TlsSettings> {
     let own = settings.tls_of.iter().find(|(name, _)| name == listener.name());
     own.map(|(_, tls)| tls).or(settings.tls.as_ref())
 }

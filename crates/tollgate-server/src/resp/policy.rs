@@ -102,7 +102,7 @@ fn list<'a>(args: &Args<'a>, at: usize, values: &mut Vec<&'a [u8]>) -> Result<us
     };
     let start = at + 1;
     if args.len() < start + count {
-        return Err(format!("{count} keys are announced, and fewer follow"));
+        return Err(format!("KEYS announces {count}, and fewer follow"));
     }
     values.extend(args.iter_from(start).take(count));
     Ok(start + count)

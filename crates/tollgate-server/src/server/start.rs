@@ -5,7 +5,7 @@ use crate::{
     admin::Control,
     config::{Config, Endpoint, MemorySettings, SnapshotSettings, StoreKind},
     engine::{Backend, Engine},
-    net::{BindError, Bound, Listener, Secret, TlsOf, Workers},
+    net::{BindError, Bound, Listener, Secret, TlsOf, Workers, settings_of},
     plan::Plan,
 };
 use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
@@ -108,6 +108,12 @@ impl Server {
     #[must_use]
     pub fn endpoints(&self) -> Vec<(Listener, Endpoint)> {
         self.bound.iter().map(|bound| (bound.listener, bound.endpoint())).collect()
+    }
+
+    /// Tells whether a listener speaks TLS.
+    #[must_use]
+    pub fn has_tls(&self, listener: Listener) -> bool {
+        settings_of(&self.shared.engine.plan().config().server, listener).is_some()
     }
 
     /// Serves until `stop` is ready; then finishes what has begun, sends the last traces, and writes
