@@ -97,4 +97,6 @@ mod pages {
     struct Waiting;
     #[doc = include_str!("../../../docs/debounce.md")]
     struct Debounce;
+    #[doc = include_str!("../../../docs/questions.md")]
+    struct Questions;
 }
