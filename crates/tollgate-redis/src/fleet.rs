@@ -133,3 +133,8 @@ pub(crate) fn jittered(around: Duration) -> Duration {
 pub(crate) fn random_name() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
+
+/// The page, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redis-shares.md")]
+struct Page;
