@@ -1,17 +1,16 @@
-//! A small HTTP client for the administrators' interface, over TCP or a Unix socket.
+//! A small HTTP client for the administrators' interface, over TCP, a Unix socket or TLS.
 //!
-//! One connection per request. An answer is at most 64 MiB long, and each step takes at most
+//! One connection per request. An answer is at most 64 MiB long, and a request takes at most
 //! five seconds.
 
+use crate::target::Target;
 use serde::de::DeserializeOwned;
-use std::{
-    fmt,
-    io::{self, Read, Write},
-    net::TcpStream,
-    os::unix::net::UnixStream,
-    time::Duration,
+use std::{fmt, io, time::Duration};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    runtime::Runtime,
+    time::timeout,
 };
-use tollgate_server::config::Endpoint;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_BYTES: u64 = 64 << 20;
@@ -20,8 +19,9 @@ const MOST_HEADERS: usize = 64;
 /// Asks one server.
 #[derive(Debug)]
 pub(crate) struct Client {
-    endpoint: Endpoint,
+    target: Target,
     token: Option<String>,
+    runtime: Runtime,
 }
 
 /// Why there is no answer.
@@ -38,19 +38,20 @@ impl std::error::Error for ClientError {}
 
 impl Client {
     /// Returns a client. A token must be one line of visible characters.
-    pub(crate) fn new(endpoint: Endpoint, token: Option<String>) -> Result<Self, ClientError> {
+    pub(crate) fn new(target: Target, token: Option<String>) -> Result<Self, ClientError> {
         let is_visible = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
-        match &token {
-            Some(token) if token.is_empty() || !token.bytes().all(is_visible) => {
-                Err(ClientError("a token is one line of visible ASCII characters".into()))
-            }
-            _ => Ok(Self { endpoint, token }),
+        if token.as_ref().is_some_and(|token| token.is_empty() || !token.bytes().all(is_visible)) {
+            let text = "--token-file: a token is one line of visible ASCII characters";
+            return Err(ClientError(text.into()));
         }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| ClientError(format!("no runtime: {error}")))?;
+        Ok(Self { target, token, runtime })
     }
 
     /// Returns whom it asks.
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
+    pub(crate) const fn target(&self) -> &Target {
+        &self.target
     }
 
     /// Asks, and reads the answer as JSON.
@@ -63,29 +64,17 @@ impl Client {
 
     fn wrong(&self, path: &str, text: fmt::Arguments<'_>) -> ClientError {
         let path = path.split('?').next().unwrap_or(path);
-        ClientError(format!("{} was asked for {path}: {text}", self.endpoint))
+        ClientError(format!("{} was asked for {path}: {text}", self.target))
     }
 
     fn fetch(&self, path: &str) -> Result<Vec<u8>, ClientError> {
-        let answer = match &self.endpoint {
-            Endpoint::Tcp(address) => {
-                TcpStream::connect_timeout(address, PATIENCE).and_then(|stream| {
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    self.exchange(stream, path)
-                })
-            }
-            Endpoint::Unix(socket) => UnixStream::connect(socket).and_then(|stream| {
-                stream.set_read_timeout(Some(PATIENCE))?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                self.exchange(stream, path)
-            }),
-            Endpoint::Off => Err(io::Error::other("off is no address")),
-        };
-        let answer = answer.map_err(|error| {
+        let asked = async { timeout(PATIENCE, self.exchange(path)).await };
+        let asked = self.runtime.block_on(asked);
+        let late = |_| Err(io::Error::other(format!("no answer in {PATIENCE:?}")));
+        let answer = asked.unwrap_or_else(late).map_err(|error| {
             ClientError(format!(
                 "{} does not answer: {error}; is `tollgate serve` running, with this `--admin`?",
-                self.endpoint
+                self.target
             ))
         })?;
         let (status, body) = split(&answer)
@@ -102,17 +91,23 @@ impl Client {
         }
     }
 
-    fn exchange(&self, mut stream: impl Read + Write, path: &str) -> io::Result<Vec<u8>> {
+    async fn exchange(&self, path: &str) -> io::Result<Vec<u8>> {
         let token = match &self.token {
             Some(token) => format!("Authorization: Bearer {token}\r\n"),
             None => String::new(),
         };
+        let host = self.target.authority();
         let request =
-            format!("GET {path} HTTP/1.1\r\nHost: tollgate\r\nConnection: close\r\n{token}\r\n");
-        stream.write_all(request.as_bytes())?;
+            format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}\r\n");
+        let mut stream = self.target.connect().await?;
+        stream.write_all(request.as_bytes()).await?;
+        stream.flush().await?;
         let mut answer = Vec::new();
-        stream.take(MOST_BYTES).read_to_end(&mut answer)?;
-        Ok(answer)
+        match stream.take(MOST_BYTES).read_to_end(&mut answer).await {
+            // A server may close without the alert that ends TLS; `split` knows a whole answer.
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+            _ => Ok(answer),
+        }
     }
 }
 
@@ -147,6 +142,7 @@ pub(crate) fn encoded(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tls::TlsArgs;
 
     #[test]
     fn answers_must_be_whole() {
@@ -166,7 +162,8 @@ mod tests {
     #[test]
     fn a_token_cannot_smuggle_a_header() {
         for wrong in ["", "a\r\nX: y", "é"] {
-            assert!(Client::new(Endpoint::Off, Some(wrong.into())).is_err());
+            let target = Target::new("localhost:1", &TlsArgs::default(), b"").unwrap();
+            assert!(Client::new(target, Some(wrong.into())).is_err());
         }
     }
 }

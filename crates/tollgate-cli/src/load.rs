@@ -14,11 +14,10 @@ mod report;
 mod resp;
 mod schedule;
 mod tally;
-mod target;
 mod template;
 mod worker;
 
-use crate::plan::InputError;
+use crate::{plan::InputError, tls::TlsArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use plan::Plan;
 use report::Report;
@@ -35,19 +34,22 @@ use worker::{Run, Worker};
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate load resp 127.0.0.1:6379
-      as fast as the server answers: 50 connections, 16 commands in flight on each
+  tollgate load resp
+      `tollgate serve` on this machine, as fast as it answers: 50 connections, 16 commands in flight on each
 
   tollgate load resp 127.0.0.1:6379 --command 'INCR {key}' --pipeline 1
-      any command; {key} is a key of --keys
+      any server and any command; {key} is a key of --keys
 
-  tollgate load http 127.0.0.1:8080 --rate 20000 --dist zipf
+  tollgate load http --rate 20000 --dist zipf
       20000 requests each second, whatever the server does; latency from the due time
 
-  tollgate load grpc 127.0.0.1:8081 --domain api --descriptor user={key} --streams 4
+  tollgate load grpc --domain example --descriptor user={key} --streams 4
       Envoy's rate limit protocol
 
-  tollgate load resp 127.0.0.1:6379 --dist one --requests 5000 --admit-exactly 100
+  tollgate load http https://limits.example:8080 --cacert ca.pem
+      over TLS
+
+  tollgate load resp --dist one --requests 5000 --admit-exactly 100
       fails unless exactly 100 of 5000 pass";
 
 /// The command line of `tollgate load`.
@@ -118,7 +120,7 @@ struct GrpcArgs {
     shared: Shared,
 
     /// The domain of the request
-    #[arg(long, default_value = "api")]
+    #[arg(long, default_value = "example")]
     domain: String,
 
     /// A descriptor: entries separated by commas; may be given several times
@@ -137,8 +139,8 @@ struct GrpcArgs {
 /// What all protocols have in common.
 #[derive(Debug, Args)]
 struct Shared {
-    /// The server: HOST:PORT or unix:/PATH
-    address: String,
+    /// The server: HOST:PORT, https://HOST:PORT or unix:/PATH [default: where `tollgate serve` listens]
+    address: Option<String>,
 
     /// Connections, shared out between the threads
     #[arg(long, short, value_name = "N", default_value_t = 50)]
@@ -203,6 +205,9 @@ struct Shared {
     /// Print a line each second even if standard error is no terminal
     #[arg(long)]
     progress: bool,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -258,6 +263,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, InputError> {
     let outcome = drive(plan, progress).and_then(|(report, problem)| {
         let mut out = io::stdout().lock();
         match shared.format {
+            // Figures of nothing would only hide the sentence that says why.
+            Format::Text if report.decided == 0 => {}
             Format::Text => report.write_text(&mut out)?,
             Format::Json => report.write_json(&mut out)?,
         }
@@ -303,7 +310,7 @@ fn drive(plan: Plan, progress: bool) -> io::Result<(Report, Option<String>)> {
     Ok((report, problem))
 }
 
-/// Looks at the workers once a second.
+/// Looks at the workers four times a second.
 struct Watch<'a> {
     run: &'a Run,
     workers: &'a [Worker],
@@ -313,12 +320,15 @@ struct Watch<'a> {
     seen: u64,
 }
 
+/// How often in a second to look: a run that is in vain ends within a second.
+const LOOKS: u32 = 4;
+
 impl Watch<'_> {
     /// Waits for the workers; says whether the user ended it early.
     async fn until_done(&mut self, done: &Semaphore) -> io::Result<bool> {
-        let second = Duration::from_secs(1);
-        let mut ticks = tokio::time::interval(second);
+        let mut ticks = tokio::time::interval(Duration::from_secs(1) / LOOKS);
         ticks.tick().await;
+        let mut looks = 0;
         let mut ended_early = false;
         let all = u32::try_from(self.workers.len()).map_err(io::Error::other)?;
         let mut all_done = pin!(done.acquire_many(all));
@@ -333,7 +343,15 @@ impl Watch<'_> {
                     ended_early = true;
                     self.run.halt.set();
                 }
-                _ = ticks.tick() => self.tick()?,
+                _ = ticks.tick() => {
+                    looks += 1;
+                    if self.sum()?.is_in_vain(self.run.plan.max_errors) {
+                        self.run.halt.abandon();
+                    }
+                    if looks % LOOKS == 0 {
+                        self.tick()?;
+                    }
+                }
             }
         }
         if self.progress {

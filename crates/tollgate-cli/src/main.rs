@@ -15,6 +15,8 @@ mod replay;
 mod report;
 mod serve;
 mod span;
+mod target;
+mod tls;
 #[cfg(feature = "top")]
 mod top;
 

@@ -13,6 +13,8 @@ use crate::{
     client::{Client, ClientError, encoded},
     complain,
     plan::InputError,
+    target::Target,
+    tls::TlsArgs,
 };
 use ratatui::{
     Terminal,
@@ -28,7 +30,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{Clock, Tick};
-use tollgate_server::config::{Endpoint, parse_duration};
+use tollgate_server::config::parse_duration;
 
 /// Policies that are asked for: more than fit on any screen.
 const MOST_POLICIES: usize = 200;
@@ -49,7 +51,7 @@ Keys:
 #[derive(Debug, clap::Args)]
 #[command(after_help = KEYS)]
 pub(crate) struct TopArgs {
-    /// Where the server answers administrators: an address or unix:PATH
+    /// Where the server answers administrators: HOST:PORT, https://HOST:PORT or unix:/PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070")]
     admin: String,
 
@@ -68,12 +70,15 @@ pub(crate) struct TopArgs {
     /// Print one picture as plain text and exit
     #[arg(long)]
     once: bool,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, InputError> {
-    let endpoint: Endpoint =
-        args.admin.parse().map_err(|error| InputError(format!("--admin: {error}")))?;
+    let target = Target::new(&args.admin, &args.tls, b"http/1.1");
+    let target = target.map_err(|error| InputError(format!("--admin: {error}")))?;
     let interval = parse_duration(&args.interval)
         .map_err(|error| InputError(format!("--interval: {error}")))?;
     if interval < Duration::from_millis(100) {
@@ -85,9 +90,9 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, InputError> {
         let wrong = |error| InputError(format!("--token-file {}: {error}", path.display()));
         read.map(|text| text.trim_end().to_owned()).map_err(wrong)
     });
-    let client = Client::new(endpoint, token.transpose()?)
-        .map_err(|error| InputError(format!("--token-file: {error}")))?;
-    let mut state = State::new(client.endpoint().to_string(), args.filter.clone());
+    let client = Client::new(target, token.transpose()?);
+    let client = client.map_err(|error| InputError(error.to_string()))?;
+    let mut state = State::new(client.target().to_string(), args.filter.clone());
     let done = if args.once {
         once(&client, &mut state).and_then(|text| match io::stdout().write_all(text.as_bytes()) {
             // The reader has seen enough.

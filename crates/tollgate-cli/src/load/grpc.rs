@@ -9,10 +9,10 @@ use super::{
     keys::Keys,
     schedule::Pace,
     tally::{Tally, Verdict},
-    target::{Stream, Target},
     template::Template,
     worker::Lane,
 };
+use crate::target::{Stream, Target};
 use bytes::Bytes;
 use h2::{RecvStream, client::SendRequest};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version};
@@ -91,7 +91,8 @@ pub(crate) struct Grpc {
 
 /// Returns the address of a method for HTTP/2.
 pub(crate) fn uri(target: &Target, path: &str) -> Result<Uri, String> {
-    let built = Uri::builder().scheme("http").authority(target.authority()).path_and_query(path);
+    let built =
+        Uri::builder().scheme(target.scheme()).authority(target.authority()).path_and_query(path);
     built.build().map_err(|error| {
         format!(
             "\"{path}\" is no path of a gRPC method ({error}); write it as /package.Service/Method"
@@ -235,20 +236,20 @@ impl Shared {
         if head.headers.contains_key("grpc-status") {
             return status(&head.headers).map(|()| Verdict::Allowed);
         }
-        let code = read(&mut body).await?;
+        let verdict = read(&mut body).await?;
         match body.trailers().await.map_err(failed)? {
             Some(trailers) => status(&trailers)?,
             None => return Err("the answer has no grpc-status".into()),
         }
-        Ok(if code == OVER_LIMIT { Verdict::Denied } else { Verdict::Allowed })
+        Ok(verdict)
     }
 }
 
-/// Reads the message, and from it the overall code.
-async fn read(body: &mut RecvStream) -> Result<u64, String> {
+/// Reads the message, and says what it means.
+async fn read(body: &mut RecvStream) -> Result<Verdict, String> {
     let failed = |error: h2::Error| format!("a call failed: {error}");
-    // The code is at the very start, and may be cut in two.
-    let (mut start, mut length) = ([0; 16], 0);
+    // The code is at the very start, and may be cut in two. An answer without limits is short.
+    let (mut start, mut length) = ([0; 64], 0);
     while let Some(piece) = body.data().await {
         let piece = piece.map_err(failed)?;
         body.flow_control().release_capacity(piece.len()).map_err(failed)?;
@@ -261,7 +262,18 @@ async fn read(body: &mut RecvStream) -> Result<u64, String> {
             return Err(format!("an answer is longer than {ANSWER_BYTES} bytes"));
         }
     }
-    Ok(overall_code(&start[..length.min(start.len())]))
+    let message = &start[..length.min(start.len())];
+    Ok(match overall_code(message) {
+        OVER_LIMIT => Verdict::Denied,
+        _ if length <= start.len() && is_unmatched(message) => Verdict::Unmatched,
+        _ => Verdict::Allowed,
+    })
+}
+
+/// Tells whether a framed answer has statuses, and none of them says more than `OK`: no limit fits.
+fn is_unmatched(answer: &[u8]) -> bool {
+    let Some([0x08, 0x01, statuses @ ..]) = answer.get(5..) else { return false };
+    !statuses.is_empty() && statuses.chunks(4).all(|status| status == [0x12, 0x02, 0x08, 0x01])
 }
 
 /// Judges `grpc-status`; anything but 0 is an error.
@@ -315,6 +327,21 @@ mod tests {
             (b"", 0),
         ] {
             assert_eq!(overall_code(answer), expected, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_whose_statuses_name_no_limit_is_unmatched() {
+        for (answer, expected) in [
+            (&b"\0\0\0\0\x06\x08\x01\x12\x02\x08\x01"[..], true),
+            (b"\0\0\0\0\x0a\x08\x01\x12\x02\x08\x01\x12\x02\x08\x01", true),
+            // Without statuses nothing is known; the last is unlimited, which is a limit's answer.
+            (b"\0\0\0\0\x02\x08\x01", false),
+            (b"\0\0\0\0\x08\x08\x01\x12\x04\x08\x01\x18\x07", false),
+            (b"\0\0\0\0\x06\x08\x02\x12\x02\x08\x02", false),
+            (b"", false),
+        ] {
+            assert_eq!(is_unmatched(answer), expected, "{answer:?}");
         }
     }
 

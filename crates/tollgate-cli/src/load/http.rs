@@ -82,6 +82,8 @@ impl Scan for HttpScan {
             return Ok(None);
         };
         let verdict = match status {
+            // How the service answers descriptors that no limit fits.
+            200..=299 if bytes[..length].ends_with(b"\"limits\":[]}") => Verdict::Unmatched,
             200..=299 => Verdict::Allowed,
             429 => Verdict::Denied,
             _ => Verdict::Error,
@@ -150,6 +152,7 @@ mod tests {
         for (answer, expected) in [
             ("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", Verdict::Allowed),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Verdict::Allowed),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n{\"limits\":[]}", Verdict::Unmatched),
             ("HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n", Verdict::Denied),
             ("HTTP/1.1 204 No Content\r\n\r\n", Verdict::Allowed),
             ("HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx", Verdict::Error),

@@ -9,11 +9,13 @@ use super::{
     keys::Keys,
     schedule::Pace,
     tally::{Tally, Verdict},
-    target::{Stream, Target},
     template::Template,
     worker::Lane,
 };
-use crate::counted;
+use crate::{
+    counted,
+    target::{Stream, Target},
+};
 use std::{
     future::poll_fn,
     io,
@@ -249,6 +251,10 @@ impl<S: Scan> State<S> {
         if all_written {
             self.out.clear();
             self.written = 0;
+        }
+        // TLS may hold records back; for others this does nothing.
+        if let Poll::Ready(Err(error)) = stream.as_mut().poll_flush(cx) {
+            return Poll::Ready(Err(error));
         }
         if let Poll::Ready(read) = self.inbox.poll_read(stream, cx) {
             return Poll::Ready(read.map(Turn::Read));

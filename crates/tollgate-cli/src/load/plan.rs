@@ -1,18 +1,18 @@
 //! The command line, judged. Everything that can be refused is refused here.
 
 use super::{
-    LoadArgs, Protocol, RespReply, Shared, Spreads,
+    HttpArgs, LoadArgs, Protocol, RespReply, Shared, Spreads,
     clock::ns,
     grpc,
     http::{HttpRequest, HttpScan},
     keys::{KeySpace, Spread},
     resp::{self, Meaning, RespScan},
     schedule::{Pace, Schedule},
-    target::Target,
     template::{MAX_KEYS, Template},
 };
-use crate::{counted, plan::InputError};
+use crate::{counted, plan::InputError, target::Target};
 use std::{sync::Arc, time::Duration};
+use tollgate_server::server::Settings;
 
 const MAX_CONNECTIONS: u64 = 10_000;
 const MAX_THREADS: u64 = 256;
@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) target: Arc<Target>,
     pub(crate) template: Arc<Template>,
     pub(crate) wire: Wire,
+    /// The flags that say what is asked for.
+    pub(crate) asked: String,
     pub(crate) keys: KeySpace,
     pub(crate) schedule: Schedule,
     pub(crate) threads: u64,
@@ -61,10 +63,25 @@ impl Wire {
 
 impl Plan {
     pub(crate) fn new(args: &LoadArgs) -> Result<Self, InputError> {
-        let (shared, (wire, template, depth)) = match &args.protocol {
-            Protocol::Resp(args) => (&args.shared, resp(args)?),
-            Protocol::Http(args) => (&args.shared, http(args)?),
-            Protocol::Grpc(args) => (&args.shared, grpc(args)?),
+        let (shared, defaults) = (args.shared(), Settings::default());
+        let (default, protocol) = match &args.protocol {
+            Protocol::Resp(_) => (defaults.resp, &b""[..]),
+            Protocol::Http(_) => (defaults.http, &b"http/1.1"[..]),
+            Protocol::Grpc(_) => (defaults.grpc, &b"h2"[..]),
+        };
+        let address = shared.address.clone().unwrap_or_else(|| default.to_string());
+        let target = Target::new(&address, &shared.tls, protocol).map_err(InputError)?;
+        let ((wire, template, depth), asked) = match &args.protocol {
+            Protocol::Resp(args) => (resp(args)?, format!("--command '{}'", args.command)),
+            Protocol::Http(args) => {
+                let HttpArgs { path, body, .. } = args;
+                (http(args, &target)?, format!("--path '{path}' --body '{body}'"))
+            }
+            Protocol::Grpc(args) => {
+                let (domain, descriptors) = (&args.domain, args.descriptors.join(" --descriptor "));
+                let asked = format!("--domain {domain} --descriptor {descriptors}");
+                (grpc(args, &target)?, asked)
+            }
         };
         bound("--connections", shared.connections, MAX_CONNECTIONS)?;
         bound("--threads", shared.threads, MAX_THREADS.min(shared.connections))?;
@@ -82,9 +99,10 @@ impl Plan {
             )));
         }
         Ok(Self {
-            target: Arc::new(shared.address.parse().map_err(InputError)?),
+            target: Arc::new(target),
             template: Arc::new(template),
             wire,
+            asked,
             keys: keys(shared)?,
             schedule: schedule(shared, depth)?,
             threads: shared.threads,
@@ -121,9 +139,8 @@ fn resp(args: &super::RespArgs) -> Result<Request, InputError> {
     Ok((Wire::Resp(RespScan(meaning)), template, args.pipeline))
 }
 
-fn http(args: &super::HttpArgs) -> Result<Request, InputError> {
+fn http(args: &HttpArgs, target: &Target) -> Result<Request, InputError> {
     bound("--pipeline", args.pipeline, MAX_BATCH_BYTES)?;
-    let target: Target = args.shared.address.parse().map_err(InputError)?;
     let word = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if !args.path.starts_with('/') || !word(&args.path) {
         let text = format!("--path \"{}\" must start with / and have no spaces", args.path);
@@ -156,9 +173,8 @@ fn http(args: &super::HttpArgs) -> Result<Request, InputError> {
     Ok((Wire::Http(scan), request.encode(), args.pipeline))
 }
 
-fn grpc(args: &super::GrpcArgs) -> Result<Request, InputError> {
-    let target: Target = args.shared.address.parse().map_err(InputError)?;
-    let uri = grpc::uri(&target, &args.path).map_err(InputError)?;
+fn grpc(args: &super::GrpcArgs, target: &Target) -> Result<Request, InputError> {
+    let uri = grpc::uri(target, &args.path).map_err(InputError)?;
     let entry = |text: &str| match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(InputError(format!(
@@ -275,6 +291,9 @@ mod tests {
             ("resp localhost:1", "resp", 16),
             ("http localhost:1", "http", 1),
             ("grpc unix:/x", "grpc", 16),
+            ("resp", "resp", 16),
+            ("http https://localhost:1", "http", 1),
+            ("grpc --tls", "grpc", 16),
         ] {
             let plan = plan(line).unwrap();
             assert_eq!((plan.wire.name(), plan.schedule.pace), (name, Pace::Closed { depth }));
@@ -292,6 +311,10 @@ mod tests {
     fn nonsense_is_refused_with_the_name_of_the_option() {
         for (line, word) in [
             ("resp localhost", "address"),
+            ("http http://localhost:1 --tls", "drop one"),
+            ("http ftp://localhost:1", "scheme"),
+            ("http localhost:1 --cacert /nowhere.pem", "--cacert /nowhere.pem"),
+            ("http localhost:1 --cert a.pem", "--key"),
             ("resp localhost:1 --connections 0", "--connections"),
             ("resp localhost:1 --connections 10001", "--connections"),
             ("resp localhost:1 --connections 2 --threads 3", "--threads"),

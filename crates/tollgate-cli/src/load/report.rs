@@ -41,6 +41,13 @@ pub(crate) struct Report {
     pub(crate) reconnects: u64,
     pub(crate) first_error: Option<String>,
     pub(crate) latency_ms: LatencyMs,
+    /// All answers, those by a limit, and those without one; the warm-up included.
+    #[serde(skip)]
+    answers: u64,
+    #[serde(skip)]
+    pub(crate) decided: u64,
+    #[serde(skip)]
+    unmatched: u64,
 }
 
 impl Report {
@@ -82,18 +89,37 @@ impl Report {
             reconnects: tally.reconnects,
             first_error,
             latency_ms: tally.latency_ms(),
+            answers: tally.answers,
+            decided: tally.decided,
+            unmatched: tally.unmatched,
         }
     }
 
     /// Says what is wrong with the result, if anything: the run failed then.
     pub(crate) fn problem(&self, plan: &Plan) -> Option<String> {
         let shown = self.first_error.as_deref().unwrap_or("none was shown");
-        if self.sent == 0 {
-            return Some(format!("nothing could be sent: {shown}"));
+        let asked = &plan.asked;
+        if self.decided == 0 && self.unmatched > 0 {
+            return Some(format!(
+                "nothing matched: the server has no limit for {asked}, so it lets everything pass; \
+                 ask for one that it has. `tollgate serve` without a configuration has --domain \
+                 example --descriptor user={{key}}, and `tollgate check --list FILE` lists yours"
+            ));
+        }
+        if self.sent == 0 && self.answers == 0 {
+            return Some(format!(
+                "nothing could be sent: {shown}; is the server running? Its address goes behind \
+                 `load {}`, with https:// before it for TLS",
+                self.protocol
+            ));
         }
         if self.errors > plan.max_errors {
             let (errors, most) = (counted(self.errors, "error"), plan.max_errors);
-            return Some(format!("{errors}, at most {most} accepted; the first: {shown}"));
+            let way_out = match self.decided {
+                0 => format!("; no answer was by a limit, to {asked}"),
+                _ => String::new(),
+            };
+            return Some(format!("{errors}, at most {most} accepted; the first: {shown}{way_out}"));
         }
         match plan.admit_exactly {
             Some(wanted) if wanted != self.allowed => Some(format!(
@@ -187,20 +213,25 @@ fn planned(plan: &Plan) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{
-        http::HttpScan,
-        keys::{KeySpace, Spread},
-        schedule::Schedule,
-        tally::Verdict,
-        template::Template,
+    use crate::{
+        load::{
+            http::HttpScan,
+            keys::{KeySpace, Spread},
+            schedule::Schedule,
+            tally::Verdict,
+            template::Template,
+        },
+        target::Target,
+        tls::TlsArgs,
     };
     use std::{sync::Arc, time::Duration};
 
     fn plan(pace: Pace) -> Plan {
         Plan {
-            target: Arc::new("localhost:1".parse().unwrap()),
+            target: Arc::new(Target::new("localhost:1", &TlsArgs::default(), b"").unwrap()),
             template: Arc::new(Template::default()),
             wire: Wire::Http(HttpScan { no_body: false }),
+            asked: "--path /".into(),
             keys: KeySpace { count: 1, spread: Spread::One, seed: 0 },
             schedule: Schedule {
                 pace,

@@ -9,6 +9,9 @@ use super::{
 /// How deep arrays may hold arrays.
 const DEEPEST: u32 = 16;
 
+/// How `TG.DESCRIPTOR` answers in the second version of the protocol if it passes without a limit.
+const UNMATCHED: &[u8] = b"*6\r\n:1\r\n$-1\r\n";
+
 /// Which answer means that a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
@@ -16,6 +19,8 @@ pub(crate) enum Meaning {
     ZeroPasses,
     /// The first number is 1 if the request passed and 0 if not, as throttlecrab answers.
     OnePasses,
+    /// The same; an answer without a limit says that none fits, as `TG.DESCRIPTOR` answers.
+    Descriptor,
     /// Every answer that is no error.
     AllPass,
 }
@@ -25,17 +30,20 @@ impl Meaning {
     pub(crate) fn of_command(name: &str) -> Self {
         match name.to_ascii_uppercase().as_str() {
             "CL.THROTTLE" => Self::ZeroPasses,
-            "THROTTLE" | "TG.CHECK" | "TG.PEEK" | "TG.DESCRIPTOR" => Self::OnePasses,
+            "THROTTLE" | "TG.CHECK" | "TG.PEEK" => Self::OnePasses,
+            "TG.DESCRIPTOR" => Self::Descriptor,
             _ => Self::AllPass,
         }
     }
 
     fn judge(self, first: Option<i64>) -> Verdict {
         match (self, first) {
-            (Self::AllPass, _) | (Self::ZeroPasses, Some(0)) | (Self::OnePasses, Some(1)) => {
-                Verdict::Allowed
+            (Self::AllPass, _)
+            | (Self::ZeroPasses, Some(0))
+            | (Self::OnePasses | Self::Descriptor, Some(1)) => Verdict::Allowed,
+            (Self::ZeroPasses, Some(1)) | (Self::OnePasses | Self::Descriptor, Some(0)) => {
+                Verdict::Denied
             }
-            (Self::ZeroPasses, Some(1)) | (Self::OnePasses, Some(0)) => Verdict::Denied,
             _ => Verdict::Error,
         }
     }
@@ -65,7 +73,11 @@ impl Scan for RespScan {
         if !reader.value(0)? {
             return Ok(None);
         }
-        let verdict = if reader.is_error { Verdict::Error } else { self.0.judge(reader.first) };
+        let verdict = match self.0 {
+            _ if reader.is_error => Verdict::Error,
+            Meaning::Descriptor if bytes.starts_with(UNMATCHED) => Verdict::Unmatched,
+            meaning => meaning.judge(reader.first),
+        };
         Ok(Some(Answer { length: reader.at, verdict, is_last: false }))
     }
 

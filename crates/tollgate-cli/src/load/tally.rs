@@ -7,6 +7,8 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
+    /// Allowed, because no limit of the server fits the request.
+    Unmatched,
     Denied,
     /// An error of the server, or an answer that was not expected.
     Error,
@@ -27,6 +29,10 @@ pub(crate) struct Tally {
     pub(crate) answers: u64,
     /// Answers to requests that count.
     pub(crate) measured: u64,
+    /// Answers by a limit, those of the warm-up too.
+    pub(crate) decided: u64,
+    /// Answers without a limit, those of the warm-up too.
+    pub(crate) unmatched: u64,
     /// When the last answer that counts came.
     pub(crate) last_ns: u64,
     pub(crate) first_error: Option<String>,
@@ -44,6 +50,8 @@ impl Tally {
             reconnects: 0,
             answers: 0,
             measured: 0,
+            decided: 0,
+            unmatched: 0,
             last_ns: 0,
             first_error: None,
             latency: Histogram::new_with_bounds(1, LONGEST_NS, 3)?,
@@ -52,20 +60,29 @@ impl Tally {
 
     /// Counts an answer to a request that counts.
     pub(crate) fn answer(&mut self, verdict: Verdict, latency_ns: u64) {
-        self.answers += 1;
+        self.warm_answer(verdict);
         self.measured += 1;
         self.latency.saturating_record(latency_ns.max(1));
         match verdict {
-            Verdict::Allowed => self.allowed += 1,
+            Verdict::Allowed | Verdict::Unmatched => self.allowed += 1,
             Verdict::Denied => self.denied += 1,
-            Verdict::Error => self.errors += 1,
+            Verdict::Error => {}
         }
     }
 
     /// Counts an answer to a request of the warm-up.
     pub(crate) fn warm_answer(&mut self, verdict: Verdict) {
         self.answers += 1;
-        self.errors += u64::from(verdict == Verdict::Error);
+        match verdict {
+            Verdict::Allowed | Verdict::Denied => self.decided += 1,
+            Verdict::Unmatched => self.unmatched += 1,
+            Verdict::Error => self.errors += 1,
+        }
+    }
+
+    /// Tells whether answers came, and none of them by a limit: to go on would measure nothing.
+    pub(crate) const fn is_in_vain(&self, max_errors: u64) -> bool {
+        self.answers > 0 && self.decided == 0 && (self.unmatched > 0 || self.errors > max_errors)
     }
 
     /// Keeps the first text of all.
@@ -90,6 +107,8 @@ impl Tally {
         self.reconnects += other.reconnects;
         self.answers += other.answers;
         self.measured += other.measured;
+        self.decided += other.decided;
+        self.unmatched += other.unmatched;
         self.last_ns = self.last_ns.max(other.last_ns);
         if self.first_error.is_none() {
             self.first_error.clone_from(&other.first_error);

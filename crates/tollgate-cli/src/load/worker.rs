@@ -12,8 +12,8 @@ use super::{
     plan::{Plan, Wire},
     schedule::{Pace, Schedule},
     tally::Tally,
-    target::Stream,
 };
+use crate::target::Stream;
 use std::{
     io,
     sync::{
@@ -29,8 +29,9 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How long a connection may take to be made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a connection may take to be made: the first of a worker, and the others. A server that is
+/// not there is reported within a second; one that answers may be slow to take fifty at once.
+const CONNECT_TIMEOUTS: (Duration, Duration) = (Duration::from_millis(900), Duration::from_secs(5));
 
 /// Ends a run early.
 #[derive(Debug, Default)]
@@ -162,14 +163,16 @@ async fn connect(run: &Run, number: u64, tally: &Mutex<Tally>) -> Vec<(u64, Stre
     let mine = (number..run.plan.schedule.connections).step_by(run.plan.threads as usize);
     for connection in mine {
         let target = &run.plan.target;
-        let tried = tokio::time::timeout(CONNECT_TIMEOUT, target.connect()).await;
+        let (first, others) = CONNECT_TIMEOUTS;
+        let limit = if streams.is_empty() { first } else { others };
+        let tried = tokio::time::timeout(limit, target.connect()).await;
         let problem = match tried {
             Ok(Ok(stream)) => {
                 streams.push((connection, stream));
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer in {CONNECT_TIMEOUT:?}"),
+            Err(_) => format!("no answer in {limit:?}"),
         };
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.fail(|| format!("cannot connect to {target}: {problem}"));

@@ -5,7 +5,7 @@ use super::{
     state::{Picture, Sort, State, Then},
     text, view,
 };
-use crate::client::Client;
+use crate::{client::Client, target::Target, tls::TlsArgs};
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -16,7 +16,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tollgate::{Clock, store::MemoryStore};
 use tollgate_server::{
     admin,
-    config::{Config, Endpoint},
+    config::Config,
     engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
     net::{Connection, Listener, Secret, Stream},
     plan::Plan,
@@ -58,6 +58,11 @@ fn picture() -> Picture {
 fn drawn(state: &State) -> String {
     let mut terminal = Terminal::new(TestBackend::new(100, view::height(state))).unwrap();
     text(terminal.draw(|frame| view::draw(frame, state)).unwrap().buffer)
+}
+
+fn client(address: &str, token: Option<&str>) -> Client {
+    let target = Target::new(address, &TlsArgs::default(), b"").unwrap();
+    Client::new(target, token.map(str::to_owned)).unwrap()
 }
 
 fn key(code: KeyCode) -> KeyEvent {
@@ -106,9 +111,9 @@ fn the_chosen_policy_stays_chosen_and_the_old_picture_stays_after_an_error() {
     assert_eq!(state.choice(&moved.policies).unwrap().label, "whole-site");
     state.show(Ok(moved));
     assert_eq!(state.position(), Some(2));
-    let gone = Client::new(Endpoint::Off, None).unwrap();
+    let gone = client("unix:/nowhere", None);
     state.show(super::ask(&gone, &state));
-    assert!(drawn(&state).contains("off does not answer"), "{}", drawn(&state));
+    assert!(drawn(&state).contains("unix:/nowhere does not answer"), "{}", drawn(&state));
     assert!(drawn(&state).contains("per-user"));
 }
 
@@ -185,9 +190,10 @@ fn server() -> SocketAddr {
 #[test]
 fn one_picture_of_a_real_server() {
     let address = server();
-    let client = Client::new(Endpoint::Tcp(address), Some("sesame".into())).unwrap();
+    let address = address.to_string();
+    let known = client(&address, Some("sesame"));
     let mut state = State::new("there".into(), String::new());
-    let Ok(text) = once(&client, &mut state) else { panic!("no picture") };
+    let Ok(text) = once(&known, &mut state) else { panic!("no picture") };
     for part in [
         "tollgate there  configuration 1\n",
         "store default (memory) 1 keys",
@@ -201,7 +207,7 @@ fn one_picture_of_a_real_server() {
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-    let stranger = Client::new(Endpoint::Tcp(address), None).unwrap();
+    let stranger = client(&address, None);
     let Err(super::Failure::Server(error)) = once(&stranger, &mut state) else {
         panic!("a picture")
     };

@@ -9,3 +9,4 @@ mod life;
 mod process;
 mod reload;
 mod snapshot;
+mod tools;

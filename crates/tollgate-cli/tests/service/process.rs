@@ -45,7 +45,7 @@ impl Service {
         let address = |name: &str| {
             let line = found.iter().find(|line| line.starts_with(&format!("listening {name} ")));
             let line = line.unwrap_or_else(|| panic!("no {name} in {found:?}"));
-            line.rsplit(' ').next().unwrap().parse().unwrap()
+            line.split(' ').nth(2).unwrap().parse().unwrap()
         };
         let (http, grpc) = (address("http"), address("grpc"));
         let (resp, admin) = (address("resp"), address("admin"));
