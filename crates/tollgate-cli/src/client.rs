@@ -3,7 +3,7 @@
 //! One connection per request. An answer is at most 64 MiB long, and a request takes at most
 //! five seconds.
 
-use crate::target::Target;
+use crate::{target::Target, text::escaped};
 use serde::de::DeserializeOwned;
 use std::{fmt, io, time::Duration};
 use tokio::{
@@ -64,7 +64,8 @@ impl Client {
 
     fn wrong(&self, path: &str, text: fmt::Arguments<'_>) -> ClientError {
         let path = path.split('?').next().unwrap_or(path);
-        ClientError(format!("{} was asked for {path}: {text}", self.target))
+        // The server wrote a part of it.
+        ClientError(escaped(&format!("{} was asked for {path}: {text}", self.target)))
     }
 
     fn fetch(&self, path: &str) -> Result<Vec<u8>, ClientError> {

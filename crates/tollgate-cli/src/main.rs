@@ -16,6 +16,8 @@ mod report;
 mod serve;
 mod span;
 mod target;
+#[cfg(feature = "top")]
+mod text;
 mod tls;
 #[cfg(feature = "top")]
 mod top;
@@ -66,11 +68,11 @@ fn write(plan: &Plan) -> ExitCode {
     }
 }
 
-/// Returns a count with its noun: `1 domain`, `2 domains`.
+/// Returns a count with its noun: `1 domain`, `2 domains`, `2 policies`.
 fn counted(count: u64, noun: &str) -> String {
-    match (count, noun.strip_suffix('y')) {
+    match (count, noun.strip_suffix("cy")) {
         (1, _) => format!("1 {noun}"),
-        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, Some(stem)) => format!("{count} {stem}cies"),
         (_, None) => format!("{count} {noun}s"),
     }
 }

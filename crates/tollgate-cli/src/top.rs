@@ -24,7 +24,7 @@ use ratatui::{
 };
 use state::{Picture, State, Then};
 use std::{
-    io::{self, ErrorKind, Write},
+    io::{self, ErrorKind, IsTerminal, Write},
     path::PathBuf,
     process::ExitCode,
     time::Duration,
@@ -38,8 +38,11 @@ const MOST_POLICIES: usize = 200;
 /// Keys that are asked for.
 const MOST_KEYS: usize = 10;
 
-/// How wide the picture of `--once` is.
+/// How wide the picture of `--once` is where there is no terminal.
 const WIDTH: u16 = 110;
+
+/// Seconds of the past that are asked for: the server keeps a minute.
+const PAST: u16 = 60;
 
 const KEYS: &str = "\
 Keys:
@@ -123,7 +126,8 @@ enum Failure {
 /// Asks for all that is shown.
 fn ask(client: &Client, state: &State) -> Result<Picture, ClientError> {
     let (sort, filter) = (state.sort().name(), encoded(state.filter()));
-    let path = format!("/policies?sort={sort}&filter={filter}&limit={MOST_POLICIES}&history=30");
+    let path =
+        format!("/policies?sort={sort}&filter={filter}&limit={MOST_POLICIES}&history={PAST}");
     let policies: state::Policies = client.get(&path)?;
     let top = match state.choice(&policies) {
         Some(policy) => {
@@ -139,7 +143,14 @@ fn ask(client: &Client, state: &State) -> Result<Picture, ClientError> {
 fn once(client: &Client, state: &mut State) -> Result<String, Failure> {
     state.show(Ok(ask(client, state).map_err(Failure::Server)?));
     state.is_plain = true;
-    let mut terminal = Terminal::new(TestBackend::new(WIDTH, view::height(state)))
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let terminal = || ratatui::crossterm::terminal::size().map_or(WIDTH, |(columns, _)| columns);
+    let width = match columns {
+        Some(columns) => columns,
+        None if io::stdout().is_terminal() => terminal(),
+        None => WIDTH,
+    };
+    let mut terminal = Terminal::new(TestBackend::new(width, view::height(state)))
         .map_err(|error| Failure::Terminal(io::Error::other(error)))?;
     let drawn = terminal.draw(|frame| view::draw(frame, state));
     let drawn = drawn.map_err(|error| Failure::Terminal(io::Error::other(error)))?;

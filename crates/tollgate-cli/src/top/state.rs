@@ -33,6 +33,18 @@ pub(super) struct Policy {
     pub(super) bypassed_until: Option<Until>,
 }
 
+impl Policy {
+    /// Returns the rate of the last seconds.
+    pub(super) fn rate(&self) -> Rate {
+        Rate::recent(&self.history).unwrap_or(self.rates.short)
+    }
+
+    /// Returns its limit, in short.
+    pub(super) fn limit_text(&self) -> &str {
+        self.limit.as_ref().map_or("unlimited", |limit| &limit.text)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct Limit {
     pub(super) text: String,
@@ -44,13 +56,27 @@ pub(super) struct Rates {
     pub(super) short: Rate,
 }
 
-#[derive(Debug, Deserialize)]
+/// Seconds that the shown rates are of.
+pub(super) const RECENT: usize = 3;
+
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Rate {
     pub(super) allowed_per_second: f64,
     pub(super) denied_per_second: f64,
 }
 
 impl Rate {
+    /// Returns the rate of the last seconds of a history of allowed and denied; `None` without one.
+    fn recent(history: &[[u32; 2]]) -> Option<Self> {
+        let last = history.last_chunk::<RECENT>().map_or(history, |last| last);
+        let mean = |index: usize| {
+            let sum: f64 = last.iter().map(|second| f64::from(second[index])).sum();
+            sum / last.len() as f64
+        };
+        let (allowed_per_second, denied_per_second) = (mean(0), mean(1));
+        (!last.is_empty()).then_some(Self { allowed_per_second, denied_per_second })
+    }
+
     /// Returns the percentage of refusals; none if there was nothing to decide.
     pub(super) fn denied_percent(&self) -> Option<f64> {
         let all = self.allowed_per_second + self.denied_per_second;

@@ -56,7 +56,11 @@ fn picture() -> Picture {
 }
 
 fn drawn(state: &State) -> String {
-    let mut terminal = Terminal::new(TestBackend::new(100, view::height(state))).unwrap();
+    drawn_at(state, 100)
+}
+
+fn drawn_at(state: &State, width: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, view::height(state))).unwrap();
     text(terminal.draw(|frame| view::draw(frame, state)).unwrap().buffer)
 }
 
@@ -76,18 +80,50 @@ fn draws_what_it_was_told() {
     let wanted = "\
 tollgate 127.0.0.1:6070  configuration 3
 store default (memory) 1234 keys 3.3 MiB  errors: 2 so far, last: connection refused
-connections http 3/16384 77 req
- 3 of 4 policies by denied ─────────────────────────────────────────────────────────────────────────
-  policy                   limit            allowed/s  denied/s denied     left last 20 s
-> per-user                 100/min                2.0      98.0   98 %        -  ▁▄█
-  whole-site (shadow)      5000/s burst 100     123.5       0.0    0 %     4321
-  free (bypassed, 2 s)     unlimited              0.0       0.0      -        -
+listeners (open/most, requests): http 3/16384 77
+ 3 of 4 policies by denied, rates of the last 3 s ──────────────────────────────────────────────────
+  policy               limit            allowed/s  denied/s denied     left last 24 s
+> per-user             100/min                1.7       2.7   62 %        -  ▁▄█
+  whole-site (shadow)  5000/s burst 100     123.5       0.0    0 %     4321
+  free (bypassed, 2 s) unlimited              0.0       0.0      -        -
  most refused keys of per-user ─────────────────────────────────────────────────────────────────────
+      denied  key
          900  ann
-           7  b[31mob
+           7  b\\u{1b}[31mob
 q quit  up/down choose  s sort  / filter
 ";
     assert_eq!(drawn(&state), wanted, "\n{}", drawn(&state));
+}
+
+#[test]
+fn the_width_is_used_and_what_does_not_fit_is_elided() {
+    let mut picture = picture();
+    let policies = &mut picture.policies.policies;
+    policies[0].label = "every-request-of-a-tenant-to-the-search-service".into();
+    policies[1].label = "every-upload-of-a-tenant-to-the-storage-service".into();
+    policies[2].label = "\u{1b}[2Jcleared".into();
+    policies[2].limit = Some(serde_json::from_value(json!({ "text": "9\u{7}/s" })).unwrap());
+    picture.top.denied[0].key = "k".repeat(300);
+    picture.config.last_load =
+        Some(serde_json::from_value(json!({ "error": "x".repeat(300) })).unwrap());
+    let mut state = State::new("127.0.0.1:6070".into(), String::new());
+    state.show(Ok(picture));
+    for (width, parts) in [
+        // A narrow terminal has no room for the past; the mode stays beside a name that is cut.
+        (60, &["every-requ…", "eve… (shad…", "5000/s bu…", "1.7       2.7"][..]),
+        (110, &["every-upload-of-a-tenant-to-the-storage-servi… (shadow)", "burst 100"]),
+        (130, &["every-upload-of-a-tenant-to-the-storage-service (shadow)", "last 18 s", "▁▄█"]),
+        (200, &["every-upload-of-a-tenant-to-the-storage-service (shadow)", "last 60 s"]),
+    ] {
+        let text = drawn_at(&state, width);
+        for part in parts.iter().chain(&["\\u{1b}[", "kkk…", "xxx…", "denied  key", "allowed/s"])
+        {
+            assert!(text.contains(part), "{part:?} is not in {width}\n{text}");
+        }
+        assert!(!text.contains('\u{1b}') && !text.contains('\u{7}'));
+        let is_wide = |line: &str| line.chars().count() > usize::from(width);
+        assert!(!text.lines().any(is_wide), "{width}\n{text}");
+    }
 }
 
 #[test]
@@ -196,8 +232,8 @@ fn one_picture_of_a_real_server() {
     let Ok(text) = once(&known, &mut state) else { panic!("no picture") };
     for part in [
         "tollgate there  configuration 1\n",
-        "store default (memory) 1 keys",
-        "admin 1/16384 3 req",
+        "store default (memory) 1 key ",
+        "admin 1/16384 3,",
         "2 policies by denied",
         "> per-user",
         "3/min",

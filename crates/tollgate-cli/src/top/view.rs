@@ -1,6 +1,10 @@
 //! Draws the state.
 
-use super::state::{Node, Policy, Remote, State};
+use super::{
+    PAST,
+    state::{Node, Policy, RECENT, Remote, State},
+};
+use crate::{counted, text::fit};
 use ratatui::{
     Frame,
     layout::{Alignment, Constraint, Layout, Rect},
@@ -20,8 +24,11 @@ const HEAD: u16 = 3;
 /// Lines of the list of policies beside those of policies: its title, and the names of columns.
 const TABLE: u16 = 2;
 
-/// Lines for the refused keys at most, with their title.
-const KEYS: u16 = 11;
+/// Lines of the list of refused keys beside those of keys: its title, and the names of columns.
+const KEYS_HEAD: u16 = 2;
+
+/// Lines for the refused keys at most, with their head.
+const KEYS: u16 = 12;
 
 /// Returns how many lines the whole picture needs.
 pub(super) fn height(state: &State) -> u16 {
@@ -31,16 +38,7 @@ pub(super) fn height(state: &State) -> u16 {
 
 fn keys_height(state: &State) -> u16 {
     let keys = u16::try_from(state.picture.top.denied.len()).unwrap_or(KEYS);
-    (keys.max(1) + 1).min(KEYS)
-}
-
-/// Returns how many seconds of the past there is room for.
-const fn past(width: u16) -> u16 {
-    match width {
-        0..90 => 10,
-        90..110 => 20,
-        110.. => 30,
-    }
+    (keys.max(1) + KEYS_HEAD).min(KEYS)
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
@@ -69,7 +67,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
         first.push(Span::from(format!("  LOAD FAILED: {error}")).red());
     }
     let stores = picture.store.stores.iter().map(|store| {
-        let keys = store.keys.map_or_else(String::new, |keys| format!(" {keys} keys"));
+        let keys = store.keys.map_or_else(String::new, |keys| format!(" {}", counted(keys, "key")));
         let bytes = store.bytes.map_or_else(String::new, |bytes| format!(" {}", mebibytes(bytes)));
         let shared = store.shared.as_ref().map_or_else(String::new, remote);
         format!("{} ({}){keys}{bytes}{shared}", store.name, store.kind)
@@ -87,12 +85,27 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
         second.push(Span::from(text).red());
     }
     let listeners = picture.store.listeners.iter().map(|(name, listener)| {
-        format!("{name} {}/{} {} req", listener.open, listener.most, listener.requests)
+        format!("{name} {}/{} {}", listener.open, listener.most, listener.requests)
     });
-    let listeners = listeners.collect::<Vec<_>>().join("  ");
-    let lines =
-        vec![Line::from(first), Line::from(second), Line::from(format!("connections {listeners}"))];
-    frame.render_widget(Paragraph::new(lines), area);
+    let listeners = listeners.collect::<Vec<_>>().join(", ");
+    let third = vec![Span::from(format!("listeners (open/most, requests): {listeners}"))];
+    let lines = [first, second, third].map(|spans| fit_line(spans, area.width));
+    frame.render_widget(Paragraph::new(lines.to_vec()), area);
+}
+
+/// Cuts the last of the spans that fit.
+fn fit_line(spans: Vec<Span<'_>>, width: u16) -> Line<'static> {
+    let mut left = width;
+    let mut line = Line::default();
+    for span in spans {
+        if left == 0 {
+            break;
+        }
+        let shown = Span::styled(fit(&span.content, left), span.style);
+        left = left.saturating_sub(u16::try_from(shown.width()).unwrap_or(u16::MAX));
+        line.push_span(shown);
+    }
+    line
 }
 
 /// Servers in the head of the view; a cluster may have hundreds.
@@ -116,57 +129,87 @@ fn mebibytes(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
+/// The widths of columns that depend on the terminal and on what is shown.
+#[derive(Clone, Copy, Debug)]
+struct Widths {
+    name: u16,
+    limit: u16,
+    /// Seconds of the past, a cell each; 0 if there is no room for them.
+    past: u16,
+}
+
+impl Widths {
+    /// Cells of the four numbers, of the gaps before and between them, and of the mark of the choice.
+    const NUMBERS: u16 = 9 + 9 + 6 + 8 + 5 + 2;
+
+    /// The fewest seconds of the past that are worth a column, and the widest limit.
+    const PAST_LEAST: u16 = 10;
+    const LIMIT_MOST: u16 = 30;
+
+    /// Gives names and limits what they need, and the past what is left. If that is too little, the
+    /// past goes first, and then the longest are cut.
+    fn of(policies: &[Policy], width: u16) -> Self {
+        let cells = |text: &str| u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX);
+        let longest = policies.iter().map(|policy| cells(&name_of(policy, u16::MAX))).max();
+        let limit = policies.iter().map(|policy| cells(policy.limit_text())).max();
+        let room = width.saturating_sub(Self::NUMBERS);
+        let limit = limit.unwrap_or(0).clamp(5, Self::LIMIT_MOST).min(room / 2);
+        let room = room - limit;
+        let left = room.saturating_sub(longest.unwrap_or(0).max(6) + 1);
+        let past = if left >= Self::PAST_LEAST { left.min(PAST) } else { 0 };
+        Self { name: room - past - u16::from(past > 0), limit, past }
+    }
+}
+
+/// Returns the name of a policy with how it is enforced; the name is cut first.
+fn name_of(policy: &Policy, width: u16) -> String {
+    let mode = match &policy.bypassed_until {
+        Some(until) => format!(" (bypassed, {} s)", until.left_ms.div_ceil(1000)),
+        None if policy.mode != "enforced" => format!(" ({})", fit(&policy.mode, 16)),
+        None => String::new(),
+    };
+    let cells = u16::try_from(Span::raw(&*mode).width()).unwrap_or(u16::MAX);
+    let label = fit(&policy.label, width.saturating_sub(cells).max(4));
+    fit(&(label + &mode), width)
+}
+
 fn draw_policies(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let policies = &state.picture.policies;
-    let past = past(area.width);
-    let last = format!("last {past} s");
+    let widths = Widths::of(&policies.policies, area.width);
+    let last = format!("last {} s", widths.past);
     let names = ["policy", "limit", "allowed/s", "denied/s", "denied", "left", &last];
     let right = [2, 3, 4, 5];
     let header = Row::new(names.into_iter().enumerate().map(|(index, name)| {
         let side = if right.contains(&index) { Alignment::Right } else { Alignment::Left };
         Cell::from(Line::from(name).alignment(side))
     }));
-    let widths = [
-        Constraint::Fill(1),
-        Constraint::Length(16),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(6),
-        Constraint::Length(8),
-        Constraint::Length(past),
-    ];
-    let shown = policies.policies.len();
-    let mut title = format!(" {} policies by {} ", policies.total, state.sort().name());
-    if shown < policies.total {
-        title = format!(" {shown} of {} policies by {} ", policies.total, state.sort().name());
-    }
+    let Widths { name, limit, past } = widths;
+    let mut columns = [name, limit, 9, 9, 6, 8].map(Constraint::Length).to_vec();
+    columns.extend((past > 0).then_some(Constraint::Length(past)));
+    let (shown, total) = (policies.policies.len() as u64, policies.total as u64);
+    let count = counted(total, "policy");
+    let count = if shown < total { format!("{shown} of {count}") } else { count };
+    let mut title = format!(" {count} by {}, rates of the last {RECENT} s ", state.sort().name());
     if !state.filter().is_empty() {
         title = format!("{title}with \"{}\" ", state.filter());
     }
-    let table = Table::new(policies.policies.iter().map(|policy| row(policy, past)), widths)
+    let table = Table::new(policies.policies.iter().map(|policy| row(policy, widths)), columns)
         .header(header.style(Style::new().add_modifier(Modifier::BOLD)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .highlight_symbol("> ")
-        .block(Block::new().borders(Borders::TOP).title(title));
+        .block(Block::new().borders(Borders::TOP).title(fit(&title, area.width)));
     let mut choice = TableState::new().with_selected(state.position());
     frame.render_stateful_widget(table, area, &mut choice);
 }
 
-fn row(policy: &Policy, past: u16) -> Row<'_> {
-    let rate = &policy.rates.short;
+fn row(policy: &Policy, widths: Widths) -> Row<'_> {
+    let rate = policy.rate();
     let percent = rate.denied_percent();
     let right = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
-    let mut name = policy.label.clone();
-    if let Some(until) = &policy.bypassed_until {
-        name = format!("{name} (bypassed, {} s)", until.left_ms.div_ceil(1000));
-    } else if policy.mode != "enforced" {
-        name = format!("{name} ({})", policy.mode);
-    }
-    let older = policy.history.len().saturating_sub(usize::from(past));
-    let limit = policy.limit.as_ref().map_or("unlimited", |limit| &limit.text);
+    let older = policy.history.len().saturating_sub(usize::from(widths.past));
     let row = Row::new([
-        Cell::from(name),
-        Cell::from(limit),
+        Cell::from(name_of(policy, widths.name)),
+        Cell::from(fit(policy.limit_text(), widths.limit)),
         right(format!("{:.1}", rate.allowed_per_second)),
         right(format!("{:.1}", rate.denied_per_second)),
         right(percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %"))),
@@ -195,14 +238,15 @@ fn bars(history: &[[u32; 2]]) -> String {
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let top = &state.picture.top;
-    let title = format!(" most refused keys of {} ", top.policy);
+    let title = fit(&format!(" most refused keys of {} ", top.policy), area.width);
     let lines: Vec<Line<'_>> = match &top.why {
-        Some(why) => vec![Line::from(why.as_str())],
+        Some(why) => vec![Line::from(fit(why, area.width))],
         None if top.denied.is_empty() => vec![Line::from("none")],
         None => {
-            let line =
-                |key: &super::state::TopKey| Line::from(format!("{:>12}  {}", key.cost, key.key));
-            top.denied.iter().map(line).collect()
+            let line = |cost: &str, key: &str| fit(&format!("{cost:>12}  {key}"), area.width);
+            let head = Line::from(line("denied", "key")).bold();
+            let keys = top.denied.iter().map(|top| line(&top.cost.to_string(), &top.key));
+            std::iter::once(head).chain(keys.map(Line::from)).collect()
         }
     };
     let block = Block::new().borders(Borders::TOP).title(title);
@@ -211,8 +255,8 @@ fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
 
 fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let line = match &state.error {
-        Some(error) => Line::from(error.as_str()).red(),
-        None if state.is_typing => Line::from(format!("/{}_", state.filter())),
+        Some(error) => Line::from(fit(error, area.width)).red(),
+        None if state.is_typing => Line::from(fit(&format!("/{}_", state.filter()), area.width)),
         None if state.is_plain => Line::default(),
         None => Line::from("q quit  up/down choose  s sort  / filter").dim(),
     };

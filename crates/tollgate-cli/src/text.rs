@@ -1,0 +1,56 @@
+//! Text from others, made fit to be shown in a terminal.
+
+use ratatui::text::Span;
+
+/// Escapes what a terminal would obey or hide: control characters, marks of direction, zero widths.
+pub(crate) fn escaped(text: &str) -> String {
+    let is_hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || is_hidden(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Escapes a text, and cuts it to a number of cells; what is left out shows as an ellipsis.
+pub(crate) fn fit(text: &str, cells: u16) -> String {
+    let text = escaped(text);
+    let (cells, width) = (usize::from(cells), |text: &str| Span::raw(text).width());
+    if width(&text) <= cells {
+        return text;
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        out.push(c);
+        if width(&out) >= cells {
+            out.pop();
+            break;
+        }
+    }
+    out + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_shows_and_controls_are_escaped() {
+        for (text, cells, expected) in [
+            ("short", 5, "short"),
+            ("longer", 5, "long…"),
+            ("日本語", 6, "日本語"),
+            ("日本語", 5, "日本…"),
+            ("日本語", 4, "日…"),
+            ("a\u{1b}[31mb", 20, "a\\u{1b}[31mb"),
+            ("a\u{202e}b\n", 20, "a\\u{202e}b\\n"),
+            ("anything", 1, "…"),
+        ] {
+            assert_eq!(fit(text, cells), expected, "{text:?} in {cells}");
+        }
+    }
+}
