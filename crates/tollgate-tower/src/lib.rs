@@ -104,6 +104,10 @@ pub use room::{
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/quickstart.md")]
+    struct Quickstart;
     #[doc = include_str!("../../../docs/http.md")]
     struct Middleware;
     #[doc = include_str!("../../../docs/clients.md")]
