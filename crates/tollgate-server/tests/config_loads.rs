@@ -209,6 +209,10 @@ fn the_examples_load_together_and_nothing_in_them_is_risky() {
     let config = Config::read(&[folder.into()]).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(config.domains.len(), 2);
     assert_eq!(tollgate_server::config::lint(&config), []);
+
+    let browser = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/browser/limits.yaml");
+    let config = Config::read(&[browser.into()]).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(tollgate_server::config::lint(&config), []);
 }
 
 #[test]
