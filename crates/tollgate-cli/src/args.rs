@@ -98,7 +98,7 @@ Examples:
   tollgate table 100/min burst 10            what one quota answers, event by event
   tollgate compare 10/s                      the same events through every algorithm
   tollgate explain 60/min                    what a quota means
-  tollgate load resp 127.0.0.1:6379          how fast a server decides
+  tollgate load resp                         how fast a server decides
   tollgate top                               what a server does, live";
 
 #[derive(Debug, Subcommand)]

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! input    the bytes that have come   -> parse    commands, as places in them
-//! session  runs a command             -> throttle · policy · client · about
+//! session  runs a command             -> throttle · policy · client · about · transaction
 //! reply    what goes back
 //! ```
 //!
 //! All commands that have come are decided by one plan and one reading of the clock, and answered by
 //! one write. `CL.THROTTLE` and the usual `TG.CHECK` need no memory.
 //!
-//! What a client can hold is bounded: its unread command by the settings, unsent replies by
-//! [`REPLIES_MAX`], silence by the idle timeout, a command that does not end, and replies that are
+//! What a client can hold is bounded: its unread command and its transaction by the settings, unsent
+//! replies by [`REPLIES_MAX`], silence by the idle timeout, a command that does not end, and replies that are
 //! not taken, by the request timeout.
 
 mod about;
@@ -23,6 +23,7 @@ pub mod reply;
 mod session;
 mod throttle;
 mod together;
+mod transaction;
 
 use crate::{
     net::{Connection, Stream},
@@ -171,10 +172,16 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
         if session.replies.bytes().len() >= REPLIES_MAX {
             break Next::Write;
         }
-        match input.next(session.is_stranger()) {
+        let queued = session.next_queued();
+        let args = match &queued {
+            Some(words) => Ok(Some(words.args())),
+            None => input.next(session.is_stranger()),
+        };
+        match args {
             Ok(Some(args)) if args.is_empty() => {}
             Ok(Some(args)) => {
-                count += 1;
+                // A command of a transaction was counted when it came.
+                count += u64::from(queued.is_none());
                 if !is_immediate {
                     if together.takes(session, &args) {
                         continue;

@@ -4,6 +4,8 @@
 #[path = "resp/support.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
+#[path = "resp/transaction.rs"]
+mod transaction;
 
 use std::time::Duration;
 use support::{Client, Server, shared};
@@ -194,7 +196,7 @@ fn what_clients_say_when_they_connect_is_understood() {
         ("CLIENT NO-EVICT on", "+OK\r\n"),
         ("CONFIG GET save", "*0\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
-        ("COMMAND COUNT", ":34\r\n"),
+        ("COMMAND COUNT", ":39\r\n"),
         (
             "COMMAND INFO cl.throttle get",
             "*2\r\n*10\r\n$11\r\ncl.throttle\r\n:-1\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\

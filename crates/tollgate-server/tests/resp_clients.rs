@@ -105,12 +105,15 @@ async fn redis_rs_talks_to_it() {
             let reply: [i64; 5] = throttle.query_async(&mut connection).await.unwrap();
             assert_eq!(reply, expected);
         }
-        let mut pipeline = redis::pipe();
-        for _ in 0..20 {
-            pipeline.cmd("CL.THROTTLE").arg(format!("{key} many")).arg(4).arg(1).arg(60);
+        for (name, mut pipeline) in
+            [("many", redis::pipe()), ("transaction", redis::pipe().atomic().clone())]
+        {
+            for _ in 0..20 {
+                pipeline.cmd("CL.THROTTLE").arg(format!("{key} {name}")).arg(4).arg(1).arg(60);
+            }
+            let replies: Vec<[i64; 5]> = pipeline.query_async(&mut connection).await.unwrap();
+            assert_eq!(replies.iter().filter(|reply| reply[0] == 0).count(), 5, "{name}");
         }
-        let replies: Vec<[i64; 5]> = pipeline.query_async(&mut connection).await.unwrap();
-        assert_eq!(replies.iter().filter(|reply| reply[0] == 0).count(), 5);
         let mut unknown = redis::cmd("TG.CHECK");
         unknown.arg("per-us").arg(&key);
         let error = unknown.query_async::<redis::Value>(&mut connection).await.unwrap_err();

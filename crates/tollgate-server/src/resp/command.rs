@@ -33,6 +33,11 @@ pub(super) enum Command {
     Time,
     Cluster,
     Subscribe,
+    Multi,
+    Exec,
+    Discard,
+    Watch,
+    Unwatch,
 }
 
 /// What there is to say of a command.
@@ -80,7 +85,7 @@ impl Spec {
 }
 
 /// All commands; those that must be quick come first.
-pub(super) static COMMANDS: [Spec; 34] = [
+pub(super) static COMMANDS: [Spec; 39] = [
     // As redis-cell it judges its arguments itself.
     spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes(),
     spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes(),
@@ -116,6 +121,11 @@ pub(super) static COMMANDS: [Spec; 34] = [
     spec("psubscribe", Command::Subscribe, -2),
     spec("ssubscribe", Command::Subscribe, -2),
     spec("monitor", Command::Subscribe, 1),
+    spec("multi", Command::Multi, 1),
+    spec("exec", Command::Exec, 1),
+    spec("discard", Command::Discard, 1),
+    spec("watch", Command::Watch, -2).keys((1, -1, 1)),
+    spec("unwatch", Command::Unwatch, 1),
 ];
 
 /// Finds a command; its name may be in letters of any size.

@@ -2,9 +2,10 @@
 
 use super::{
     command::{self, Command},
-    parse::Args,
+    parse::{Args, Words},
     reply::{Replies, Version},
     throttle::{milliseconds, ttl_seconds},
+    transaction::Transaction,
 };
 use crate::{
     engine::{Answer, Engine, Verb},
@@ -14,6 +15,7 @@ use crate::{
     trace::Tally,
 };
 use std::{
+    collections::VecDeque,
     fmt,
     net::SocketAddr,
     sync::{
@@ -50,6 +52,10 @@ pub(super) struct Session {
     pub(super) wanted: Wanted,
     is_known: bool,
     is_closing: bool,
+    /// What was queued since `MULTI`.
+    pub(super) transaction: Option<Transaction>,
+    /// What `EXEC` has still to run.
+    pub(super) queued: VecDeque<Words>,
     pub(super) replies: Replies,
     pub(super) answer: Answer,
     /// Counts the decisions of a batch that is traced.
@@ -70,6 +76,8 @@ impl Session {
             library: Default::default(),
             wanted: Wanted::All,
             is_closing: false,
+            transaction: None,
+            queued: VecDeque::new(),
             replies: Replies::default(),
             answer: Answer::new(),
             tally: Tally::default(),
@@ -89,6 +97,8 @@ impl Session {
             wanted: Wanted::All,
             is_known: self.is_known,
             is_closing: false,
+            transaction: None,
+            queued: VecDeque::new(),
             replies,
             answer: Answer::new(),
             tally: self.tally.fork(),
@@ -134,6 +144,7 @@ impl Session {
         self.is_known = self.shared.settings.resp_password.is_none();
         self.name.clear();
         self.wanted = Wanted::All;
+        self.transaction = None;
         self.replies.set_version(Version::Two);
     }
 
@@ -161,13 +172,20 @@ impl Session {
     }
 
     async fn dispatch(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
-        let Some(spec) = command::find(args.at(0)) else { return self.unknown(args) };
+        let Some(spec) = command::find(args.at(0)) else {
+            self.abort();
+            return self.unknown(args);
+        };
         if self.is_stranger() && !spec.is_open {
             return self.wrong(format_args!("NOAUTH Authentication required."));
         }
         if !spec.takes(args.len()) {
+            self.abort();
             return self
                 .wrong(format_args!("ERR wrong number of arguments for '{}' command", spec.name));
+        }
+        if self.queues(spec, args) {
+            return;
         }
         match spec.command {
             Command::ClThrottle => self.cl_throttle(batch, args).await,
@@ -206,6 +224,11 @@ impl Session {
             Command::Cluster => {
                 self.wrong(format_args!("ERR This instance has cluster support disabled"));
             }
+            Command::Multi => self.multi(),
+            Command::Exec => self.exec(),
+            Command::Discard => self.discard(),
+            Command::Watch => self.watch(),
+            Command::Unwatch => self.replies.word("OK"),
             Command::Subscribe => self.wrong(format_args!(
                 "ERR '{}' is not supported: nothing is published here",
                 spec.name

@@ -30,6 +30,7 @@ impl Together {
     /// Keeps a command for later, if it may be run beside those before it.
     pub(super) fn takes(&mut self, session: &Session, args: &Args<'_>) -> bool {
         let is_apart = !session.is_stranger()
+            && !session.is_queueing()
             && session.wanted == Wanted::All
             && command::find(args.at(0)).is_some_and(|spec| {
                 matches!(

@@ -24,6 +24,16 @@ async function main() {
   // Without waiting for each other, on one connection.
   const replies = await Promise.all(Array.from({ length: 20 }, () => throttle(`${key}-many`, 4)));
   assert.deepStrictEqual(replies.map((reply) => reply[0]), [...Array(5).fill(0), ...Array(15).fill(1)]);
+  let transaction = client.multi();
+  for (let count = 0; count < 20; count++) {
+    transaction = transaction.call("CL.THROTTLE", `${key}-transaction`, 4, 1, 60);
+  }
+  const results = await transaction.exec();
+  assert.deepStrictEqual(
+    results.map(([error, reply]) => [error, reply[0]]),
+    [...Array(5).fill([null, 0]), ...Array(15).fill([null, 1])],
+  );
+  await assert.rejects(client.multi().call("PING").get("a").exec(), /EXECABORT/);
   const checked = await client.call("TG.CHECK", "per-user", key, 2);
   const map = {
     allowed: true,

@@ -23,6 +23,21 @@ with client.pipeline(transaction=False) as pipeline:
         pipeline.execute_command("CL.THROTTLE", f"{key}-pipeline", 4, 1, 60)
     assert [reply[0] for reply in pipeline.execute()] == [0] * 5 + [1] * 15
 
+# As it comes, a pipeline is a transaction.
+with client.pipeline() as pipeline:
+    for _ in range(20):
+        pipeline.execute_command("CL.THROTTLE", f"{key}-transaction", 4, 1, 60)
+    assert [reply[0] for reply in pipeline.execute()] == [0] * 5 + [1] * 15
+with client.pipeline() as pipeline:
+    pipeline.execute_command("CL.THROTTLE", f"{key}-aborted", 4, 1, 60)
+    pipeline.get("a")
+    try:
+        pipeline.execute()
+        raise SystemExit("an unknown command was taken")
+    except redis.ResponseError as error:
+        assert "unknown command" in str(error), error
+assert client.exists(f"{key}-aborted") == 0
+
 checked = client.execute_command("TG.CHECK", "per-user", key, 2)
 if protocol == 3:
     assert checked == {

@@ -212,19 +212,26 @@ async fn read(half: &mut OwnedReadHalf, bytes: usize) -> String {
 
 #[tokio::test]
 async fn commands_of_a_pipeline_wait_together_and_their_replies_are_in_order() {
+    let queued = format!("+OK\r\n{}*9\r\n", "+QUEUED\r\n".repeat(9));
+    pipelined(["", "", ""]).await;
+    pipelined(["MULTI\r\n", "EXEC\r\n", &queued]).await;
+}
+
+/// Sends nine commands between a start and an end; `replied` comes before their replies.
+async fn pipelined([start, end, replied]: [&str; 3]) {
     let (fake, _hand) = Fake::new(Some(0));
     let shared = shared(&fake, RULES);
     let (mut half, mut ours) = open(&shared, Listener::Resp).into_split();
     let throttle = "CL.THROTTLE k 4 60 60\r\n";
     // Six that take from one bucket of five, a barrier, and one that asks after it.
-    let text = format!("{}DEL k\r\nPING\r\n{throttle}", throttle.repeat(6));
+    let text = format!("{start}{}DEL k\r\nPING\r\n{throttle}{end}", throttle.repeat(6));
     ours.write_all(text.as_bytes()).await.unwrap();
     while fake.waiting() < 6 {
         tokio::task::yield_now().await;
     }
     assert_eq!(fake.waiting(), 6, "all six are on their way, and nothing behind the DEL is");
     fake.let_go(6);
-    let mut expected = String::new();
+    let mut expected = replied.to_owned();
     for left in (0..5).rev() {
         expected += &format!("*5\r\n:0\r\n:5\r\n:{left}\r\n:-1\r\n:{}\r\n", 5 - left);
     }
