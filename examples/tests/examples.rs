@@ -37,6 +37,8 @@ async fn violated(refused: Response) -> serde_json::Value {
 fn each_is_short_and_says_how_to_run_it() {
     for (name, text) in [
         ("axum_limits", include_str!("../axum_limits.rs")),
+        ("quickstart", include_str!("../quickstart.rs")),
+        ("first_limit", include_str!("../first_limit.rs")),
         ("client_follows", include_str!("../client_follows.rs")),
         ("llm_budget", include_str!("../llm_budget.rs")),
         ("login_protection", include_str!("../login_protection.rs")),

@@ -38,3 +38,16 @@ pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
 pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
 pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
+
+/// The pages, compiled.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/redis.md")]
+    struct Redis;
+    #[doc = include_str!("../../../docs/redis-failure.md")]
+    struct Failure;
+    #[doc = include_str!("../../../docs/redis-shares.md")]
+    struct Shares;
+    #[doc = include_str!("../../../docs/redis-tiers.md")]
+    struct Tiers;
+}

@@ -393,8 +393,3 @@ impl<S: fmt::Debug> fmt::Debug for TwoTier<S> {
             .finish_non_exhaustive()
     }
 }
-
-/// The page, compiled.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/redis-tiers.md")]
-struct Page;

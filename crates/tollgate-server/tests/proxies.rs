@@ -251,20 +251,6 @@ fn the_documentation_shows_the_configurations_that_run_here() {
 }
 
 #[test]
-fn curl_lines_of_the_documentation_work() {
-    let page = page("service-http.md");
-    let config = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let server = Server::start(config, Settings::default());
-    let lines = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let lines: Vec<_> = lines.lines().filter(|line| !line.is_empty()).collect();
-    assert_eq!(lines.len(), 16);
-    for pair in lines.chunks(2) {
-        let got = shell(&pair[0].replace("localhost:8080", &server.address.to_string()));
-        assert!(got.contains(pair[1].trim_start_matches("# ")), "{pair:?}: {got}");
-    }
-}
-
-#[test]
 fn curl_speaks_every_kind_of_http_to_it() {
     let server = Server::start(CONFIG, Settings::default());
     let body = r#"{"policy": "api", "key": "alice", "cost": 1}"#;
