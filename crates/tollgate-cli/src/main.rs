@@ -16,7 +16,6 @@ mod report;
 mod serve;
 mod span;
 mod target;
-#[cfg(feature = "top")]
 mod text;
 mod tls;
 #[cfg(feature = "top")]

@@ -1,7 +1,5 @@
 //! Text from others, made fit to be shown in a terminal.
 
-use ratatui::text::Span;
-
 /// Escapes what a terminal would obey or hide: control characters, marks of direction, zero widths.
 pub(crate) fn escaped(text: &str) -> String {
     let is_hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
@@ -17,9 +15,11 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// Escapes a text, and cuts it to a number of cells; what is left out shows as an ellipsis.
+#[cfg(feature = "top")]
 pub(crate) fn fit(text: &str, cells: u16) -> String {
     let text = escaped(text);
-    let (cells, width) = (usize::from(cells), |text: &str| Span::raw(text).width());
+    let width = |text: &str| ratatui::text::Span::raw(text).width();
+    let cells = usize::from(cells);
     if width(&text) <= cells {
         return text;
     }
@@ -34,7 +34,7 @@ pub(crate) fn fit(text: &str, cells: u16) -> String {
     out + "…"
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "top"))]
 mod tests {
     use super::*;
 

@@ -3,27 +3,29 @@
 use crate::target::Stream;
 use std::{io, path::PathBuf};
 
+// Each flag names it: what `next_help_heading` says goes on behind these flags.
+const HEADING: &str = "TLS";
+
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
     /// Speak TLS; https://, rediss:// or grpcs:// before the address, and the flags below, mean the same
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     tls: bool,
 
     /// Authorities to trust, in PEM; by default those of the system
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
     /// The certificate of this client, in PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
     /// The private key of this client, in PEM
-    #[arg(long, value_name = "FILE", requires = "cert")]
+    #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
     /// The name that the server's certificate must have; by default the host of the address
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, help_heading = HEADING, value_name = "NAME")]
     sni: Option<String>,
 }
 

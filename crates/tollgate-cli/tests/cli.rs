@@ -262,6 +262,11 @@ fn bad_input_is_named_with_a_way_out() {
 fn help_and_version_are_there() {
     assert_eq!(prints(&["--version"]), format!("tollgate {}\n", env!("CARGO_PKG_VERSION")));
     assert!(prints(&["--help"]).contains("Examples:"));
+    for (protocol, own) in [("http", "--body"), ("grpc", "--domain"), ("resp", "--command")] {
+        let help = prints(&["load", protocol, "--help"]);
+        let (own, tls) = (help.find(own).unwrap(), help.find("\nTLS:").unwrap());
+        assert!(own < tls, "{protocol}: a heading holds flags of another");
+    }
     for command in ["table", "compare"] {
         let help = prints(&[command, "--help"]);
         assert!(help.contains("every 50ms for 2s"), "{command}");

@@ -104,6 +104,8 @@ pub enum NameError {
         name: String,
         /// A name that looks like it.
         nearest: Option<String>,
+        /// Names that there are: the first few, and `...` if there are more.
+        known: String,
     },
     /// Several are.
     Ambiguous {
@@ -117,14 +119,11 @@ pub enum NameError {
 impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, nearest: Some(nearest) } => {
+            Self::Unknown { name, nearest: Some(nearest), .. } => {
                 write!(f, "no policy is called \"{name}\"; did you mean \"{nearest}\"?")
             }
-            Self::Unknown { name, nearest: None } => {
-                write!(
-                    f,
-                    "no policy is called \"{name}\"; give a limit this name in the configuration"
-                )
+            Self::Unknown { name, nearest: None, known } => {
+                write!(f, "no policy is called \"{name}\"; known are {known}")
             }
             Self::Ambiguous { name, ids } => {
                 write!(f, "several policies are called \"{name}\"; use one of {}", ids.join(", "))
@@ -210,9 +209,19 @@ impl Plan {
         };
         let names = self.rules.iter().map(Rule::label);
         let nearest = names.filter(|known| !name.is_empty() && alike(known)).min();
-        NameError::Unknown { name: shortened(name), nearest: nearest.map(Into::into) }
+        let mut known: Vec<&str> = self.rules.iter().take(KNOWN).map(Rule::label).collect();
+        match self.rules.len() {
+            0 => known.push("none, because the configuration has no limits"),
+            count if count > KNOWN => known.push("..."),
+            _ => {}
+        }
+        let (nearest, known) = (nearest.map(Into::into), known.join(", "));
+        NameError::Unknown { name: shortened(name), nearest, known }
     }
 }
+
+/// Names that an error lists.
+const KNOWN: usize = 8;
 
 fn shortened(name: &str) -> String {
     name.chars().take(80).collect()

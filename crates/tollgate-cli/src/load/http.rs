@@ -5,6 +5,7 @@ use super::{
     tally::Verdict,
     template::Template,
 };
+use crate::text::escaped;
 use std::fmt::Write as _;
 
 /// The most headers an answer may have.
@@ -95,8 +96,14 @@ impl Scan for HttpScan {
         let line = answer.split(|byte| *byte == b'\r').next().unwrap_or_default();
         let body = answer.windows(4).position(|four| four == b"\r\n\r\n");
         let body = body.and_then(|at| answer.get(at + 4..)).unwrap_or_default();
+        let line = line.escape_ascii();
+        // A problem of RFC 9457, as the service sends it.
+        let problem: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+        if let Some(detail) = problem.as_ref().and_then(|problem| problem["detail"].as_str()) {
+            return format!("the server answered {line}: {}", escaped(detail));
+        }
         let body = body.get(..body.len().min(200)).unwrap_or_default();
-        format!("the server answered {} {}", line.escape_ascii(), body.escape_ascii())
+        format!("the server answered {line} {}", body.escape_ascii())
     }
 }
 
@@ -186,5 +193,8 @@ mod tests {
     fn an_error_is_shown_with_its_body() {
         let text = SCAN.describe(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnope");
         assert_eq!(text, "the server answered HTTP/1.1 404 Not Found nope");
+        let text =
+            SCAN.describe(b"HTTP/1.1 404 Not Found\r\n\r\n{\"detail\":\"no \\\"x\\\"\\u001b\"}");
+        assert_eq!(text, "the server answered HTTP/1.1 404 Not Found: no \"x\"\\u{1b}");
     }
 }

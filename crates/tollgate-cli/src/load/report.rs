@@ -45,6 +45,8 @@ pub(crate) struct Report {
     #[serde(skip)]
     answers: u64,
     #[serde(skip)]
+    connected: u64,
+    #[serde(skip)]
     pub(crate) decided: u64,
     #[serde(skip)]
     unmatched: u64,
@@ -65,7 +67,7 @@ impl Report {
         let unanswered = tally.unanswered();
         let seconds = tally.last_ns.saturating_sub(schedule.measure_from_ns) as f64 / 1e9;
         let mut first_error = tally.first_error.clone();
-        if first_error.is_none() && unanswered > 0 {
+        if first_error.is_none() && (unanswered > 0 || tally.answers == 0) {
             first_error = Some(format!("no answer for {:?}", plan.timeout));
         }
         Self {
@@ -90,6 +92,7 @@ impl Report {
             first_error,
             latency_ms: tally.latency_ms(),
             answers: tally.answers,
+            connected: tally.connected,
             decided: tally.decided,
             unmatched: tally.unmatched,
         }
@@ -106,17 +109,18 @@ impl Report {
                  example --descriptor user={{key}}, and `tollgate check --list FILE` lists yours"
             ));
         }
-        if self.sent == 0 && self.answers == 0 {
+        if self.connected == 0 || (self.sent == 0 && self.answers == 0) {
+            let what = if self.connected == 0 { "could be sent" } else { "was answered" };
             return Some(format!(
-                "nothing could be sent: {shown}; is the server running? Its address goes behind \
-                 `load {}`, with https:// before it for TLS",
+                "nothing {what}: {shown}; is the server running, and is this its address? It goes \
+                 behind `load {}`, with https:// before it for TLS",
                 self.protocol
             ));
         }
         if self.errors > plan.max_errors {
             let (errors, most) = (counted(self.errors, "error"), plan.max_errors);
             let way_out = match self.decided {
-                0 => format!("; no answer was by a limit, to {asked}"),
+                0 => format!("; no answer was a decision, so check the address and {asked}"),
                 _ => String::new(),
             };
             return Some(format!("{errors}, at most {most} accepted; the first: {shown}{way_out}"));
@@ -249,7 +253,7 @@ mod tests {
 
     fn tally() -> Tally {
         let mut tally = Tally::new().unwrap();
-        tally.sent = 4;
+        (tally.sent, tally.connected) = (4, 2);
         for verdict in [Verdict::Allowed, Verdict::Allowed, Verdict::Denied] {
             tally.answer(verdict, 1_000_000);
         }

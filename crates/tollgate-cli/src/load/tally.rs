@@ -25,6 +25,8 @@ pub(crate) struct Tally {
     pub(crate) denied: u64,
     pub(crate) errors: u64,
     pub(crate) reconnects: u64,
+    /// Connections that were made at the start.
+    pub(crate) connected: u64,
     /// All answers, those of the warm-up too: shows that the server is alive.
     pub(crate) answers: u64,
     /// Answers to requests that count.
@@ -48,6 +50,7 @@ impl Tally {
             denied: 0,
             errors: 0,
             reconnects: 0,
+            connected: 0,
             answers: 0,
             measured: 0,
             decided: 0,
@@ -105,6 +108,7 @@ impl Tally {
         self.denied += other.denied;
         self.errors += other.errors;
         self.reconnects += other.reconnects;
+        self.connected += other.connected;
         self.answers += other.answers;
         self.measured += other.measured;
         self.decided += other.decided;

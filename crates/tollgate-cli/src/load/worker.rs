@@ -166,15 +166,16 @@ async fn connect(run: &Run, number: u64, tally: &Mutex<Tally>) -> Vec<(u64, Stre
         let (first, others) = CONNECT_TIMEOUTS;
         let limit = if streams.is_empty() { first } else { others };
         let tried = tokio::time::timeout(limit, target.connect()).await;
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         let problem = match tried {
             Ok(Ok(stream)) => {
+                tally.connected += 1;
                 streams.push((connection, stream));
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer in {limit:?}"),
         };
-        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
         tally.fail(|| format!("cannot connect to {target}: {problem}"));
         // The first to fail speaks for those that would.
         if streams.is_empty() {
