@@ -5,10 +5,13 @@
 //! ```
 //!
 //! What users supply is escaped: no brace can move a key to another slot of a cluster, and no colon
-//! can make two names of one. The policies of one key share a slot.
+//! can make two names of one. The policies of one key share a slot. A key of more than [`LONG`] bytes is
+//! `%sha256-` and the 64 digits of its SHA-256: a bounded name, alike in every process, which no escaped
+//! key can look like, because two digits of 0 to F follow each of its percent signs.
 
 use super::rule::Kind;
 use crate::slot_of;
+use sha2::{Digest, Sha256};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::{hash::Hasher, sync::OnceLock};
 use tollgate::store::StoreError;
@@ -37,6 +40,9 @@ pub(crate) struct Names {
 /// What is in the braces for the empty key: no escape looks like it.
 const EMPTY: &str = "%";
 
+/// The longest key that is written as it is, in bytes.
+const LONG: usize = 256;
+
 impl Names {
     pub(crate) fn new(
         prefix: &str,
@@ -63,7 +69,8 @@ impl Names {
     }
 
     fn named(&self, what: &[u8], policy: &str, key: &[u8]) -> (Vec<u8>, u16) {
-        let mut name = Vec::with_capacity(self.prefix.len() + policy.len() + key.len() + 16);
+        let length = self.prefix.len() + policy.len() + key.len().min(LONG);
+        let mut name = Vec::with_capacity(length + 16);
         name.extend_from_slice(self.prefix.as_bytes());
         name.push(b':');
         name.extend_from_slice(what);
@@ -87,6 +94,16 @@ impl Names {
 
     fn push_key(&self, name: &mut Vec<u8>, key: &[u8]) {
         match &self.secret {
+            secret if key.len() > LONG => {
+                let mut sha = Sha256::new();
+                // A secret has a fixed length, so the key begins at a fixed place.
+                sha.update(secret.as_ref().map_or(&[][..], |secret| &secret[..]));
+                sha.update(key);
+                name.extend_from_slice(b"%sha256-");
+                for byte in sha.finalize() {
+                    name.extend_from_slice(format!("{byte:02x}").as_bytes());
+                }
+            }
             Some(secret) => {
                 let mut hasher = SipHasher24::new_with_key(secret);
                 hasher.write(key);
@@ -184,6 +201,30 @@ mod tests {
         let (name, _) = hashed.state(Kind::Log, "p", b"alice");
         let text = String::from_utf8(name).unwrap();
         assert!(text.starts_with("t:l:{#") && !text.contains("alice"), "{text}");
+    }
+
+    #[test]
+    fn long_keys_are_digests_that_no_short_key_can_look_like() {
+        let long = [b'a'; LONG + 1];
+        let secret = Some([7; 16]);
+        for placement in [Placement::ByKey, Placement::OneSlot] {
+            let of = |secret, key: &[u8]| {
+                let (name, _) = Names::new("t", placement, secret).unwrap().permits("p", key);
+                String::from_utf8(name).unwrap()
+            };
+            let name = of(None, &long);
+            // As `head -c 257 /dev/zero | tr '\\0' a | sha256sum` says.
+            let digest = "e8d95cc2b4bc198c54b40bd214df958afb65f5e73d2c2eafe0593cf5c635c1f0";
+            assert!(name.contains(&format!("%sha256-{digest}")), "{name}");
+            assert!(of(None, &long[1..]).contains(&"a".repeat(LONG)), "a short one is readable");
+            // A client that sends what a digest looks like meets nobody.
+            let copied = name.split(['{', '}', ':']).find(|part| part.contains("sha256")).unwrap();
+            assert_ne!(of(None, copied.as_bytes()), name);
+            let other = [&long[..], b"b"].concat();
+            let names = [of(None, &long), of(secret, &long), of(None, &other), of(secret, &other)];
+            assert_eq!(names.iter().collect::<HashSet<_>>().len(), 4, "{names:?}");
+            assert!(names.iter().all(|name| name.len() < 100));
+        }
     }
 
     #[test]
