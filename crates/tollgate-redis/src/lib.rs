@@ -19,6 +19,7 @@
 //! ```
 
 mod allot;
+mod file;
 mod fleet;
 mod guard;
 mod link;
@@ -28,6 +29,7 @@ mod tier;
 mod wire;
 
 pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
+pub use file::read_regular;
 pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
 pub use guard::{
     Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,

@@ -49,7 +49,7 @@ use std::{pin::pin, sync::Arc, time::Duration};
 use tls::Encryption;
 use tokio::{
     runtime::Handle,
-    sync::{Notify, watch},
+    sync::{Notify, Semaphore, watch},
     time::timeout,
 };
 use tollgate::Clock;
@@ -121,7 +121,12 @@ impl Link {
             SettingsError("a link needs a tokio runtime; open it inside one".into())
         })?;
         let encryption = Encryption::load(&settings)?;
-        let connector = Connector { settings, encryption, scripts: scripts::Scripts::default() };
+        let connector = Connector {
+            settings,
+            encryption,
+            scripts: scripts::Scripts::default(),
+            reading: Arc::new(Semaphore::new(1)),
+        };
         let common = Arc::new(Common {
             connector: Arc::new(connector),
             runtime,

@@ -2,7 +2,7 @@
 
 use super::{
     scripts::Scripts,
-    settings::{Address, Secret, Settings},
+    settings::{Address, Settings},
     stream::Stream,
     tls::Encryption,
 };
@@ -14,6 +14,7 @@ use bytes::BytesMut;
 use std::{io, sync::Arc};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
+    sync::Semaphore,
     time::timeout,
 };
 
@@ -23,6 +24,8 @@ pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) encryption: Encryption,
     pub(super) scripts: Scripts,
+    /// One permit: whoever has it reads a file.
+    pub(super) reading: Arc<Semaphore>,
 }
 
 /// What a server must be.
@@ -69,7 +72,10 @@ impl Connector {
             Role::Sentinel => (&settings.sentinel_user, &settings.sentinel_password),
             _ => (&settings.user, &settings.password),
         };
-        let password = password.as_ref().map(Secret::read).transpose()?;
+        let password = match password {
+            Some(secret) => Some(secret.read_beside(&self.reading).await?),
+            None => None,
+        };
         connection.greet(settings, user.as_deref(), password.as_deref()).await?;
         if role != Role::Sentinel && settings.database != 0 {
             let number = settings.database.to_string();

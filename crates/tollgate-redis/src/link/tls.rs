@@ -29,7 +29,10 @@ mod with {
 #[cfg(feature = "tls")]
 mod with {
     use super::{Settings, SettingsError};
-    use crate::link::{settings::Tls, stream::Stream};
+    use crate::{
+        link::{settings::Tls, stream::Stream},
+        read_regular,
+    };
     use rustls::{ClientConfig, RootCertStore, crypto::ring};
     use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
     use std::{io, path::Path, sync::Arc};
@@ -68,8 +71,8 @@ mod with {
         match (&tls.certificate, &tls.key) {
             (Some(certificate), Some(key)) => {
                 let chain = certificates(certificate)?;
-                let secret =
-                    PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, &error))?;
+                let secret = PrivateKeyDer::from_pem_slice(&pem(key)?)
+                    .map_err(|error| failed(key, &error))?;
                 builder
                     .with_client_auth_cert(chain, secret)
                     .map_err(|error| failed(certificate, &error))
@@ -97,13 +100,19 @@ mod with {
     }
 
     fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-        let read = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, &error))?;
-        let all: Result<Vec<_>, _> = read.collect();
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(path)?).collect();
         let all = all.map_err(|error| failed(path, &error))?;
         if all.is_empty() {
             return Err(failed(path, &"no certificate in it; a PEM file is expected"));
         }
         Ok(all)
+    }
+
+    /// The largest file with certificates or a key, in bytes.
+    const PEM_MAX: usize = 16 << 20;
+
+    fn pem(path: &Path) -> Result<Vec<u8>, SettingsError> {
+        read_regular(path, PEM_MAX).map_err(|error| failed(path, &error))
     }
 
     fn failed(path: &Path, error: &dyn std::fmt::Display) -> SettingsError {

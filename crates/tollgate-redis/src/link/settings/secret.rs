@@ -1,6 +1,11 @@
 //! Passwords, which nobody prints.
 
-use std::{fmt, path::PathBuf};
+use crate::read_regular;
+use std::{fmt, path::PathBuf, sync::Arc};
+use tokio::sync::Semaphore;
+
+/// The longest file with a password, in bytes.
+const MAX_BYTES: usize = 4096;
 
 /// A password, or the file that holds it. Never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -28,11 +33,33 @@ impl Secret {
     pub(in crate::link) fn read(&self) -> Result<String, String> {
         match &self.0 {
             Source::Text(text) => Ok(text.clone()),
-            Source::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Ok(text.trim_end().to_owned()),
-                Err(error) => Err(format!("the password file {}: {error}", path.display())),
-            },
+            Source::File(path) => {
+                let wrong = |error: &dyn fmt::Display| {
+                    format!("the password file {}: {error}", path.display())
+                };
+                let bytes = read_regular(path, MAX_BYTES).map_err(|error| wrong(&error))?;
+                let text = String::from_utf8(bytes).map_err(|error| wrong(&error))?;
+                Ok(text.trim_end().to_owned())
+            }
         }
+    }
+
+    /// Returns the password. A file is read on a thread of its own, after those that hold `one`: a
+    /// file that does not answer blocks one thread, and nobody else.
+    pub(in crate::link) async fn read_beside(
+        &self,
+        one: &Arc<Semaphore>,
+    ) -> Result<String, String> {
+        if let Source::Text(text) = &self.0 {
+            return Ok(text.clone());
+        }
+        let permit = Arc::clone(one).acquire_owned().await.map_err(|error| error.to_string())?;
+        let secret = self.clone();
+        let read = move || {
+            let _permit = permit;
+            secret.read()
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|error| error.to_string())?
     }
 }
 
