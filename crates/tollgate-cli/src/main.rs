@@ -10,6 +10,7 @@ mod check;
 #[cfg(feature = "top")]
 mod client;
 mod load;
+mod log;
 mod plan;
 mod replay;
 mod report;

@@ -1,6 +1,6 @@
 //! `tollgate serve`: the service.
 
-use crate::{complain, plan::InputError};
+use crate::{complain, log, plan::InputError};
 use clap::ValueEnum;
 use std::{
     io::{self, IsTerminal, Write},
@@ -437,7 +437,10 @@ fn start_log(args: &LogArgs) -> Result<(), InputError> {
         .map_err(|error| InputError(format!("--log \"{}\": {error}", args.log)))?;
     let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
     let set = match args.log_format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => {
+            let is_terminal = io::stderr().is_terminal();
+            builder.with_ansi(is_terminal).fmt_fields(log::fields()).try_init()
+        }
         LogFormat::Json => builder.json().try_init(),
     };
     set.map_err(|error| InputError(format!("the log cannot be started: {error}")))

@@ -7,6 +7,7 @@ mod fleet;
 mod hostile;
 mod life;
 mod process;
+mod log;
 mod reload;
 mod snapshot;
 mod tools;

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc,
+    sync::{Mutex, mpsc},
     thread,
     time::Duration,
 };
@@ -21,6 +21,7 @@ pub(crate) struct Service {
     pub(crate) resp: SocketAddr,
     pub(crate) admin: SocketAddr,
     folder: PathBuf,
+    log: Mutex<mpsc::Receiver<String>>,
 }
 
 pub(crate) const TOKEN: &str = "let me in";
@@ -41,7 +42,7 @@ impl Service {
     pub(crate) fn spawn(folder: &Path, command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let found = endpoints(child.stderr.take().unwrap());
+        let (found, log) = endpoints(child.stderr.take().unwrap());
         let address = |name: &str| {
             let line = found.iter().find(|line| line.starts_with(&format!("listening {name} ")));
             let line = line.unwrap_or_else(|| panic!("no {name} in {found:?}"));
@@ -49,7 +50,18 @@ impl Service {
         };
         let (http, grpc) = (address("http"), address("grpc"));
         let (resp, admin) = (address("resp"), address("admin"));
-        Self { child, http, grpc, resp, admin, folder: folder.into() }
+        Self { child, http, grpc, resp, admin, folder: folder.into(), log: log.into() }
+    }
+
+    /// Returns the next line of the log that has this in it.
+    pub(crate) fn log_line(&self, part: &str) -> String {
+        loop {
+            let line = self.log.lock().unwrap().recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("no line of the log has {part:?}"));
+            if line.contains(part) {
+                return line;
+            }
+        }
     }
 
     pub(crate) fn write_config(&self, yaml: &str) {
@@ -112,8 +124,8 @@ impl Drop for Service {
     }
 }
 
-/// Reads the greeting; what comes later is read and forgotten, so that the server never waits for it.
-fn endpoints(stderr: impl Read + Send + 'static) -> Vec<String> {
+/// Reads the greeting; what comes later is read at once, so that the server never waits for it.
+fn endpoints(stderr: impl Read + Send + 'static) -> (Vec<String>, mpsc::Receiver<String>) {
     let (found, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
@@ -121,6 +133,14 @@ fn endpoints(stderr: impl Read + Send + 'static) -> Vec<String> {
             if line.contains(" WARN ") || line.contains(" ERROR ") {
                 eprintln!("{line}");
             }
+            let json: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+            let line = match json.as_ref().map(|json| &json["fields"]) {
+                Some(fields) if fields["message"] == "listening" => {
+                    let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
+                    format!("listening {} {}", text("listener"), text("address"))
+                }
+                _ => line,
+            };
             let _ = found.send(line);
         }
     });
@@ -131,7 +151,7 @@ fn endpoints(stderr: impl Read + Send + 'static) -> Vec<String> {
             Err(_) => panic!("the server did not start: {all:#?}"),
         }
     }
-    all
+    (all, lines)
 }
 
 /// A plain client of the Redis protocol.

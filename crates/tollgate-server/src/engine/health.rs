@@ -1,5 +1,6 @@
 //! How the stores are, and the sampled log of denials.
 
+use super::KeyText;
 use crate::plan::{Plan, Rule};
 use std::sync::{
     Mutex, PoisonError,
@@ -48,6 +49,9 @@ impl StoreHealth {
     }
 }
 
+/// The most characters of a key in the log.
+const LOGGED_MAX: usize = 256;
+
 /// One denial in so many is logged.
 #[derive(Debug, Default)]
 pub(super) struct DenialLog {
@@ -65,7 +69,11 @@ impl DenialLog {
         }
         let policy = rule.label();
         if settings.log_keys == Some(true) {
-            let key = String::from_utf8_lossy(key);
+            let mut key = KeyText { key, values: rule.free_keys().len() }.to_string();
+            if let Some((end, _)) = key.char_indices().nth(LOGGED_MAX) {
+                key.truncate(end);
+                key.push_str("...");
+            }
             tracing::info!(target: "tollgate::denied", policy, %key, one_in = every, "denied");
         } else {
             tracing::info!(target: "tollgate::denied", policy, one_in = every, "denied");
