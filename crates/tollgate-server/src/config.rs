@@ -23,7 +23,7 @@ pub use endpoint::NoEndpoint;
 pub use error::{ConfigError, ConfigErrors};
 pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 pub use lint::{LINTS, Lint, lint};
-pub(crate) use read::is_config_name;
+pub(crate) use read::{FILE_MAX, is_config_name};
 pub use schema::schema;
 pub use store::{Fleet, Lease, NoFleet, NoStore, RedisOptions, StoreKind};
 

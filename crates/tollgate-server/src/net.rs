@@ -14,7 +14,7 @@ pub use listen::{BindError, Bound};
 pub use secret::Secret;
 pub use stream::Stream;
 pub(crate) use tls::settings_of;
-pub use tls::{TlsError, TlsOf};
+pub use tls::{TlsError, TlsFiles, TlsOf};
 pub(crate) use workers::Workers;
 
 use crate::server::Shared;

@@ -1,5 +1,6 @@
 //! The server: what all connections share, and its life from start to shutdown.
 
+mod files;
 mod manager;
 mod notify;
 mod redis;

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod exact;
+mod files;
 mod first_steps;
 mod fleet;
 mod hostile;
 mod life;
-mod process;
 mod log;
+mod process;
 mod reload;
 mod snapshot;
 mod tools;

@@ -17,13 +17,13 @@ use super::{
 };
 use std::{
     fs, io,
-    io::Read as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
+use tollgate_redis::read_regular;
 
 /// The largest file, in bytes.
-const FILE_MAX: usize = 16 << 20;
+pub(crate) const FILE_MAX: usize = 16 << 20;
 /// All files together, in bytes.
 const TOTAL_MAX: usize = 64 << 20;
 /// The most files.
@@ -185,24 +185,21 @@ fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
         errors.add(whole(&name), format!("more than {FILES_MAX} files; join some"));
         return;
     }
-    let mut bytes = Vec::new();
-    let most = FILE_MAX as u64 + 1;
-    let read = fs::File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
-    if let Err(error) = read {
-        let text = match similar(path) {
-            Some(other) if error.kind() == io::ErrorKind::NotFound => {
-                format!("there is no such file; did you mean '{other}'?")
-            }
-            _ => format!("cannot read the file: {error}"),
-        };
-        errors.add(whole(&name), text);
-        return;
-    }
+    let bytes = match read_regular(path, FILE_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let text = match (error.kind(), similar(path)) {
+                (io::ErrorKind::FileTooLarge, _) => too_large(),
+                (io::ErrorKind::NotFound, Some(other)) => {
+                    format!("there is no such file; did you mean '{other}'?")
+                }
+                _ => format!("cannot read the file: {error}"),
+            };
+            errors.add(whole(&name), text);
+            return;
+        }
+    };
     *total += bytes.len();
-    if bytes.len() > FILE_MAX {
-        errors.add(whole(&name), too_large());
-        return;
-    }
     if *total > TOTAL_MAX {
         errors.add(whole(&name), format!("all files are larger than {} MiB", TOTAL_MAX >> 20));
         return;

@@ -2,8 +2,9 @@
 
 use std::{fmt, io, path::Path};
 use subtle::ConstantTimeEq;
+use tollgate_redis::read_regular;
 
-/// The longest secret.
+/// The longest file with a secret.
 const MAX_BYTES: usize = 4096;
 
 /// A token or password. It is compared in constant time and never shown.
@@ -21,16 +22,17 @@ impl Secret {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, is empty, or is longer than 4096 bytes.
+    /// When it is no regular file, cannot be read, is empty, or is longer than 4096 bytes.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let text = std::fs::read(path)?;
-        let text = text.trim_ascii_end();
-        let wrong = match text.len() {
-            0 => "is empty; put the secret on its first line",
-            length if length > MAX_BYTES => "is longer than 4096 bytes; a secret is one line",
-            _ => return Ok(Self::new(text)),
-        };
-        Err(io::Error::new(io::ErrorKind::InvalidData, format!("{} {wrong}", path.display())))
+        let text = read_regular(path, MAX_BYTES)?;
+        match text.trim_ascii_end() {
+            [] => {
+                let wrong =
+                    format!("{} is empty; put the secret on its first line", path.display());
+                Err(io::Error::new(io::ErrorKind::InvalidData, wrong))
+            }
+            text => Ok(Self::new(text)),
+        }
     }
 
     /// Tells whether somebody knows the secret. Takes as long for a wrong one as for a right one of

@@ -33,6 +33,13 @@ pub struct TlsOf {
     of: [arc_swap::ArcSwapOption<rustls::ServerConfig>; Listener::ALL.len()],
 }
 
+/// The certificates and keys of all listeners, read and found sound.
+#[derive(Debug)]
+pub struct TlsFiles {
+    #[cfg(feature = "tls")]
+    of: Vec<Option<std::sync::Arc<rustls::ServerConfig>>>,
+}
+
 /// Returns what a listener's TLS is to be.
 pub(crate) fn settings_of(settings: &ServerSettings, listener: Listener) -> Option<&TlsSettings> {
     let own = settings.tls_of.iter().find(|(name, _)| name == listener.name());
@@ -46,13 +53,16 @@ impl TlsOf {
     /// # Errors
     ///
     /// When a listener is to have TLS.
-    pub fn load(&self, settings: &ServerSettings) -> Result<(), TlsError> {
+    pub fn read(settings: &ServerSettings) -> Result<TlsFiles, TlsError> {
         let wanted = Listener::ALL.into_iter().find_map(|listener| settings_of(settings, listener));
-        wanted.map_or(Ok(()), |wanted| {
+        wanted.map_or(Ok(TlsFiles {}), |wanted| {
             let text = "this program was built without TLS; build it with the feature `tls`";
             Err(TlsError { path: wanted.certificate.clone(), text: text.into() })
         })
     }
+
+    /// Has nothing to install.
+    pub fn install(&self, _: TlsFiles) {}
 
     pub(super) async fn tcp(&self, _: Listener, stream: TcpStream, _: Duration) -> Option<Stream> {
         Some(Stream::Tcp(stream))
@@ -71,8 +81,10 @@ impl TlsOf {
 #[cfg(feature = "tls")]
 mod with_rustls {
     use super::{
-        super::Stream, Listener, ServerSettings, TlsError, TlsOf, TlsSettings, settings_of,
+        super::Stream, Listener, ServerSettings, TlsError, TlsFiles, TlsOf, TlsSettings,
+        settings_of,
     };
+    use crate::config::FILE_MAX;
     use rustls::{RootCertStore, ServerConfig, crypto::ring, server::WebPkiClientVerifier};
     use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
     use std::{path::Path, sync::Arc, time::Duration};
@@ -82,24 +94,28 @@ mod with_rustls {
         time::timeout,
     };
     use tokio_rustls::{TlsAcceptor, server::TlsStream};
+    use tollgate_redis::read_regular;
 
     impl TlsOf {
-        /// Reads the certificates and keys of all listeners, and uses them for connections from now
-        /// on. If one cannot be used, all stay as they are.
+        /// Reads the certificates and keys of all listeners.
         ///
         /// # Errors
         ///
         /// When a file cannot be read, or does not hold what it should.
-        pub fn load(&self, settings: &ServerSettings) -> Result<(), TlsError> {
-            let mut loaded = Vec::new();
+        pub fn read(settings: &ServerSettings) -> Result<TlsFiles, TlsError> {
+            let mut of = Vec::new();
             for listener in Listener::ALL {
                 let tls = settings_of(settings, listener);
-                loaded.push(tls.map(|tls| server_config(tls, listener)).transpose()?);
+                of.push(tls.map(|tls| server_config(tls, listener)).transpose()?.map(Arc::new));
             }
-            for (slot, config) in self.of.iter().zip(loaded) {
-                slot.store(config.map(Arc::new));
+            Ok(TlsFiles { of })
+        }
+
+        /// Uses what was read for connections from now on.
+        pub fn install(&self, files: TlsFiles) {
+            for (slot, config) in self.of.iter().zip(files.of) {
+                slot.store(config);
             }
-            Ok(())
         }
 
         pub(in crate::net) async fn tcp(
@@ -166,8 +182,8 @@ mod with_rustls {
             }
         };
         let chain = certificates(&tls.certificate)?;
-        let key =
-            PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| failed(&tls.key, error))?;
+        let key = PrivateKeyDer::from_pem_slice(&pem(&tls.key)?)
+            .map_err(|error| failed(&tls.key, error))?;
         let mut config = builder.with_single_cert(chain, key).map_err(wrong)?;
         config.alpn_protocols = match listener {
             Listener::Grpc => vec![b"h2".to_vec()],
@@ -179,13 +195,16 @@ mod with_rustls {
     }
 
     fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let read = CertificateDer::pem_file_iter(path).map_err(|error| failed(path, error))?;
-        let all: Result<Vec<_>, _> = read.collect();
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(path)?).collect();
         let all = all.map_err(|error| failed(path, error))?;
         if all.is_empty() {
             return Err(failed(path, "no certificate in it; a PEM file is expected"));
         }
         Ok(all)
+    }
+
+    fn pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+        read_regular(path, FILE_MAX).map_err(|error| failed(path, error))
     }
 
     fn failed(path: &Path, error: impl std::fmt::Display) -> TlsError {
@@ -208,7 +227,8 @@ mod tests {
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
         let tls = TlsOf::default();
         let settings = TlsSettings { certificate, key, client_ca: None };
-        tls.load(&ServerSettings { tls: Some(settings), ..ServerSettings::default() }).unwrap();
+        let settings = ServerSettings { tls: Some(settings), ..ServerSettings::default() };
+        tls.install(TlsOf::read(&settings).unwrap());
 
         let (near, _far) = UnixStream::pair().unwrap();
         let limit = Duration::from_secs(10);

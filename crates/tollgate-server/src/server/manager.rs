@@ -1,10 +1,10 @@
 //! Loads the configuration, at the start and again.
 
-use super::Shared;
+use super::{Shared, files::FileReader};
 use crate::{
     admin::{Control, ControlFuture, ControlStatus, LoadStatus, ReloadReport, SnapshotStatus},
-    config::{Config, EXAMPLE, ServerSettings, StoreSettings, is_config_name},
-    net::TlsOf,
+    config::{Config, EXAMPLE, FILE_MAX, ServerSettings, StoreSettings, is_config_name},
+    net::{TlsFiles, TlsOf},
     plan::Plan,
 };
 use std::{
@@ -18,6 +18,7 @@ use std::{
     time::Duration,
 };
 use tollgate::Tick;
+use tollgate_redis::read_regular;
 
 /// Where the configuration comes from: files and flags.
 #[derive(Clone, Debug, Default)]
@@ -51,9 +52,16 @@ impl Source {
         let configured = self.paths.iter().flat_map(|path| files(path));
         for file in configured.chain(tls_files(server).cloned()) {
             file.hash(&mut hasher);
-            std::fs::read(&file).ok().hash(&mut hasher);
+            read_regular(&file, FILE_MAX).ok().hash(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// Reads the configuration, and the files that it names.
+    fn read_all(&self) -> Result<(Config, TlsFiles), String> {
+        let config = self.read()?;
+        let tls = TlsOf::read(&config.server).map_err(|error| error.to_string())?;
+        Ok((config, tls))
     }
 }
 
@@ -66,7 +74,7 @@ fn files(path: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(path) else { return vec![path.into()] };
     let mut files: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
     // Others are none of the configuration: a snapshot may be beside it.
-    files.retain(|file| is_config_name(file) && file.is_file());
+    files.retain(|file| is_config_name(file) && !file.is_dir());
     files.sort();
     files
 }
@@ -90,6 +98,7 @@ pub struct Manager {
     shared: Arc<Shared>,
     source: Source,
     tls: Arc<TlsOf>,
+    files: FileReader,
     /// One load at a time.
     loading: tokio::sync::Mutex<u64>,
     last: Mutex<Loaded>,
@@ -127,6 +136,7 @@ impl Manager {
             shared,
             source,
             tls,
+            files: FileReader::default(),
             loading: tokio::sync::Mutex::new(seen),
             last: Mutex::new(last),
             loads: [AtomicU64::new(1), AtomicU64::new(0)],
@@ -174,29 +184,47 @@ impl Manager {
     /// Loads the configuration again. If it is wrong, the old one stays in force.
     pub async fn reload(&self) -> Loaded {
         let mut seen = self.loading.lock().await;
-        *seen = self.fingerprint();
-        self.load().await
-    }
-
-    /// If a load names other files for TLS, the next look sees those, and loads once more.
-    fn fingerprint(&self) -> u64 {
-        self.source.fingerprint(&self.shared.engine.plan().config().server)
+        let source = self.source.clone();
+        // If a load names other files for TLS, the next look sees those, and loads once more.
+        let server = self.shared.engine.plan().config().server.clone();
+        let read = self.files.run(move || (source.fingerprint(&server), source.read_all())).await;
+        let files = read.and_then(|(found, files)| {
+            *seen = found;
+            files
+        });
+        self.load(files).await
     }
 
     /// Loads the configuration again if a file has changed.
     pub async fn reload_if_changed(&self) -> Option<Loaded> {
         let mut seen = self.loading.lock().await;
-        let found = self.fingerprint();
-        if *seen == found {
+        if self.files.is_busy() {
+            // A reading that does not end was reported when its time was up.
             return None;
         }
-        *seen = found;
-        Some(self.load().await)
+        let (source, known) = (self.source.clone(), *seen);
+        let server = self.shared.engine.plan().config().server.clone();
+        let read = self.files.run(move || {
+            let found = source.fingerprint(&server);
+            (found, (found != known).then(|| source.read_all()))
+        });
+        let files = match read.await {
+            Ok((_, None)) => return None,
+            Ok((found, Some(files))) => {
+                *seen = found;
+                files
+            }
+            Err(error) => Err(error),
+        };
+        Some(self.load(files).await)
     }
 
-    async fn load(&self) -> Loaded {
+    async fn load(&self, files: Result<(Config, TlsFiles), String>) -> Loaded {
         let engine = &self.shared.engine;
-        let outcome = self.install().await;
+        let outcome = match files {
+            Ok((config, tls)) => self.install(config, tls).await,
+            Err(error) => Err(error),
+        };
         let (error, warnings) = match outcome {
             Ok(warnings) => (None, warnings),
             Err(error) => (Some(error), Vec::new()),
@@ -209,10 +237,10 @@ impl Manager {
             }
             Some(error) => {
                 self.loads[1].fetch_add(1, Relaxed);
-                tracing::error!(
-                    version,
-                    "the configuration was not loaded, the old one stays: {error}"
-                );
+                tracing::error!(version, "the configuration was not loaded, the old one stays");
+                for line in error.lines() {
+                    tracing::error!(version, "{line}");
+                }
             }
         }
         for warning in &warnings {
@@ -223,8 +251,7 @@ impl Manager {
         loaded
     }
 
-    async fn install(&self) -> Result<Vec<String>, String> {
-        let config = self.source.read()?;
+    async fn install(&self, config: Config, tls: TlsFiles) -> Result<Vec<String>, String> {
         let old = self.shared.engine.plan_arc();
         let named = |stores: &[StoreSettings]| -> Vec<_> {
             let of = |store: &StoreSettings| {
@@ -249,8 +276,8 @@ impl Manager {
                 .push("listeners, workers, snapshots and bounds change with a restart only".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
-        // The last that can fail, so that all of a configuration is in force or nothing of it.
-        self.tls.load(&plan.config().server).map_err(|error| error.to_string())?;
+        // Nothing fails from here on, so that all of a configuration is in force or nothing of it.
+        self.tls.install(tls);
         if let Err(failures) = self.shared.engine.install(plan).await {
             for (rule, error) in failures {
                 warnings.push(format!("keys of {rule} start afresh: {error}"));

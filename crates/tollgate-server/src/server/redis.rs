@@ -21,7 +21,7 @@ use tollgate::{
 };
 use tollgate_redis::{
     FailurePolicy, Failures, FleetSize, GuardStatus, Guarded, Heartbeat, HeartbeatSettings,
-    LeasePlan, LeaseSettings, Link, RedisStore, Secret, Settings, TwoTier,
+    LeasePlan, LeaseSettings, Link, RedisStore, Secret, Settings, TwoTier, read_regular,
 };
 
 /// What all keys begin with, if nothing is said.
@@ -77,8 +77,8 @@ fn in_file(path: &Path, error: impl fmt::Display) -> StartError {
 
 /// Reads the secret that keys are hashed with: 32 hexadecimal digits.
 fn key_secret(path: &Path) -> Result<[u8; 16], StartError> {
-    let text = std::fs::read_to_string(path).map_err(|error| in_file(path, error))?;
-    let digits = text.trim_end();
+    let text = read_regular(path, 4096).map_err(|error| in_file(path, error))?;
+    let digits = std::str::from_utf8(&text).unwrap_or_default().trim_end();
     let number = match digits.len() {
         32 if !digits.starts_with('+') => u128::from_str_radix(digits, 16).ok(),
         _ => None,

@@ -74,7 +74,7 @@ impl Server {
         let config = source.read().map_err(StartError)?;
         let settings = settings(&config)?;
         let tls = Arc::new(TlsOf::default());
-        tls.load(&config.server).map_err(wrong)?;
+        tls.install(TlsOf::read(&config.server).map_err(wrong)?);
         let mut bound = Vec::new();
         for listener in Listener::ALL {
             bound.extend(Bound::bind(listener, endpoint(&settings, listener))?);
