@@ -10,7 +10,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
 use tollgate::Clock;
 use tollgate_server::{
     config::{
@@ -34,7 +37,8 @@ Examples:
   tollgate serve limits.yaml --store redis://10.0.0.5:6379             one limit over many processes
   TOLLGATE_HTTP=0.0.0.0:8080 tollgate serve limits.yaml                any flag as a variable; flags win
 
-Signals: SIGTERM and SIGINT finish what has begun and stop; SIGHUP loads the configuration again.";
+Signals: SIGTERM and SIGINT finish what has begun and stop, a further one cuts the wait short; SIGHUP \
+loads the configuration again.";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -87,6 +91,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
 
+    /// How long to go on serving after SIGTERM, while /ready answers 503; by default 0s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    drain_delay: Option<Duration>,
+
+    /// How long connections have to finish at shutdown, all together; by default 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    drain_timeout: Option<Duration>,
+
     /// How often to look whether a file has changed; 0s for never
     #[arg(long, value_name = "TIME", value_parser = duration)]
     watch_interval: Option<Duration>,
@@ -114,8 +126,9 @@ Where state lives, by default memory: in this process
   redis+cluster://host,host                    a Cluster
   redis+unix:///path                           a Unix socket
 
-Valkey has the same addresses. Servers that do not answer do not stop the service: each policy's \
-`failure` (open, closed or local) decides until they do. A change needs a restart.";
+Valkey has the same addresses. The service waits for the servers at its start (--store-startup-wait). \
+Servers that do not answer then do not stop it: each policy's `failure` (open, closed or local) decides \
+until they do. A change needs a restart.";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -142,6 +155,10 @@ struct StoreArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     store_deadline: Option<Duration>,
 
+    /// How long to wait at the start for the Redis servers to answer, by default 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    store_startup_wait: Option<Duration>,
+
     /// What the names of all keys in Redis begin with, by default tollgate
     #[arg(long, value_name = "TEXT")]
     store_prefix: Option<String>,
@@ -157,6 +174,7 @@ impl StoreArgs {
             password_file: self.store_password_file.clone(),
             fleet_size: self.fleet_size,
             deadline: self.store_deadline,
+            startup_wait: self.store_startup_wait,
             prefix: self.store_prefix.clone(),
             key_secret_file: self.store_key_secret_file.clone(),
             failure: None,
@@ -291,6 +309,8 @@ impl ServeArgs {
             http_token_file: security.http_token_file.clone(),
             workers: self.workers,
             max_connections: self.max_connections,
+            drain_delay: self.drain_delay,
+            drain_timeout: self.drain_timeout,
             watch_interval: self.watch_interval,
             store: self.store.store.clone(),
             redis: self.store.options(),
@@ -315,17 +335,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| InputError(format!("no runtime: {error}")))?;
-    let done = runtime.block_on(async {
-        // Whoever sees a listener may send a signal, so those come first.
-        let signals = Signals::listen()?;
-        let server = Server::bind(args.source(), &Clock::monotonic());
-        let server = server.map_err(|error| error.to_string())?;
-        args.trace.start(&server)?;
-        greet(&server, args.log.log_format);
-        notify("READY=1");
-        let stop = signals.stop(Arc::clone(server.manager()));
-        server.run(stop).await.map_err(|error| error.to_string())
-    });
+    let done = runtime.block_on(serve(args));
+    // A thread that is stuck in a file or a name lookup does not keep the process alive.
+    runtime.shutdown_background();
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -336,6 +348,24 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+async fn serve(args: &ServeArgs) -> Result<(), String> {
+    // Whoever sees a listener may send a signal, so those come first.
+    let mut signals = Signals::listen()?;
+    let source = args.source();
+    // Files are read on a thread of their own: one that does not answer must not block signals.
+    let bound = tokio::task::spawn_blocking(move || Server::bind(source, &Clock::monotonic()));
+    let server = tokio::select! {
+        bound = bound => bound.map_err(|error| error.to_string())?,
+        () = Signals::stop(&mut signals.terminate, &mut signals.interrupt) => return Ok(()),
+    };
+    let server = server.map_err(|error| error.to_string())?;
+    args.trace.start(&server)?;
+    greet(&server, args.log.log_format);
+    let (stop, stopped) = mpsc::channel(1);
+    tokio::spawn(signals.forward(Arc::clone(server.manager()), stop));
+    server.run(stopped).await.map_err(|error| error.to_string())
 }
 
 /// The signals that the process listens to.
@@ -357,20 +387,33 @@ impl Signals {
         })
     }
 
-    /// Waits until the process is told to stop. Meanwhile SIGHUP loads the configuration.
-    async fn stop(mut self, manager: Arc<Manager>) {
+    /// Waits for a signal to stop.
+    async fn stop(terminate: &mut Signal, interrupt: &mut Signal) {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        notify("STOPPING=1");
+    }
+
+    /// Sends each signal to stop to the server. Meanwhile SIGHUP loads the configuration.
+    async fn forward(mut self, manager: Arc<Manager>, stop: mpsc::Sender<()>) {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => break,
-                _ = self.interrupt.recv() => break,
+                () = Self::stop(&mut self.terminate, &mut self.interrupt) => {
+                    // A server that has not taken the last one yet needs no other.
+                    let _ = stop.try_send(());
+                }
                 _ = self.hang_up.recv() => {
-                    notify("RELOADING=1");
-                    manager.reload().await;
-                    notify("READY=1");
+                    let manager = Arc::clone(&manager);
+                    tokio::spawn(async move {
+                        notify("RELOADING=1");
+                        manager.reload().await;
+                        notify("READY=1");
+                    });
                 }
             }
         }
-        notify("STOPPING=1");
     }
 }
 

@@ -263,6 +263,10 @@ pub struct ServerSettings {
     pub max_connections: Option<usize>,
     /// How long a connection may be silent.
     pub idle_timeout: Option<Duration>,
+    /// How long the server goes on serving after a signal to stop, and says that it is not ready.
+    pub drain_delay: Option<Duration>,
+    /// How long connections have to finish at shutdown, all together.
+    pub drain_timeout: Option<Duration>,
     /// How often to look whether the files have changed; zero for never.
     pub watch_interval: Option<Duration>,
     /// Where the default store keeps its state.
@@ -306,6 +310,8 @@ impl ServerSettings {
             workers: self.workers.or(other.workers),
             max_connections: self.max_connections.or(other.max_connections),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
+            drain_delay: self.drain_delay.or(other.drain_delay),
+            drain_timeout: self.drain_timeout.or(other.drain_timeout),
             watch_interval: self.watch_interval.or(other.watch_interval),
             store: self.store.or(other.store),
             redis: self.redis.or(other.redis),

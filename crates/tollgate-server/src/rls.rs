@@ -21,6 +21,7 @@ mod response;
 mod session;
 mod wire;
 
+pub(crate) use bridge::Bridge;
 pub use bridge::DESCRIPTORS;
 pub use session::METHOD;
 pub use wire::WireError;

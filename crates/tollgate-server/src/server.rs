@@ -16,10 +16,28 @@ use crate::{
     admin::Desk,
     engine::Engine,
     net::{Listener, Traffic},
+    rls::Bridge,
     trace::Trace,
 };
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering::Relaxed},
+};
 use tokio::sync::watch;
+
+/// How far a server is between its start and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Waits for its shared stores. Only administrators are served.
+    Connecting,
+    /// Serves.
+    Serving,
+    /// Serves, and says that it is not ready, so that load balancers choose other servers.
+    Leaving,
+    /// The listeners are closed. Connections finish what they have begun.
+    Draining,
+}
 
 /// What all connections share.
 #[derive(Debug)]
@@ -32,7 +50,10 @@ pub struct Shared {
     pub admin: Desk,
     /// What sends traces, if something does.
     pub trace: Trace,
+    /// Health and reflection over gRPC.
+    pub(crate) bridge: Bridge,
     traffic: [Traffic; Listener::ALL.len()],
+    phase: AtomicU8,
     drain: watch::Sender<bool>,
 }
 
@@ -42,8 +63,16 @@ impl Shared {
     pub fn new(engine: Engine, settings: Settings) -> Arc<Self> {
         let drain = watch::Sender::new(false);
         let admin = Desk::new(engine.now());
-        let (trace, traffic) = (Trace::default(), Default::default());
-        Arc::new(Self { engine, settings, admin, trace, traffic, drain })
+        Arc::new(Self {
+            engine,
+            settings,
+            admin,
+            trace: Trace::default(),
+            bridge: Bridge::default(),
+            traffic: Default::default(),
+            phase: AtomicU8::new(Phase::Serving as u8),
+            drain,
+        })
     }
 
     /// Returns the counts of a listener.
@@ -52,9 +81,36 @@ impl Shared {
         &self.traffic[listener as usize]
     }
 
+    /// Answers readiness and health checks with no from now on, and serves on: load balancers choose
+    /// other servers before the listeners close.
+    pub async fn start_leaving(&self) {
+        self.set_phase(Phase::Leaving);
+        self.bridge.leave().await;
+    }
+
     /// Tells all connections to finish what they have begun, and to close.
     pub fn start_draining(&self) {
+        self.set_phase(Phase::Draining);
         self.drain.send_replace(true);
+    }
+
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        // ORDERING: Relaxed, here and below. Readers act on the value alone.
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// Tells whether the server shuts down, also while it still accepts connections.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.phase.load(Relaxed) >= Phase::Leaving as u8
+    }
+
+    /// Returns why load balancers should choose another server, if so.
+    pub(crate) fn not_ready(&self) -> Option<&'static str> {
+        if self.is_leaving() {
+            return Some("the server is shutting down");
+        }
+        let is_connecting = self.phase.load(Relaxed) == Phase::Connecting as u8;
+        is_connecting.then_some("the server connects to its stores, and serves nobody yet")
     }
 
     pub(crate) fn drain(&self) -> watch::Receiver<bool> {

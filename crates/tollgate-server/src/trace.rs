@@ -99,7 +99,7 @@ impl Trace {
         self.sender.end(begun, engine, done);
     }
 
-    /// Sends what is not sent yet. Blocks, for five seconds at most.
+    /// Sends what is not sent yet. Blocks, for two seconds at most.
     pub(crate) fn finish(&self) {
         self.sender.finish();
     }

@@ -145,6 +145,8 @@ fn the_process_has_settings() {
     assert_eq!(server.http_token_file, Some(PathBuf::from("http.token")));
     assert_eq!((server.workers, server.max_connections), (Some(4), Some(10_000)));
     assert_eq!(server.idle_timeout, Some(Duration::from_secs(75)));
+    assert_eq!(server.drain_delay, Some(Duration::from_secs(5)));
+    assert_eq!(server.drain_timeout, Some(Duration::from_secs(20)));
     assert_eq!(server.watch_interval, Some(Duration::from_millis(500)));
     assert_eq!(server.snapshot.unwrap().every, Duration::from_secs(30));
     assert_eq!((server.memory.bounded, server.memory.max_keys), (Some(1_000_000), None));
@@ -159,6 +161,7 @@ fn the_process_has_settings() {
         password_file: Some("redis.password".into()),
         fleet_size: Some(Fleet::Fixed(3)),
         deadline: Some(Duration::from_millis(25)),
+        startup_wait: Some(Duration::from_secs(5)),
         prefix: Some("tg".into()),
         key_secret_file: Some("keys.secret".into()),
         failure: Some(Failure::Local),

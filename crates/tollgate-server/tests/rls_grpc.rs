@@ -141,6 +141,21 @@ async fn a_watch_lasts_as_long_as_its_client() {
 }
 
 #[tokio::test]
+async fn a_server_that_leaves_is_not_serving_and_decides_on() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect(&shared).await;
+    let (watch, mut asked) = client.open("/grpc.health.v1.Health/Watch", "application/grpc").await;
+    asked.send_data(framed(b""), true).unwrap();
+    let mut watched = watch.await.unwrap().into_body();
+    assert_eq!(watched.data().await.unwrap().unwrap()[5..], [8, 1], "SERVING");
+    shared.start_leaving().await;
+    assert_eq!(watched.data().await.unwrap().unwrap()[5..], [8, 2], "NOT_SERVING");
+    let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
+    stream.send_data(framed(&request(&[("user", "a")]).encode_to_vec()), true).unwrap();
+    assert_eq!(reply(answer).await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_draining_server_finishes_what_has_begun() {
     let (shared, _hand) = server(SHOP, Settings::default());
     let mut client = Client::connect(&shared).await;

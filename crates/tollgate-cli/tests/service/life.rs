@@ -1,7 +1,7 @@
 //! Start, signals and the end.
 
-use crate::process::Service;
-use std::{process::Command, thread};
+use crate::process::{Service, http};
+use std::{io::Write, process::Command, thread, time::Duration};
 
 const YAML: &str = "
 domain: d
@@ -42,6 +42,67 @@ fn a_request_that_has_begun_is_answered_before_the_end() {
     assert!(client.reply().unwrap().starts_with("[1,"));
     assert!(service.wait());
     assert!(client.reply().is_err(), "the connection is closed");
+}
+
+/// Two drain timeouts ran one after the other, and the service manager killed the process before it
+/// had written its snapshot.
+#[test]
+fn the_end_has_one_deadline_and_the_snapshot_is_written_whatever_clients_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    let flags = ["--snapshot", path.to_str().unwrap(), "--snapshot-every", "1h"];
+    let drain = ["--drain-delay", "300ms", "--drain-timeout", "1s"];
+    let mut service = Service::start(folder.path(), YAML, &[&flags[..], &drain[..]].concat());
+    assert_eq!(service.client().count_ones("TG.CHECK k x 1", 3).unwrap(), 3);
+    let open = |address| std::net::TcpStream::connect(address).unwrap();
+    let idle: Vec<_> = (0..1000)
+        .map(|at| open([service.http, service.grpc, service.resp, service.admin][at % 4]))
+        .collect();
+    let mut rude = Vec::new();
+    for (address, start) in [
+        (service.resp, &b"*3\r\n$8\r\nTG.CHECK\r\n$1\r\n"[..]),
+        (service.http, b"POST /v1/check HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{"),
+        (service.grpc, b"PRI * HTTP/2.0\r\n\r\nSM"),
+        (service.admin, b"POST /reload HTTP/1.1\r\nhost: x\r\ncontent-length: 50\r\n\r\n{"),
+    ] {
+        let mut stream = open(address);
+        stream.write_all(start).unwrap();
+        rude.push(stream);
+    }
+    // A client that asks and never reads.
+    let mut deaf = open(service.resp);
+    deaf.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+    let question = b"TG.PEEK k x 1\r\n".repeat(1000);
+    while deaf.write_all(&question).is_ok() {}
+
+    let clock = tollgate::Clock::monotonic();
+    let start = clock.now();
+    service.signal("TERM");
+    assert!(service.wait());
+    let took = clock.now().since(start);
+    // The delay, the timeout, and three seconds.
+    assert!(took < Duration::from_millis(4300), "{took:?}");
+    let mut service = Service::start(folder.path(), YAML, &flags);
+    assert_eq!(service.client().count_ones("TG.CHECK k x 1", 5).unwrap(), 2);
+    drop((idle, rude, deaf));
+    service.kill();
+}
+
+#[test]
+fn during_the_drain_delay_the_service_is_not_ready_and_serves_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--drain-delay", "1h"];
+    let mut service = Service::start(folder.path(), YAML, &flags);
+    assert_eq!(http(service.http, "GET", "/healthz", "").0, 200);
+    service.signal("TERM");
+    while service.admin("GET", "/ready", "").0 != 503 {
+        thread::yield_now();
+    }
+    assert_eq!(http(service.http, "GET", "/healthz", "").0, 503);
+    assert_eq!(service.client().count_ones("TG.CHECK k x 1", 9).unwrap(), 5, "new clients too");
+    // A further signal ends the delay.
+    service.signal("TERM");
+    assert!(service.wait());
 }
 
 #[test]

@@ -49,11 +49,15 @@ fn degraded(shared: &Shared) -> Option<String> {
 pub(super) fn ready(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     query.only(&["strict"]).map_err(Problem::bad)?;
     let is_strict = query.number("strict", 0, 1).map_err(Problem::bad)? == 1;
-    if *shared.drain().borrow() {
-        let why = "the server is shutting down";
+    let degraded = degraded(shared);
+    if let Some(why) = shared.not_ready() {
+        let why = match degraded.filter(|_| !shared.is_leaving()) {
+            Some(store) => format!("{why}: {store}"),
+            None => why.to_owned(),
+        };
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
     }
-    match degraded(shared) {
+    match degraded {
         None => Ok(json_reply(StatusCode::OK, &json!({ "status": "ready" }))),
         Some(why) if is_strict => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why)),
         // If a store is down for one it is down for all, and somebody must answer.
@@ -77,8 +81,8 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     let alarm = Alarm { percent: percent as u8, least };
     let plan = shared.engine.plan_arc();
     let mut wrong: Vec<Value> = Vec::new();
-    if *shared.drain().borrow() {
-        wrong.push(json!({ "what": "ready", "text": "the server is shutting down" }));
+    if let Some(why) = shared.not_ready() {
+        wrong.push(json!({ "what": "ready", "text": why }));
     }
     if let Some(why) = degraded(shared) {
         wrong.push(json!({ "what": "store", "text": why }));

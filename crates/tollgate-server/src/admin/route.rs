@@ -56,7 +56,7 @@ const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
         "GET",
         "/ready",
         Access::Open,
-        "200 while it serves, 503 while it drains; ?strict=1: 503 also while degraded",
+        "200 while it serves, 503 while it starts or shuts down; ?strict=1: 503 also while degraded",
     ),
     ("GET", "/version", Access::Open, "version of the program"),
     ("GET", "/metrics", Access::Open, "metrics for Prometheus"),

@@ -371,6 +371,18 @@ pub(super) static SERVER: Section = Section {
         key("max_connections", Count, Ours, "Connections per listener."),
         key("idle_timeout", Period, Ours, "How long a connection may be silent."),
         key(
+            "drain_delay",
+            Period,
+            Ours,
+            "How long to go on serving after SIGTERM, with /ready answering 503: 0s if not said.",
+        ),
+        key(
+            "drain_timeout",
+            Period,
+            Ours,
+            "How long connections have to finish at shutdown, all together: 10s if not said.",
+        ),
+        key(
             "watch_interval",
             Shape::PeriodOrOff,
             Ours,

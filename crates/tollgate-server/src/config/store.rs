@@ -92,6 +92,8 @@ pub struct RedisOptions {
     pub fleet_size: Option<Fleet>,
     /// How long a call may take.
     pub deadline: Option<Duration>,
+    /// How long to wait at the start for the servers to answer.
+    pub startup_wait: Option<Duration>,
     /// What the names of all keys begin with.
     pub prefix: Option<String>,
     /// The file that has the secret by which names in Redis are fingerprints instead of keys.
@@ -108,6 +110,7 @@ impl RedisOptions {
             password_file: self.password_file.or(other.password_file),
             fleet_size: self.fleet_size.or(other.fleet_size),
             deadline: self.deadline.or(other.deadline),
+            startup_wait: self.startup_wait.or(other.startup_wait),
             prefix: self.prefix.or(other.prefix),
             key_secret_file: self.key_secret_file.or(other.key_secret_file),
             failure: self.failure.or(other.failure),

@@ -20,6 +20,9 @@ pub trait RemoteStore: DynStore {
     /// Says how to treat policies, by name. All others are treated by the store's own settings.
     fn configure(&self, policies: &[PolicySettings]);
 
+    /// Waits until its servers answer, for as long as its settings allow. Returns why they do not.
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>>;
+
     /// Returns how it is.
     fn status(&self) -> RemoteStatus;
 

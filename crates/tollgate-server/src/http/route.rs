@@ -335,7 +335,7 @@ impl Desk {
 
     /// Says whether new requests are welcome; `bad` is the status when they are not.
     fn health(&mut self, bad: u16) -> Result<(), Problem> {
-        if self.is_draining() {
+        if self.shared.not_ready().is_some() {
             self.reply.plain(bad, "draining");
         } else {
             self.reply.plain(200, "OK");

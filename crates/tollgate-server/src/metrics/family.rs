@@ -398,7 +398,7 @@ impl Family {
         family(
             "tollgate_draining",
             Gauge,
-            One(|from| Some(f64::from(u8::from(*from.shared.drain().borrow())))),
+            One(|from| Some(f64::from(u8::from(from.shared.is_leaving())))),
             "1 while the server shuts down.",
         ),
         family(

@@ -9,19 +9,22 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 use tokio::{
     net::{TcpStream, UnixStream},
     runtime,
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::JoinSet,
     time::timeout,
 };
 
 /// Connections that wait for a worker to take them.
 const QUEUE: usize = 1024;
+
+/// How long the threads have to drop their connections at the end.
+const END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long accepting pauses when the process has no file descriptors left.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -36,7 +39,8 @@ struct Worker {
     jobs: mpsc::Sender<Job>,
     /// Connections that it has or is about to get.
     busy: Arc<AtomicUsize>,
-    thread: JoinHandle<()>,
+    /// Closed when the thread has ended.
+    ended: oneshot::Receiver<()>,
 }
 
 /// The threads that serve connections.
@@ -53,11 +57,15 @@ impl Workers {
             let (jobs, inbox) = mpsc::channel(QUEUE);
             let busy = Arc::new(AtomicUsize::new(0));
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-            let task = work(inbox, (Arc::clone(shared), Arc::clone(tls)), Arc::clone(&busy));
-            let thread = thread::Builder::new()
-                .name(format!("tollgate-{index}"))
-                .spawn(move || runtime.block_on(task))?;
-            Ok(Worker { jobs, busy, thread })
+            let task = work(inbox, Arc::clone(tls), Arc::clone(&busy));
+            let (alive, ended) = oneshot::channel();
+            thread::Builder::new().name(format!("tollgate-{index}")).spawn(move || {
+                // Dropped last, also if a task panics.
+                let _alive: oneshot::Sender<()> = alive;
+                let runtime = runtime;
+                runtime.block_on(task);
+            })?;
+            Ok(Worker { jobs, busy, ended })
         };
         let workers = (0..count).map(start).collect::<io::Result<_>>()?;
         Ok(Self { workers, shared: Arc::clone(shared) })
@@ -97,27 +105,26 @@ impl Workers {
         }
     }
 
-    /// Waits until every connection has ended, or the time is up.
-    pub(crate) fn finish(self) {
-        // All are told before one is waited for: their time runs at once.
-        let told = |Worker { thread, .. }: Worker| thread;
-        let threads: Vec<_> = self.workers.into_iter().map(told).collect();
-        for thread in threads {
-            // A worker that panicked has said so.
-            let _ = thread.join();
+    /// Closes every connection and ends the threads. A thread that does not end within
+    /// [`END_TIMEOUT`] is left alone: it must not keep the process from writing its snapshots.
+    pub(crate) async fn end(self) {
+        // Signals every worker before waiting, so that their times overlap.
+        let ended: Vec<_> = self.workers.into_iter().map(|worker| worker.ended).collect();
+        let all = async {
+            for worker in ended {
+                // Nothing is ever sent: an error says that the thread has ended.
+                let _ = worker.await;
+            }
+        };
+        if timeout(END_TIMEOUT, all).await.is_err() {
+            tracing::warn!("a worker thread is blocked; the process ends without it");
         }
     }
 }
 
-/// One worker: serves what it is given until there is nothing more to come, and then gives what it has
-/// a while to finish.
-async fn work(
-    mut inbox: mpsc::Receiver<Job>,
-    (shared, tls): (Arc<Shared>, Arc<TlsOf>),
-    busy: Arc<AtomicUsize>,
-) {
+/// One worker: serves what it is given until its inbox is closed, and then drops what it has.
+async fn work(mut inbox: mpsc::Receiver<Job>, tls: Arc<TlsOf>, busy: Arc<AtomicUsize>) {
     let mut tasks = JoinSet::new();
-    let mut draining = shared.drain();
     loop {
         tokio::select! {
             biased;
@@ -130,9 +137,6 @@ async fn work(
             },
         }
     }
-    let finish = async { while tasks.join_next().await.is_some() {} };
-    let _ = draining.wait_for(|draining| *draining).await;
-    let _ = timeout(shared.settings.drain_timeout, finish).await;
 }
 
 async fn serve(job: Job, tls: Arc<TlsOf>) {
@@ -187,7 +191,7 @@ mod tests {
         server::Settings,
     };
     use std::io::Write;
-    use tollgate::{Clock, store::MemoryStore};
+    use tollgate::store::MemoryStore;
 
     fn workers(settings: Settings) -> Workers {
         let config = Config::from_text("test.yaml", "domain: d").expect("it is sound");
@@ -204,11 +208,9 @@ mod tests {
         ours
     }
 
-    /// Each had its time when the one before it was done.
-    #[test]
-    fn all_workers_drain_at_once() {
-        let (drain_timeout, clock) = (Duration::from_millis(400), Clock::monotonic());
-        let workers = workers(Settings { workers: 4, drain_timeout, ..Settings::default() });
+    #[tokio::test]
+    async fn the_end_closes_connections_in_the_middle_of_a_request() {
+        let workers = workers(Settings { workers: 4, ..Settings::default() });
         let clients: Vec<_> = (0..4)
             .map(|_| {
                 let mut client = connect(&workers);
@@ -216,24 +218,30 @@ mod tests {
                 client
             })
             .collect();
-        let (shared, start) = (Arc::clone(&workers.shared), clock.now());
-        shared.start_draining();
-        workers.finish();
-        let took = clock.now().since(start);
-        assert!(took < 3 * drain_timeout, "{took:?}");
+        let shared = Arc::clone(&workers.shared);
+        workers.end().await;
         assert_eq!(shared.traffic(Listener::Resp).counts().open, 0);
         drop(clients);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_thread_that_is_blocked_does_not_hold_the_end_up() {
+        let mut workers = workers(Settings { workers: 1, ..Settings::default() });
+        let ((jobs, _inbox), busy) = (mpsc::channel(1), Arc::default());
+        let (alive, ended) = oneshot::channel();
+        workers.workers.push(Worker { jobs, busy, ended });
+        workers.end().await;
+        drop(alive);
+    }
+
     /// Those that waited for a worker were not counted.
-    #[test]
-    fn connections_are_bounded_before_a_worker_takes_them() {
+    #[tokio::test]
+    async fn connections_are_bounded_before_a_worker_takes_them() {
         let workers = workers(Settings { workers: 1, max_connections: 2, ..Settings::default() });
         let clients: Vec<_> = (0..50).map(|_| connect(&workers)).collect();
         let counts = workers.shared.traffic(Listener::Resp).counts();
         assert_eq!((counts.open, counts.accepted, counts.turned_away), (2, 2, 48));
-        workers.shared.start_draining();
         drop(clients);
-        workers.finish();
+        workers.end().await;
     }
 }

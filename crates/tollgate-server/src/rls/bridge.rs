@@ -11,7 +11,7 @@ use std::{
 };
 use tokio::sync::OnceCell;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
+use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_service::Service;
 
 /// The messages of this service, for reflection. Made from `proto/` by the test `rls_proto`.
@@ -20,8 +20,27 @@ pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/rls.bin");
 /// What health checks may ask about: everything, and the name that the reference has.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
 
-/// One for the process: they have no state but that.
-static ROUTES: OnceCell<Routes> = OnceCell::const_new();
+/// The services of one server, made when they are first called.
+#[derive(Default)]
+pub(crate) struct Bridge {
+    routes: OnceCell<(HealthReporter, Routes)>,
+}
+
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").finish_non_exhaustive()
+    }
+}
+
+impl Bridge {
+    /// Answers health checks with `NOT_SERVING` from now on, and tells the clients that watch.
+    pub(crate) async fn leave(&self) {
+        let (reporter, _) = self.routes.get_or_init(routes).await;
+        for name in HEALTH_NAMES {
+            reporter.set_service_status(name, ServingStatus::NotServing).await;
+        }
+    }
+}
 
 /// Tells whether a path belongs to these services.
 pub(super) fn is_known(path: &str) -> bool {
@@ -33,7 +52,7 @@ pub(super) fn is_known(path: &str) -> bool {
     SERVICES.iter().any(|service| path.starts_with(service))
 }
 
-async fn routes() -> Routes {
+async fn routes() -> (HealthReporter, Routes) {
     let (reporter, health) = tonic_health::server::health_reporter();
     for name in HEALTH_NAMES {
         reporter.set_service_status(name, ServingStatus::Serving).await;
@@ -49,15 +68,20 @@ async fn routes() -> Routes {
         Ok(service) => routes.add_service(service),
         Err(_) => routes,
     };
-    match reflection().build_v1alpha() {
-        Ok(service) => routes.add_service(service).prepare(),
-        Err(_) => routes.prepare(),
-    }
+    let routes = match reflection().build_v1alpha() {
+        Ok(service) => routes.add_service(service),
+        Err(_) => routes,
+    };
+    (reporter, routes.prepare())
 }
 
 /// Answers one call. Ends when the client resets it, too.
-pub(super) async fn call(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
-    let mut routes = ROUTES.get_or_init(routes).await.clone();
+pub(super) async fn call(
+    bridge: &Bridge,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    let mut routes = bridge.routes.get_or_init(routes).await.1.clone();
     let request = request.map(|stream| Incoming { stream, is_data_done: false });
     let response = match routes.call(request).await {
         Ok(response) => response,

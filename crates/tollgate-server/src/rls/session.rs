@@ -207,10 +207,11 @@ impl Session {
         if !is_ours {
             self.others += 1;
             let (task, mut drain) = (Arc::clone(&self.tasks), self.shared.drain());
+            let shared = Arc::clone(&self.shared);
             tokio::spawn(async move {
                 tokio::select! {
                     biased;
-                    () = bridge::call(request, respond) => {}
+                    () = bridge::call(&shared.bridge, request, respond) => {}
                     // A watch never ends by itself; dropped, it is reset.
                     _ = drain.wait_for(|draining| *draining) => {}
                 }

@@ -301,8 +301,9 @@ fn needs_restart(new: &ServerSettings, old: &ServerSettings) -> bool {
     let fixed = |settings: &ServerSettings| {
         let endpoints = [&settings.http, &settings.grpc, &settings.resp, &settings.admin];
         let sizes = (settings.workers, settings.max_connections, settings.idle_timeout);
+        let drain = (settings.drain_delay, settings.drain_timeout);
         let rest = (settings.snapshot.clone(), settings.memory.clone());
-        (endpoints.map(Clone::clone), sizes, rest)
+        (endpoints.map(Clone::clone), sizes, drain, rest)
     };
     fixed(new) != fixed(old)
 }

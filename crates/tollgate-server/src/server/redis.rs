@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio::time::timeout;
 use tollgate::{
     Clock, Decision, Inherit, Tick,
     store::{
@@ -26,6 +27,12 @@ use tollgate_redis::{
 
 /// What all keys begin with, if nothing is said.
 const PREFIX: &str = "tollgate";
+
+/// How long to wait at the start for the servers to answer, if nothing is said.
+const STARTUP_WAIT: Duration = Duration::from_secs(10);
+
+/// How often to look meanwhile, if nothing seems to change.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Opens a store in Redis. Nobody needs to answer yet.
 pub(super) fn open(
@@ -64,7 +71,8 @@ pub(super) fn open(
         .map_err(wrong)?;
     let tiers = TwoTier::builder(guarded, fleet.clone()).build().map_err(wrong)?;
     let (heartbeat, failures) = (Mutex::new(heartbeat), Mutex::new((0, Tick::ZERO)));
-    Ok(Arc::new(Shared { tiers, link, fleet, failure, heartbeat, failures }))
+    let startup_wait = options.startup_wait.unwrap_or(STARTUP_WAIT);
+    Ok(Arc::new(Shared { tiers, link, fleet, failure, startup_wait, heartbeat, failures }))
 }
 
 fn wrong(error: impl fmt::Display) -> StartError {
@@ -102,6 +110,7 @@ struct Shared {
     fleet: FleetSize,
     /// Of policies that have none of their own.
     failure: FailurePolicy,
+    startup_wait: Duration,
     heartbeat: Mutex<Option<Heartbeat>>,
     /// Failures so far, and when a look at the status first saw so many.
     failures: Mutex<(u64, Tick)>,
@@ -149,6 +158,28 @@ impl RemoteStore for Shared {
         if let Err(error) = self.tiers.change_leases(leases) {
             tracing::error!("the leases stay as they are: {error}");
         }
+    }
+
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
+        Box::pin(async {
+            let mut changes = self.link.subscribe();
+            let answers = async {
+                // Of a Cluster, every server must be there.
+                while self.link.ready(self.startup_wait).await.is_err()
+                    || self.status().degraded.is_some()
+                {
+                    let _ = timeout(LOOK, changes.changed()).await;
+                }
+            };
+            match timeout(self.startup_wait, answers).await {
+                Ok(()) => None,
+                Err(_) => {
+                    let wait = self.startup_wait;
+                    let why = self.status().degraded.unwrap_or_else(|| "no answer".to_owned());
+                    Some(format!("{why} (after {wait:?} of startup_wait)"))
+                }
+            }
+        })
     }
 
     fn status(&self) -> RemoteStatus {

@@ -34,7 +34,9 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// How long the head of a request, or the rest of one that has begun, may take.
     pub request_timeout: Duration,
-    /// How long connections have to finish at shutdown.
+    /// How long the server goes on serving after a signal to stop, and says that it is not ready.
+    pub drain_delay: Duration,
+    /// How long connections have to finish at shutdown, all together.
     pub drain_timeout: Duration,
     /// The longest body or frame of a request, in bytes.
     pub max_request: usize,
@@ -62,6 +64,7 @@ impl Default for Settings {
             max_connections: 16_384,
             idle_timeout: Duration::from_secs(300),
             request_timeout: Duration::from_secs(10),
+            drain_delay: Duration::ZERO,
             drain_timeout: Duration::from_secs(10),
             max_request: 1 << 20,
             response_headers: true,
@@ -84,6 +87,8 @@ impl Settings {
             workers: config.workers.unwrap_or(default.workers),
             max_connections: config.max_connections.unwrap_or(default.max_connections),
             idle_timeout: config.idle_timeout.unwrap_or(default.idle_timeout),
+            drain_delay: config.drain_delay.unwrap_or(default.drain_delay),
+            drain_timeout: config.drain_timeout.unwrap_or(default.drain_timeout),
             response_headers: config.response_headers.unwrap_or(default.response_headers),
             dynamic_metadata: config.dynamic_metadata.unwrap_or(default.dynamic_metadata),
             ..Self::default()

@@ -1,6 +1,6 @@
 //! From a configuration to a server that is ready to run.
 
-use super::{Manager, Settings, Shared, Source, redis};
+use super::{Manager, Phase, Settings, Shared, Source, notify, redis};
 use crate::{
     admin::Control,
     config::{Config, Endpoint, MemorySettings, SnapshotSettings, StoreKind},
@@ -8,14 +8,23 @@ use crate::{
     net::{BindError, Bound, Listener, Secret, TlsOf, Workers, settings_of},
     plan::Plan,
 };
-use std::{fmt, future::Future, path::Path, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::pending,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tokio::{
-    task::JoinSet,
+    select,
+    sync::mpsc,
+    task::{JoinSet, spawn_blocking},
     time::{MissedTickBehavior, interval, timeout},
 };
-use tollgate::{Clock, Seed, store::MemoryStore};
+use tollgate::{Clock, Seed, SnapshotError, store::MemoryStore};
 
-/// How long a shared store has to be closed.
+/// How long a shared store has to be closed, and a collector to take the last traces, while the
+/// snapshots are written.
 const CLOSE: Duration = Duration::from_secs(2);
 
 /// Why a server cannot start.
@@ -57,6 +66,16 @@ struct Snapshots {
     number: usize,
     store: MemoryStore,
     settings: SnapshotSettings,
+    /// One writer at a time, so that an older state never replaces a newer one.
+    writing: Arc<Mutex<()>>,
+}
+
+impl Snapshots {
+    /// Writes the file, and returns how many keys it has.
+    fn save(&self) -> Result<u64, SnapshotError> {
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.store.save(&self.settings.path)
+    }
 }
 
 impl Server {
@@ -116,69 +135,141 @@ impl Server {
         settings_of(&self.shared.engine.plan().config().server, listener).is_some()
     }
 
-    /// Serves until `stop` is ready; then finishes what has begun, sends the last traces, and writes
-    /// the snapshots.
+    /// Connects to the shared stores, serves until `stop` receives, and shuts down. A further
+    /// message ends the phase of the shutdown that is under way: the drain delay, or the drain.
+    ///
+    /// The shutdown takes at most [`drain_delay`](Settings::drain_delay), then
+    /// [`drain_timeout`](Settings::drain_timeout), then three seconds and the time that the disk takes
+    /// to write the snapshots, whatever clients do.
     ///
     /// # Errors
     ///
     /// When threads cannot be started, or the last snapshot cannot be written.
-    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), StartError> {
+    pub async fn run(self, mut stop: mpsc::Receiver<()>) -> Result<(), StartError> {
         let Self { shared, manager, bound, tls, snapshots } = self;
+        shared.set_phase(Phase::Connecting);
         let workers = Arc::new(Workers::start(&shared, &tls).map_err(wrong)?);
-        let (mut tasks, mut for_admins) = (JoinSet::new(), JoinSet::new());
-        for bound in bound {
-            let workers = Arc::clone(&workers);
-            let tasks =
-                if bound.listener == Listener::Admin { &mut for_admins } else { &mut tasks };
-            tasks.spawn(async move {
-                if let Err(error) = workers.accept(bound).await {
-                    tracing::error!("a listener has ended: {error}");
-                }
-            });
+        let is_admin = |bound: &Bound| bound.listener == Listener::Admin;
+        let (admin, others) = bound.into_iter().partition(is_admin);
+        let (mut for_admins, mut tasks) = (accept(admin, &workers), JoinSet::new());
+        let is_stopped = select! {
+            biased;
+            () = connect(&shared) => false,
+            _ = stop.recv() => true,
+        };
+        if !is_stopped {
+            shared.set_phase(Phase::Serving);
+            tasks = accept(others, &workers);
+            tasks.spawn(watch_files(Arc::clone(&manager)));
+            tasks.spawn(sample(Arc::clone(&shared)));
+            for snapshots in &snapshots {
+                tasks.spawn(write_snapshots(snapshots.clone(), Arc::clone(&manager)));
+            }
+            notify("READY=1");
+            stop.recv().await;
         }
-        tasks.spawn(watch_files(Arc::clone(&manager)));
-        tasks.spawn(sample(Arc::clone(&shared)));
-        for snapshots in &snapshots {
-            tasks.spawn(write_snapshots(snapshots.clone(), Arc::clone(&manager)));
-        }
-        stop.await;
         tracing::info!("shutting down");
-        // The listeners close first, so that whoever comes now can go elsewhere.
+        shared.start_leaving().await;
+        if !is_stopped {
+            unless_stopped(&mut stop, shared.settings.drain_delay, pending()).await;
+        }
         tasks.shutdown().await;
         shared.start_draining();
-        // Meanwhile whoever asks learns that the server is not ready.
-        let _ = timeout(shared.settings.drain_timeout, drained(&shared)).await;
+        let drained = drained(&shared, &mut for_admins);
+        unless_stopped(&mut stop, shared.settings.drain_timeout, drained).await;
         for_admins.shutdown().await;
         if let Some(workers) = Arc::into_inner(workers) {
-            let finished = tokio::task::spawn_blocking(move || workers.finish()).await;
-            finished.map_err(wrong)?;
+            workers.end().await;
         }
-        for store in shared.engine.stores().iter().filter_map(Backend::remote) {
-            // What is not booked now stays unbooked.
-            let _ = timeout(CLOSE, store.close()).await;
-        }
-        // One that cannot be written does not keep the others from it.
-        let mut last = Ok(());
-        for Snapshots { store, settings, .. } in snapshots {
-            match store.save(&settings.path) {
-                Ok(keys) => tracing::info!(keys, "snapshot written"),
-                Err(error) => last = Err(wrong(error)),
-            }
-        }
-        // What takes traces away needs this thread meanwhile.
-        let sent = tokio::task::spawn_blocking(move || shared.trace.finish()).await;
-        sent.map_err(wrong)?;
-        last
+        finish(&shared, snapshots).await
     }
 }
 
-/// Waits until nobody is connected but administrators.
-async fn drained(shared: &Shared) {
+/// Starts to accept connections.
+fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    for bound in bound {
+        let workers = Arc::clone(workers);
+        tasks.spawn(async move {
+            if let Err(error) = workers.accept(bound).await {
+                tracing::error!("a listener has ended: {error}");
+            }
+        });
+    }
+    tasks
+}
+
+/// Waits until the shared stores answer, each for as long as its settings allow. Decisions before
+/// that would be made by `failure`, and come on top of what the stores let pass.
+async fn connect(shared: &Shared) {
+    let mut waits = JoinSet::new();
+    for (number, store) in shared.engine.stores().iter().cloned().enumerate() {
+        waits.spawn(async move {
+            let Some(store) = store.remote() else { return };
+            if let Some(why) = store.connect().await {
+                tracing::warn!(store = number, "serving without the store, by `failure`: {why}");
+            }
+        });
+    }
+    waits.join_all().await;
+}
+
+/// Waits for `done`, but not longer than `limit`, nor after a message to stop.
+async fn unless_stopped(
+    stop: &mut mpsc::Receiver<()>,
+    limit: Duration,
+    done: impl Future<Output = ()>,
+) {
+    let stopped = async {
+        if stop.recv().await.is_none() {
+            // Nobody can send one any more.
+            pending::<()>().await;
+        }
+    };
+    select! {
+        _ = timeout(limit, done) => {}
+        () = stopped => tracing::info!("a further signal has cut the wait short"),
+    }
+}
+
+/// Waits until no client is connected, then closes the listener of administrators, who see until
+/// then that the server is not ready, and waits for their connections.
+async fn drained(shared: &Shared, for_admins: &mut JoinSet<()>) {
     let mut ticks = interval(Duration::from_millis(10));
     let others = Listener::ALL.iter().filter(|listener| **listener != Listener::Admin);
     while others.clone().any(|listener| shared.traffic(*listener).counts().open > 0) {
         ticks.tick().await;
     }
+    for_admins.shutdown().await;
+    while shared.traffic(Listener::Admin).counts().open > 0 {
+        ticks.tick().await;
+    }
+}
+
+/// Writes the snapshots, closes the shared stores and sends the last traces, all at once.
+async fn finish(shared: &Arc<Shared>, snapshots: Vec<Snapshots>) -> Result<(), StartError> {
+    let saved = async {
+        // One that cannot be written does not keep the others from it.
+        let mut last = Ok(());
+        for snapshots in snapshots {
+            match spawn_blocking(move || snapshots.save()).await.map_err(wrong)? {
+                Ok(keys) => tracing::info!(keys, "snapshot written"),
+                Err(error) => last = Err(wrong(error)),
+            }
+        }
+        last
+    };
+    let closed = async {
+        for store in shared.engine.stores().iter().filter_map(Backend::remote) {
+            // What is not booked now stays unbooked.
+            store.close().await;
+        }
+    };
+    // What takes traces away needs this thread meanwhile.
+    let trace = Arc::clone(shared);
+    let sent = spawn_blocking(move || trace.trace.finish());
+    let (saved, _, _) = tokio::join!(saved, timeout(CLOSE, closed), timeout(CLOSE, sent));
+    saved
 }
 
 fn endpoint(settings: &Settings, listener: Listener) -> &Endpoint {
@@ -227,7 +318,7 @@ fn open_stores(
                 let store = open_store(memory, snapshot, clock)?;
                 if let Some(settings) = snapshot {
                     let (store, settings) = (store.clone(), settings.clone());
-                    snapshots.push(Snapshots { number, store, settings });
+                    snapshots.push(Snapshots { number, store, settings, writing: Arc::default() });
                 }
                 backends.push(Backend::Memory(store));
             }
@@ -318,14 +409,14 @@ async fn sample(shared: Arc<Shared>) {
 }
 
 async fn write_snapshots(snapshots: Snapshots, manager: Arc<Manager>) {
-    let Snapshots { number, store, settings } = snapshots;
+    let Snapshots { number, settings, .. } = snapshots.clone();
     let mut ticks = interval(settings.every.max(Duration::from_millis(10)));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let (store, path) = (store.clone(), settings.path.clone());
-        let saved = tokio::task::spawn_blocking(move || store.save(path)).await;
+        let snapshots = snapshots.clone();
+        let saved = spawn_blocking(move || snapshots.save()).await;
         match saved {
             Ok(Ok(keys)) => {
                 tracing::debug!(keys, "snapshot written");

@@ -28,7 +28,7 @@ use tollgate::Tick;
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long the last spans have at shutdown.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What sends spans, if something does.
 #[derive(Debug, Default)]

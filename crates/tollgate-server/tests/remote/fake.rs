@@ -155,6 +155,10 @@ impl RemoteStore for Fake {
         *self.settings.lock().unwrap() = policies.to_vec();
     }
 
+    fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
+        Box::pin(async { None })
+    }
+
     fn status(&self) -> RemoteStatus {
         let is_down = self.is_down.load(SeqCst);
         let node = NodeStatus {

@@ -18,7 +18,7 @@ use std::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::oneshot,
+    sync::mpsc,
     task::JoinHandle,
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
@@ -128,7 +128,7 @@ pub struct Running {
     pub shared: Arc<Shared>,
     pub manager: Arc<Manager>,
     endpoints: Vec<(Listener, Endpoint)>,
-    stop: oneshot::Sender<()>,
+    stop: mpsc::Sender<()>,
     task: JoinHandle<Result<(), StartError>>,
 }
 
@@ -160,10 +160,8 @@ impl Running {
 
     pub fn run(server: Server) -> Self {
         let (shared, manager) = (Arc::clone(server.shared()), Arc::clone(server.manager()));
-        let (endpoints, (stop, stopped)) = (server.endpoints(), oneshot::channel());
-        let task = tokio::spawn(server.run(async {
-            let _ = stopped.await;
-        }));
+        let (endpoints, (stop, stopped)) = (server.endpoints(), mpsc::channel(1));
+        let task = tokio::spawn(server.run(stopped));
         Self { shared, manager, endpoints, stop, task }
     }
 
@@ -197,7 +195,7 @@ impl Running {
 
     /// Stops it, and returns what it has counted: all is counted then.
     pub async fn stop(self) -> Stopped {
-        self.stop.send(()).unwrap();
+        self.stop.send(()).await.unwrap();
         self.task.await.unwrap().unwrap();
         Stopped(self.shared)
     }

@@ -47,6 +47,12 @@ pub(in crate::config) static REDIS: Section = Section {
             "How many processes share the limits: auto, which counts them, or a number.",
         ),
         key("deadline", Period, Ours, "How long a call may take."),
+        key(
+            "startup_wait",
+            Period,
+            Ours,
+            "How long to wait at the start for the servers to answer: 10s if not said.",
+        ),
         key("prefix", Text, Ours, "What the names of all keys begin with."),
         key(
             "key_secret_file",

@@ -23,6 +23,8 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
         workers: at_least_one(reader, fields, "workers"),
         max_connections: at_least_one(reader, fields, "max_connections"),
         idle_timeout: reader.period(fields, "idle_timeout"),
+        drain_delay: reader.period_or_zero(fields, "drain_delay"),
+        drain_timeout: reader.period_or_zero(fields, "drain_timeout"),
         watch_interval: match Reader::is_off(fields, "watch_interval") {
             true => Some(Duration::ZERO),
             false => reader.period_or_zero(fields, "watch_interval"),
@@ -161,6 +163,7 @@ fn redis(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RedisOptions {
         password_file: reader.path(&fields, "password_file"),
         fleet_size: reader.parsed(&fields, "fleet_size"),
         deadline: reader.period(&fields, "deadline"),
+        startup_wait: reader.period_or_zero(&fields, "startup_wait"),
         prefix,
         key_secret_file: reader.path(&fields, "key_secret_file"),
         failure: super::domain::failure(reader, &fields),
