@@ -3,9 +3,11 @@
 use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs};
 use clap::{
     Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
-    builder::BoolishValueParser, parser::ValueSource,
+    builder::BoolishValueParser,
+    error::{ContextKind, ContextValue},
+    parser::ValueSource,
 };
-use std::ffi::OsString;
+use std::{ffi::OsString, path::Path};
 
 const QUOTA_HELP: &str = "\
 How much over which time, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes \
@@ -55,7 +57,7 @@ impl Args {
     /// Reads a command line; prints why and exits if it makes no sense.
     pub(crate) fn read(line: impl IntoIterator<Item: Into<OsString> + Clone>) -> Self {
         let mut command = command();
-        let matches = command.try_get_matches_from_mut(line).unwrap_or_else(|error| error.exit());
+        let matches = command.try_get_matches_from_mut(line).unwrap_or_else(|error| refuse(&error));
         let mut args = match Self::from_arg_matches(&matches) {
             Ok(args) => args,
             Err(error) => error.format(&mut command).exit(),
@@ -70,6 +72,19 @@ impl Args {
         }
         args
     }
+}
+
+/// Prints what is wrong with a command line, and exits. A path in place of a command gets a hint.
+fn refuse(error: &clap::Error) -> ! {
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+        && Path::new(word).exists()
+    {
+        crate::complain(format_args!(
+            "\"{word}\" is no command; to serve this configuration, write `tollgate serve {word}`"
+        ));
+        std::process::exit(crate::BAD_INPUT.into());
+    }
+    error.exit()
 }
 
 /// Returns the command line's grammar: every flag of `serve` has an environment variable.

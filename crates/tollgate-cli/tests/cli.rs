@@ -309,6 +309,8 @@ fn one_of_a_kind_is_singular_and_a_wrong_path_is_suggested() {
         let is_bounded = !said.contains("client-chosen-key") || said.contains("10 million keys");
         assert!(is_bounded, "{said}");
     }
+    let said = refuses(&[path]);
+    assert!(said.contains(&format!("write `tollgate serve {path}`")), "{said}");
     for command in ["check", "serve"] {
         let wrong = folder.path().join("limit.yml");
         let output = tollgate(&[command, wrong.to_str().unwrap()]);

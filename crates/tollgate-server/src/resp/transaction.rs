@@ -87,6 +87,9 @@ impl Session {
 
     /// Queues a command. Tells whether that is done; a command that ends or makes a transaction is run.
     pub(super) fn queues(&mut self, spec: &Spec, args: &Args<'_>) -> bool {
+        if !self.is_queueing() {
+            return false;
+        }
         let most = self.shared().settings.max_request;
         let Some(transaction) = &mut self.transaction else { return false };
         if let Command::Multi
