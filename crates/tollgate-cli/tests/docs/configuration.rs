@@ -3,7 +3,7 @@
 use super::{
     files,
     markdown::{Block, Page, codes},
-    pages, report, root,
+    pages, report, root, venv,
 };
 use regex::Regex;
 use serde_json::Value;
@@ -79,7 +79,11 @@ fn every_configuration_loads() {
     let mut mistakes = Vec::new();
     for page in pages() {
         for block in page.blocks.iter().filter(|block| block.language == "yaml") {
-            let Some(text) = completed(&block.text) else { continue };
+            let Some(text) = completed(&block.text) else {
+                let is_yaml = python("import sys, yaml; yaml.safe_load(sys.stdin)", &block.text);
+                mistakes.extend(is_yaml.err().map(|e| format!("{}: {e}", page.at(block.line))));
+                continue;
+            };
             if let Err(errors) = Config::from_text("block", &text) {
                 mistakes.push(format!("{}: {errors}\n{text}", page.at(block.line)));
             }
@@ -130,16 +134,22 @@ fn json_and_toml_blocks_parse() {
     report(&mistakes);
 }
 
+/// Runs a line of Python of the environment that `./test` makes, with a text to read.
+fn python(line: &str, text: &str) -> Result<(), String> {
+    let mut python = Command::new(venv().join("bin/python"));
+    python.args(["-c", line]).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut python = python.spawn().map_err(|e| format!("no .venv; ./test makes it: {e}"))?;
+    python.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let ended = python.wait_with_output().unwrap();
+    let error = || String::from_utf8_lossy(&ended.stderr).into();
+    if ended.status.success() { Ok(()) } else { Err(error()) }
+}
+
 /// Python reads TOML; each crate of ours must have the features that the block asks of it.
 fn toml_mistake(block: &Block) -> Option<String> {
-    let parse = "import sys, tomllib; tomllib.loads(sys.stdin.read())";
-    let mut python = Command::new("python3");
-    python.args(["-c", parse]).stdin(Stdio::piped()).stderr(Stdio::piped());
-    let mut python = python.spawn().unwrap();
-    python.stdin.take().unwrap().write_all(block.text.as_bytes()).unwrap();
-    let parsed = python.wait_with_output().unwrap();
-    if !parsed.status.success() {
-        return Some(String::from_utf8_lossy(&parsed.stderr).into());
+    let parsed = python("import sys, tomllib; tomllib.loads(sys.stdin.read())", &block.text);
+    if let Err(error) = parsed {
+        return Some(error);
     }
     let dependency = Regex::new(r"(?m)^(tollgate[a-z-]*) = .*features = \[([^\]]*)\]").unwrap();
     dependency.captures_iter(&block.text).find_map(|found| {
@@ -255,6 +265,14 @@ fn every_flag_and_variable_exists() {
     let is_known = |name: &str| Regex::new(&format!(r"{name}\b")).unwrap().is_match(&help);
     let mut mistakes = Vec::new();
     for page in pages().iter().filter(|page| is_of_service(page)) {
+        // Unit files call the program outside of a shell.
+        let units = page.blocks.iter().filter(|block| block.language == "ini");
+        for block in units {
+            let called = flag.captures_iter(&block.text).map(|found| found[2].to_owned());
+            for name in called.filter(|name| !is_known(name)) {
+                mistakes.push(format!("{}: the program has no {name}", page.at(block.line)));
+            }
+        }
         for (line, text) in &page.prose {
             for code in codes(text).iter().map(|code| code.text) {
                 let is_ours = code.starts_with("--") || code.starts_with("tollgate ");

@@ -134,10 +134,8 @@ fn every_test_named_exists() {
                     let function = format!("fn {}(", code.text);
                     tests += 1;
                     let has = |file: &PathBuf| {
-                        fs::read(root().join(file))
-                            .unwrap()
-                            .windows(function.len())
-                            .any(|part| part == function.as_bytes())
+                        let bytes = fs::read(root().join(file)).unwrap();
+                        String::from_utf8_lossy(&bytes).contains(&function)
                     };
                     if !named.iter().any(has) {
                         mistakes.push(format!("{}: no test {}", page.at(*line), code.text));

@@ -50,6 +50,11 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
+/// The Python environment of `./test`.
+fn venv() -> PathBuf {
+    std::env::var_os("TOLLGATE_VENV").map_or_else(|| root().join(".venv"), PathBuf::from)
+}
+
 /// Fails with all mistakes at once, each with its page and line.
 fn report(mistakes: &[String]) {
     assert!(mistakes.is_empty(), "{} mistakes:\n{}", mistakes.len(), mistakes.join("\n"));

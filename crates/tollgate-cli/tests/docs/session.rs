@@ -8,9 +8,13 @@
 //!
 //! In `console` blocks the lines below a command are its output: each must come, in this order, with
 //! any text in place of `...`; a command whose output begins with `error:` must fail. In `sh` blocks a comment that begins with a status (`# 429`) says what
-//! curl shows.
+//! curl shows. Commands in the text run too, or are checked, if they start as in [`INLINE`].
 
-use super::{files, markdown::Page, pages, report, root};
+use super::{
+    files,
+    markdown::{Page, codes},
+    pages, report, root, venv,
+};
 use regex::Regex;
 use std::{
     fs,
@@ -67,12 +71,24 @@ const PROGRAMS: [&str; 15] = [
     "tollgate",
 ];
 
+/// Commands within the text that are commands to run or to check, and not names of commands.
+const INLINE: [&str; 6] = [
+    "cargo ",
+    "tollgate compare ",
+    "tollgate explain ",
+    "tollgate table ",
+    "promtool ",
+    "openssl ",
+];
+
 /// A command of a page and what the page says of its output.
 struct Step {
     line: usize,
     command: String,
     output: Vec<String>,
     status: Option<String>,
+    /// In the text, not in a block.
+    is_inline: bool,
 }
 
 #[test]
@@ -81,8 +97,7 @@ fn every_command_runs() {
     let mut mistakes = Vec::new();
     for page in pages() {
         let steps = steps(&page);
-        let (to_run, rest): (Vec<_>, Vec<_>) =
-            steps.into_iter().partition(|step| !is_listed(&step.command));
+        let (to_run, rest): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| !is_listed(step));
         mistakes.extend(rest.iter().filter_map(|step| missing(&page, step)));
         if !to_run.is_empty() {
             running.push(thread::spawn(move || run(&page, &to_run)));
@@ -95,9 +110,12 @@ fn every_command_runs() {
     report(&mistakes);
 }
 
-fn is_listed(command: &str) -> bool {
-    let lacks_feature = !cfg!(feature = "otel") && command.contains("--otlp");
-    lacks_feature || NOT_RUN.iter().any(|(start, _)| command.starts_with(start))
+/// Whether a command is only checked.
+fn is_listed(step: &Step) -> bool {
+    let lacks_feature = !cfg!(feature = "otel") && step.command.contains("--otlp");
+    let is_mentioned = step.is_inline && step.command.starts_with("cargo ");
+    let is_not_run = |(start, _): &(&str, &str)| step.command.starts_with(start);
+    lacks_feature || is_mentioned || NOT_RUN.iter().any(is_not_run)
 }
 
 /// Takes the commands of a page apart.
@@ -124,6 +142,7 @@ fn steps(page: &Page) -> Vec<Step> {
                     command: command.trim_end().into(),
                     output: Vec::new(),
                     status: (digits == 3).then(|| comment[..3].into()),
+                    is_inline: false,
                 });
             } else if !text.is_empty() {
                 steps.last_mut().unwrap().output.push(text.into());
@@ -131,6 +150,17 @@ fn steps(page: &Page) -> Vec<Step> {
             }
             goes_on = text.ends_with('\\');
         }
+    }
+    for (line, text) in &page.prose {
+        let commands = codes(text).into_iter().map(|code| code.text.replace('\n', " "));
+        let commands = commands.filter(|code| INLINE.iter().any(|start| code.starts_with(start)));
+        steps.extend(commands.map(|command| Step {
+            line: *line,
+            command,
+            output: Vec::new(),
+            status: None,
+            is_inline: true,
+        }));
     }
     steps
 }
@@ -158,6 +188,10 @@ fn missing(page: &Page, step: &Step) -> Option<String> {
         let features = after("--features").into_iter().flat_map(|names| names.split(','));
         if features.into_iter().any(|name| !manifest.contains(&format!("\n{name} = ["))) {
             return wrong("feature");
+        }
+        let program = after("--bin").filter(|name| *name != "NAME");
+        if program.is_some_and(|name| !manifest.contains(&format!("name = \"{name}\""))) {
+            return wrong("program");
         }
         let test = after("--test").map(|name| format!("tests/{name}"));
         if test.is_some_and(|test| !has(format!("{test}.rs")) && !has(format!("{test}/main.rs"))) {
@@ -378,9 +412,4 @@ fn example(name: &str) -> Result<String, String> {
         }
     }
     Ok(program.display().to_string())
-}
-
-/// The Python environment of `./test`.
-fn venv() -> PathBuf {
-    std::env::var_os("TOLLGATE_VENV").map_or_else(|| root().join(".venv"), PathBuf::from)
 }
