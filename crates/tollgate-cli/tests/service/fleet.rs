@@ -261,38 +261,44 @@ descriptors:
   - {key: k, rate_limit: {name: k, quota: 20/year}}
 ";
     let mut redis = Redis::start(Flavor::Redis);
-    redis.kill();
     let folders = folders();
     let flags = ["--store", &redis.url(), "--store-deadline", "5s", "--store-startup-wait", "30s"];
-    let mut both = [0, 1].map(|at| Service::start(folders[at].path(), YAML, &flags));
-    let mut clients = [both[0].client(), both[1].client()];
-    clients.iter_mut().for_each(|client| client.send("TG.CHECK k x 1", 15));
-    for service in &both {
-        let (status, body) = service.admin("GET", "/ready", "");
-        assert_eq!(status, 503, "{body}");
-        assert!(body.contains("connects to its stores"), "{body}");
-    }
-    redis.restart();
-    let mut admitted = 0;
-    for client in &mut clients {
-        for _ in 0..15 {
-            admitted += usize::from(client.reply().unwrap().starts_with("[1,"));
+    // Nobody listens yet, or somebody does and does not answer yet.
+    type Step = fn(&mut Redis);
+    let ways: [(&str, Step, Step); 2] =
+        [("x", Redis::kill, Redis::restart), ("y", Redis::freeze, Redis::thaw)];
+    for (key, go, come) in ways {
+        let check = format!("TG.CHECK k {key} 1");
+        go(&mut redis);
+        let both = [0, 1].map(|at| Service::start(folders[at].path(), YAML, &flags));
+        let mut clients = [both[0].client(), both[1].client()];
+        clients.iter_mut().for_each(|client| client.send(&check, 15));
+        for service in &both {
+            let (status, body) = service.admin("GET", "/ready", "");
+            assert_eq!(status, 503, "{body}");
+            assert!(body.contains("connects to its stores"), "{body}");
         }
-        admitted += client.count_ones("TG.CHECK k x 1", 15).unwrap();
-    }
-    assert_eq!(admitted, 20);
-    for service in &both {
-        wait_until(service, "ready");
-        assert_eq!(sample(service, "tollgate_degraded_decisions_total "), 0);
+        come(&mut redis);
+        let mut admitted = 0;
+        for client in &mut clients {
+            for _ in 0..15 {
+                admitted += usize::from(client.reply().unwrap().starts_with("[1,"));
+            }
+            admitted += client.count_ones(&check, 15).unwrap();
+        }
+        assert_eq!(admitted, 20, "{key}");
+        for service in &both {
+            wait_until(service, "ready");
+            assert_eq!(sample(service, "tollgate_degraded_decisions_total "), 0);
+        }
     }
 
     // A service that waits for a store obeys signals.
     redis.kill();
-    both[0].kill();
-    both[0] = Service::start(folders[0].path(), YAML, &flags);
-    assert_eq!(both[0].admin("GET", "/ready", "").0, 503);
-    both[0].signal("TERM");
-    assert!(both[0].wait());
+    let mut service = Service::start(folders[0].path(), YAML, &flags);
+    assert_eq!(service.admin("GET", "/ready", "").0, 503);
+    service.signal("TERM");
+    assert!(service.wait());
 }
 
 #[test]
