@@ -350,15 +350,22 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     }
 }
 
+/// How long a start that a signal ends may take to give back what it has bound.
+const BIND_REST: Duration = Duration::from_millis(500);
+
 async fn serve(args: &ServeArgs) -> Result<(), String> {
     // Whoever sees a listener may send a signal, so those come first.
     let mut signals = Signals::listen()?;
     let source = args.source();
     // Files are read on a thread of their own: one that does not answer must not block signals.
-    let bound = tokio::task::spawn_blocking(move || Server::bind(source, &Clock::monotonic()));
+    let mut bound = tokio::task::spawn_blocking(move || Server::bind(source, &Clock::monotonic()));
     let server = tokio::select! {
-        bound = bound => bound.map_err(|error| error.to_string())?,
-        () = Signals::stop(&mut signals.terminate, &mut signals.interrupt) => return Ok(()),
+        bound = &mut bound => bound.map_err(|error| error.to_string())?,
+        () = Signals::stop(&mut signals.terminate, &mut signals.interrupt) => {
+            // Listeners that are bound already take their Unix sockets along.
+            let _ = tokio::time::timeout(BIND_REST, bound).await;
+            return Ok(());
+        }
     };
     let server = server.map_err(|error| error.to_string())?;
     args.trace.start(&server)?;
