@@ -57,5 +57,5 @@ fn venv() -> PathBuf {
 
 /// Fails with all mistakes at once, each with its page and line.
 fn report(mistakes: &[String]) {
-    assert!(mistakes.is_empty(), "{} mistakes:\n{}", mistakes.len(), mistakes.join("\n"));
+    assert!(mistakes.is_empty(), "mistakes ({}):\n{}", mistakes.len(), mistakes.join("\n"));
 }
