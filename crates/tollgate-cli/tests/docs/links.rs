@@ -133,11 +133,7 @@ fn every_test_named_exists() {
                 {
                     let function = format!("fn {}(", code.text);
                     tests += 1;
-                    let has = |file: &PathBuf| {
-                        let bytes = fs::read(root().join(file)).unwrap();
-                        String::from_utf8_lossy(&bytes).contains(&function)
-                    };
-                    if !named.iter().any(has) {
+                    if !named.iter().any(|file| with_modules(&all, file).contains(&function)) {
                         mistakes.push(format!("{}: no test {}", page.at(*line), code.text));
                     }
                 } else {
@@ -151,6 +147,22 @@ fn every_test_named_exists() {
         }
     }
     report(&mistakes);
+}
+
+/// The text of a file and of its modules.
+fn with_modules(all: &[PathBuf], file: &Path) -> String {
+    let read =
+        |file: &Path| String::from_utf8_lossy(&fs::read(root().join(file)).unwrap()).into_owned();
+    let mut text = read(file);
+    let modules =
+        text.lines().filter_map(|line| line.trim().strip_prefix("mod ")?.strip_suffix(';'));
+    let ends: Vec<[String; 2]> =
+        modules.map(|name| [format!("{name}.rs"), format!("{name}/mod.rs")]).collect();
+    let below = all.iter().filter(|other| other.starts_with(file.parent().unwrap()));
+    for other in below.filter(|other| ends.iter().flatten().any(|end| other.ends_with(end))) {
+        text += &read(other);
+    }
+    text
 }
 
 /// Doc tests compile the code of a page if a crate includes the page.
