@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 use tollgate_server::{
-    config::Config,
+    config::{Config, Endpoint},
     plan::{Entry, Kind, Plan, Rule},
 };
 
@@ -70,6 +70,11 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, InputError> {
     let lints = tollgate_server::config::lint(plan.config());
     for lint in &lints {
         let _ = writeln!(out, "{}: warning: {} [{}]", lint.place, lint.text, lint.name);
+    }
+    let server = &plan.config().server;
+    if server.negative_hits.is_none() && server.grpc != Some(Endpoint::Off) {
+        out += "note: gRPC and /json refuse `is_negative_hits`; `negative_hits: true` in the `server` \
+                section takes them\n";
     }
     let _ = writeln!(out, "ok: {}, {}", size(&plan), counted(lints.len() as u64, "warning"));
     if args.list {

@@ -1,8 +1,9 @@
 //! `tollgate serve`: the service.
 
 use crate::{complain, log, plan::InputError};
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::TypedValueParser};
 use std::{
+    ffi::OsStr,
     io::{self, IsTerminal, Write},
     net::SocketAddr,
     path::PathBuf,
@@ -138,7 +139,7 @@ struct StoreArgs {
         long,
         value_name = "URL",
         hide_env_values = true,
-        value_parser = store,
+        value_parser = StoreParser,
         long_help = STORE_HELP
     )]
     store: Option<StoreKind>,
@@ -271,8 +272,25 @@ fn endpoint(text: &str) -> Result<Endpoint, String> {
     text.parse().map_err(|error| format!("{error}; give {ENDPOINT_HELP}"))
 }
 
-fn store(text: &str) -> Result<StoreKind, String> {
-    text.parse().map_err(|error| format!("{error}"))
+/// Reads an address of a store. Unlike clap, its error does not repeat the address, which may hold a
+/// password.
+#[derive(Clone, Copy, Debug)]
+struct StoreParser;
+
+impl TypedValueParser for StoreParser {
+    type Value = StoreKind;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<StoreKind, clap::Error> {
+        value.to_string_lossy().parse().map_err(|error| {
+            let text = format!("--store: {error}\n");
+            clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
+        })
+    }
 }
 
 fn fleet(text: &str) -> Result<Fleet, String> {

@@ -5,8 +5,8 @@
 //! | | no token set | token set |
 //! |---|---|---|
 //! | `/`, `/health`, `/ready`, `/version`, `/metrics` | everybody | everybody |
-//! | what only reads | everybody | who has the token |
-//! | what changes something | only over a Unix socket | who has the token |
+//! | what only reads | everybody | tokens that grant `read` |
+//! | what changes something | only over a Unix socket | tokens that grant `administer` |
 //!
 //! What is changed here lives in this process only and always has an end; what should last belongs
 //! into the configuration. Each change is [written down](Audit).
@@ -31,10 +31,9 @@ pub use control::{
 };
 pub use sampler::{Alarm, Rates, Sampler, Window};
 
-use crate::net::{Connection, Stream};
+use crate::net::{Client, Connection, Stream};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use route::Caller;
 use std::{
     fmt,
     pin::pin,
@@ -110,13 +109,13 @@ impl fmt::Debug for Desk {
 pub async fn serve(stream: Stream, connection: Connection) {
     let shared = Arc::clone(&connection.shared);
     let settings = &shared.settings;
-    let caller = Caller::new(&stream, &connection);
+    let client = Client::new(&stream, &connection);
     let begun = AtomicBool::new(true);
     let service = service_fn(|request| {
         // ORDERING: Relaxed. One task reads and writes it.
         begun.store(true, Relaxed);
         connection.shared.traffic(connection.listener).requests(1);
-        route::answer(&shared, &caller, request)
+        route::answer(&shared, &client, request)
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())

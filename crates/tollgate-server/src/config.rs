@@ -25,8 +25,10 @@ pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
 pub use lint::{LINTS, Lint, lint};
 pub(crate) use read::{FILE_MAX, is_config_name};
 pub use schema::schema;
+pub(crate) use store::without_secret;
 pub use store::{Fleet, Lease, NoFleet, NoStore, RedisOptions, StoreKind};
 
+use crate::net::{Listener, Permissions};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
 
@@ -257,6 +259,14 @@ pub struct ServerSettings {
     pub resp_password_file: Option<PathBuf>,
     /// The file that has the token of HTTP's `/v1`.
     pub http_token_file: Option<PathBuf>,
+    /// More tokens and passwords, with what each grants.
+    pub tokens: Vec<TokenSettings>,
+    /// Whether gRPC and `/json` take negative hits.
+    pub negative_hits: Option<bool>,
+    /// Names by which clients call this server.
+    pub hosts: Vec<String>,
+    /// Origins of web pages that may call this server.
+    pub origins: Vec<String>,
     /// Worker threads.
     pub workers: Option<usize>,
     /// Connections per listener.
@@ -297,6 +307,7 @@ impl ServerSettings {
         // The two bounds exclude each other.
         let has_bound = self.memory != MemorySettings::default();
         let memory = if has_bound { self.memory } else { other.memory };
+        let first = |ours: Vec<String>, other| if ours.is_empty() { other } else { ours };
         Self {
             http: self.http.or(other.http),
             grpc: self.grpc.or(other.grpc),
@@ -307,6 +318,10 @@ impl ServerSettings {
             admin_token_file: self.admin_token_file.or(other.admin_token_file),
             resp_password_file: self.resp_password_file.or(other.resp_password_file),
             http_token_file: self.http_token_file.or(other.http_token_file),
+            tokens: if self.tokens.is_empty() { other.tokens } else { self.tokens },
+            negative_hits: self.negative_hits.or(other.negative_hits),
+            hosts: first(self.hosts, other.hosts),
+            origins: first(self.origins, other.origins),
             workers: self.workers.or(other.workers),
             max_connections: self.max_connections.or(other.max_connections),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
@@ -335,6 +350,25 @@ pub struct TlsSettings {
     pub key: PathBuf,
     /// PEM file of the authorities that clients' certificates must come from: mutual TLS.
     pub client_ca: Option<PathBuf>,
+}
+
+/// A token or password, with what it grants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenSettings {
+    /// The file that has it.
+    pub file: PathBuf,
+    /// The listeners on which it is valid.
+    pub listeners: Vec<Listener>,
+    /// What it grants there.
+    pub permissions: Permissions,
+}
+
+impl ServerSettings {
+    /// Returns the files whose secrets clients must know.
+    pub fn secret_files(&self) -> impl Iterator<Item = &PathBuf> {
+        let own = [&self.http_token_file, &self.resp_password_file, &self.admin_token_file];
+        own.into_iter().flatten().chain(self.tokens.iter().map(|token| &token.file))
+    }
 }
 
 /// Snapshots of a memory store.

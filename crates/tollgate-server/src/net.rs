@@ -4,18 +4,25 @@
 //! given to, the one with the fewest. So a connection's task never moves, and nothing is shared but
 //! the engine.
 
+mod access;
+pub(crate) mod browser;
 mod listen;
+mod permission;
 mod secret;
 mod stream;
 mod tls;
 mod workers;
+mod wrong_secrets;
 
+pub use access::{Access, AuthError, Client, Token, bearer, network};
 pub use listen::{BindError, Bound};
+pub use permission::{Permission, Permissions};
 pub use secret::Secret;
 pub use stream::Stream;
 pub(crate) use tls::settings_of;
 pub use tls::{TlsError, TlsFiles, TlsOf};
 pub(crate) use workers::Workers;
+pub(crate) use wrong_secrets::{Penalty, WrongSecrets};
 
 use crate::server::Shared;
 use std::{
@@ -71,6 +78,8 @@ pub struct Traffic {
     turned_away: AtomicU64,
     requests: AtomicU64,
     bad_requests: AtomicU64,
+    wrong_secrets: AtomicU64,
+    cut_off: AtomicU64,
 }
 
 /// What [`Traffic`] has counted.
@@ -86,6 +95,10 @@ pub struct TrafficCounts {
     pub requests: u64,
     /// Requests that made no sense.
     pub bad_requests: u64,
+    /// Wrong passwords and tokens.
+    pub wrong_secrets: u64,
+    /// Wrong passwords and tokens for which the connection was closed: too many of one source.
+    pub cut_off: u64,
 }
 
 impl Traffic {
@@ -101,6 +114,12 @@ impl Traffic {
         self.bad_requests.fetch_add(1, Relaxed);
     }
 
+    /// Counts a wrong password or token, and whether the connection is closed for it.
+    pub(crate) fn wrong_secret(&self, is_cut_off: bool) {
+        self.wrong_secrets.fetch_add(1, Relaxed);
+        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+    }
+
     /// Counts a connection that is closed at once.
     pub fn turned_away(&self) {
         self.turned_away.fetch_add(1, Relaxed);
@@ -114,6 +133,8 @@ impl Traffic {
             turned_away: self.turned_away.load(Relaxed),
             requests: self.requests.load(Relaxed),
             bad_requests: self.bad_requests.load(Relaxed),
+            wrong_secrets: self.wrong_secrets.load(Relaxed),
+            cut_off: self.cut_off.load(Relaxed),
         }
     }
 }

@@ -26,7 +26,7 @@ mod together;
 mod transaction;
 
 use crate::{
-    net::{Connection, Stream},
+    net::{Client, Connection, Stream},
     server::Shared,
     trace::{Caller, Done, Outcome, Tally},
 };
@@ -73,6 +73,9 @@ enum Next {
     Read,
     /// The replies must be written first.
     Write,
+    /// The replies up to here must be written first, and the rest when the client has waited: it has
+    /// sent a wrong password.
+    Wait(usize),
     /// The connection ends when they are.
     Close,
 }
@@ -87,7 +90,8 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
         // the connection is gone, which the first read says, too.
         let _ = stream.set_nodelay(true);
     }
-    let (shared, mut session) = (Arc::clone(&connection.shared), Session::new(&connection));
+    let shared = Arc::clone(&connection.shared);
+    let mut session = Session::new(&shared, Client::new(&stream, &connection));
     let settings = &shared.settings;
     let (request_timeout, mut input) = (settings.request_timeout, Input::new(settings.max_request));
     let mut idle = looks(settings.idle_timeout).await;
@@ -142,10 +146,20 @@ async fn answer(
     loop {
         let (count, next) = decide(shared, session, input).await;
         answered += count;
-        write(stream, session.replies.bytes(), shared.settings.request_timeout).await?;
+        let limit = shared.settings.request_timeout;
+        let mut written = 0;
+        if let (Next::Wait(end), Some(penalty)) = (next, session.penalty.take()) {
+            write(stream, &session.replies.bytes()[..end], limit).await?;
+            written = end;
+            if penalty.served(shared).await {
+                session.close();
+            }
+        }
+        write(stream, &session.replies.bytes()[written..], limit).await?;
         session.replies.clear(KEEP);
         match next {
-            Next::Write => {}
+            Next::Wait(_) if session.is_closing() => return Ok(None),
+            Next::Write | Next::Wait(_) => {}
             Next::Close => return Ok(None),
             Next::Read => break,
         }
@@ -163,6 +177,9 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
     let traced = shared.trace.begin(Caller::NOBODY);
     if traced.is_some() {
         session.tally = Tally::on();
+    }
+    if !session.renew_access() {
+        return (0, Next::Close);
     }
     let (mut count, is_immediate, mut together) = (0, engine.is_immediate(), Together::default());
     let next = loop {
@@ -188,7 +205,11 @@ async fn decide(shared: &Shared, session: &mut Session, input: &mut Input) -> (u
                     }
                     together.run(session, &batch).await;
                 }
+                let end = session.replies.bytes().len();
                 session.run(&batch, &args).await;
+                if session.penalty.is_some() {
+                    break Next::Wait(end);
+                }
                 if session.is_closing() {
                     break Next::Close;
                 }

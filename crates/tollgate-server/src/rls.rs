@@ -26,19 +26,19 @@ pub use bridge::DESCRIPTORS;
 pub use session::METHOD;
 pub use wire::WireError;
 
-use crate::net::{Connection, Stream};
+use crate::net::{Client, Connection, Stream};
 use session::Session;
 use std::sync::Arc;
 use tokio::time::timeout;
 
 /// Serves one connection until it ends.
 pub async fn serve(stream: Stream, mut connection: Connection) {
-    let (shared, listener) = (Arc::clone(&connection.shared), connection.listener);
+    let (shared, client) = (Arc::clone(&connection.shared), Client::new(&stream, &connection));
     let settings = &shared.settings;
     let shaken = session::builder(settings.max_request).handshake(stream);
     let Ok(Ok(http)) = timeout(settings.request_timeout, shaken).await else {
         // No HTTP/2, or not in time.
         return connection.traffic().bad_request();
     };
-    Session::new(http, Arc::clone(&shared), listener).run(connection.draining()).await;
+    Session::new(http, Arc::clone(&shared), client).run(connection.draining()).await;
 }

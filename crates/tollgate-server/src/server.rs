@@ -15,10 +15,11 @@ pub use start::{Server, StartError};
 use crate::{
     admin::Desk,
     engine::Engine,
-    net::{Listener, Traffic},
+    net::{Access, Listener, Traffic, WrongSecrets},
     rls::Bridge,
     trace::Trace,
 };
+use arc_swap::{ArcSwap, Guard};
 use std::sync::{
     Arc,
     atomic::{AtomicU8, Ordering::Relaxed},
@@ -52,6 +53,9 @@ pub struct Shared {
     pub trace: Trace,
     /// Health and reflection over gRPC.
     pub(crate) bridge: Bridge,
+    /// Slows down who sends wrong secrets.
+    pub(crate) wrong_secrets: WrongSecrets,
+    access: ArcSwap<Access>,
     traffic: [Traffic; Listener::ALL.len()],
     phase: AtomicU8,
     drain: watch::Sender<bool>,
@@ -63,16 +67,30 @@ impl Shared {
     pub fn new(engine: Engine, settings: Settings) -> Arc<Self> {
         let drain = watch::Sender::new(false);
         let admin = Desk::new(engine.now());
+        let wrong_secrets = WrongSecrets::new(engine.clock());
+        let access = ArcSwap::from_pointee(settings.access.clone());
         Arc::new(Self {
             engine,
             settings,
             admin,
             trace: Trace::default(),
             bridge: Bridge::default(),
+            wrong_secrets,
+            access,
             traffic: Default::default(),
             phase: AtomicU8::new(Phase::Serving as u8),
             drain,
         })
+    }
+
+    /// Returns who may do what.
+    pub fn access(&self) -> Guard<Arc<Access>> {
+        self.access.load()
+    }
+
+    /// Replaces who may do what: a reload has read the secrets again.
+    pub fn set_access(&self, access: Access) {
+        self.access.store(Arc::new(access));
     }
 
     /// Returns the counts of a listener.

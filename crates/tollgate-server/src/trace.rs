@@ -42,7 +42,8 @@ impl TraceSettings {
             return Err(TraceError(text));
         }
         if !self.endpoint.starts_with("http://") {
-            let shown: String = self.endpoint.chars().take(80).collect();
+            let shown = crate::config::without_secret(&self.endpoint);
+            let shown: String = shown.chars().take(80).collect();
             return Err(TraceError(format!(
                 "\"{shown}\" is no collector; give http://HOST:PORT, where one takes OTLP over gRPC \
                  without TLS (4317 is usual)"

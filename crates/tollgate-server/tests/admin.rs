@@ -1,6 +1,8 @@
 //! The administrators' interface, over real sockets and with a manual clock.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "admin_harness/access.rs"]
+mod access;
 mod admin_harness;
 
 use admin_harness::{CONFIG, Harness, ask, ask_with, exchange, request};
@@ -390,7 +392,7 @@ async fn a_server_that_drains_is_not_ready_and_closes() {
     let harness = Harness::with_token();
     let address = harness.listen().await;
     harness.shared.start_draining();
-    let told = ask_with(address, "GET /ready HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let told = ask_with(address, "GET /ready HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
     assert_eq!(told.status, 503, "{told:?}");
     assert!(told.head.contains("connection: close"), "{told:?}");
 }
@@ -451,14 +453,14 @@ async fn bodies_and_heads_have_bounds() {
 async fn who_says_nothing_is_disconnected() {
     let harness = Harness::new(CONFIG, Settings::default());
     // Time runs ahead while nobody has work: each of these would else never end.
-    for text in ["", "GET / HTTP/1.1\r\nHost:", "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"] {
+    for text in ["", "GET / HTTP/1.1\r\nHost:", "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
         let mut stream = harness.open_unix();
         stream.write_all(text.as_bytes()).await.unwrap();
         let mut told = Vec::new();
         stream.read_to_end(&mut told).await.unwrap();
         assert_eq!(told.is_empty(), !text.contains("health"), "{text:?}");
     }
-    let slow = "POST /reload HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{";
+    let slow = "POST /reload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{";
     let told = exchange(harness.open_unix(), slow).await;
     assert_eq!(told.status, 408, "{told:?}");
 }

@@ -123,11 +123,37 @@ fn settings_that_mean_nothing_for_a_store_are_told() {
 }
 
 #[test]
+fn negative_hits_that_everybody_may_send_are_told() {
+    let tokens =
+        |listeners| format!("tokens: [{{file: t, listeners: {listeners}, permissions: [check]}}]");
+    for (server, is_told) in [
+        ("".to_owned(), false),
+        ("negative_hits: false".to_owned(), false),
+        ("negative_hits: true".to_owned(), true),
+        ("negative_hits: true, http: off, grpc: off".to_owned(), false),
+        ("negative_hits: true, http_token_file: t".to_owned(), true),
+        ("negative_hits: true, http_token_file: t, grpc: off".to_owned(), false),
+        (format!("negative_hits: true, {}", tokens("[http]")), true),
+        (format!("negative_hits: true, {}", tokens("[http, grpc]")), false),
+    ] {
+        let told = lints_of(&format!("domain: d\nserver: {{{server}}}"));
+        let expected: &[_] = if is_told { &[(0, "open-negative-hits")] } else { &[] };
+        assert_eq!(told, expected, "{server}");
+    }
+}
+
+#[test]
 fn every_lint_has_a_row_here() {
     let told: BTreeSet<&str> =
         ROWS.iter().flat_map(|(_, told)| told.iter().map(|(_, name)| *name)).collect();
-    let defaults = ["deny-on-failure", "counts-refused", "unused-store-setting", "no-shared-store"];
-    let all: BTreeSet<&str> = told.into_iter().chain(defaults).collect();
+    let others = [
+        "deny-on-failure",
+        "counts-refused",
+        "unused-store-setting",
+        "no-shared-store",
+        "open-negative-hits",
+    ];
+    let all: BTreeSet<&str> = told.into_iter().chain(others).collect();
     assert_eq!(all, LINTS.into_iter().collect());
 }
 

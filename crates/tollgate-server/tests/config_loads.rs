@@ -9,6 +9,7 @@ use tollgate_server::{
         AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Lease, Limit, Rate,
         RedisOptions, StoreKind, Unit, ValueMatch,
     },
+    net::Listener,
     plan::Plan,
 };
 
@@ -138,11 +139,23 @@ fn the_process_has_settings() {
     let texts = endpoints.map(|endpoint| endpoint.as_ref().unwrap().to_string());
     assert_eq!(texts, ["127.0.0.1:8080", "[::1]:8081", "off", "unix:/run/tollgate.sock"]);
     assert_eq!(server.resp, Some(Endpoint::Off));
-    assert_eq!(server.tls.unwrap().client_ca, Some(PathBuf::from("ca.pem")));
+    assert_eq!(server.tls.as_ref().unwrap().client_ca, Some(PathBuf::from("ca.pem")));
     assert_eq!(server.tls_of[0].0, "grpc");
     assert_eq!(server.admin_token_file, Some(PathBuf::from("admin.token")));
     assert_eq!(server.resp_password_file, Some(PathBuf::from("resp.password")));
     assert_eq!(server.http_token_file, Some(PathBuf::from("http.token")));
+    let files: Vec<_> = server.secret_files().map(|file| file.display().to_string()).collect();
+    let expected =
+        ["http.token", "resp.password", "admin.token", "gateway.token", "operator.token"];
+    assert_eq!(files, expected);
+    assert_eq!(server.tokens[0].listeners, [Listener::Http, Listener::Grpc]);
+    let granted = server.tokens.iter().map(|token| format!("{:?}", token.permissions));
+    assert_eq!(granted.collect::<Vec<_>>(), ["{Read, Check}", "{Read, Administer}"]);
+    assert_eq!(server.negative_hits, Some(true));
+    assert_eq!(
+        (&*server.hosts[0], &*server.origins[0]),
+        ("limits.example.com", "https://ui.example.com")
+    );
     assert_eq!((server.workers, server.max_connections), (Some(4), Some(10_000)));
     assert_eq!(server.idle_timeout, Some(Duration::from_secs(75)));
     assert_eq!(server.drain_delay, Some(Duration::from_secs(5)));

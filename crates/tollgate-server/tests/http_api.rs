@@ -1,13 +1,18 @@
 //! `/v1`: bodies, answers, headers and errors.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "http_api/access.rs"]
+mod access;
 mod http_support;
 
 use http_support::{CONFIG, Client, start};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tollgate_server::{net::Secret, server::Settings};
+use tollgate_server::{
+    net::{Access, Listener, Secret, Token},
+    server::Settings,
+};
 
 #[tokio::test]
 async fn each_decision_has_its_headers_and_body() {
@@ -396,7 +401,8 @@ async fn mistakes_are_named_with_a_way_out() {
 
 #[tokio::test]
 async fn only_who_knows_the_token_may_use_v1() {
-    let settings = Settings { http_token: Some(Secret::new("s3cret")), ..Settings::default() };
+    let access = Access::new(vec![Token::of(Listener::Http, Secret::new("s3cret"))]);
+    let settings = Settings { access, ..Settings::default() };
     let (address, ..) = start(CONFIG, settings).await;
     let mut client = Client::connect(address).await;
     for (path, header, status) in [
@@ -414,7 +420,7 @@ async fn only_who_knows_the_token_may_use_v1() {
         ("/openapi.json", "", 200),
         ("/nowhere", "", 404),
     ] {
-        client.send(format!("GET {path} HTTP/1.1\r\nHost: t\r\n{header}\r\n")).await;
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n")).await;
         let got = client.read().await;
         assert_eq!(got.status, status, "{path} {header}");
         assert_eq!(got.header("www-authenticate"), (status == 401).then_some("Bearer"));
@@ -436,9 +442,10 @@ async fn a_body_must_be_said_to_be_json() {
         ("application/x-www-form-urlencoded", 415),
         ("text/plain", 415),
         ("", 415),
+        ("application/json, text/plain", 415),
     ] {
         let length = body.len();
-        let head = "POST /v1/check HTTP/1.1\r\nHost: t\r\n";
+        let head = "POST /v1/check HTTP/1.1\r\nHost: localhost\r\n";
         client
             .send(format!("{head}Content-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"))
             .await;

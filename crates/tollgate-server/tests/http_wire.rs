@@ -3,7 +3,7 @@
 
 mod http_support;
 
-use http_support::{CONFIG, Client, start};
+use http_support::{CONFIG, Client, JSON, start};
 use std::time::Duration;
 use tokio::{io::AsyncWriteExt, net::UnixStream};
 use tollgate_server::{
@@ -15,7 +15,7 @@ use tollgate_server::{
 const CHECK: &str = r#"{"policy":"big","key":"a"}"#;
 
 fn post(headers: &str, body: &str) -> String {
-    format!("POST /v1/check HTTP/1.1\r\nHost: t\r\n{headers}\r\n{body}")
+    format!("POST /v1/check HTTP/1.1\r\nHost: localhost\r\n{JSON}{headers}\r\n{body}")
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn pipelined_requests_are_answered_in_order() {
     let mut all = String::new();
     for cost in 0..300 {
         all += &format!(
-            "GET /v1/check?policy=big&key=p&cost={} HTTP/1.1\r\nHost: t\r\n\r\n",
+            "GET /v1/check?policy=big&key=p&cost={} HTTP/1.1\r\nHost: localhost\r\n\r\n",
             cost % 3
         );
         all += if cost % 2 == 0 { "" } else { "\r\n" };
@@ -61,7 +61,7 @@ async fn pipelined_requests_are_answered_in_order() {
 #[tokio::test]
 async fn what_could_be_read_in_two_ways_is_refused() {
     let (address, shared, _) = start(CONFIG, Settings::default()).await;
-    let get = |rest: &str| format!("GET /healthz HTTP/1.1\r\nHost: t\r\n{rest}\r\n");
+    let get = |rest: &str| format!("GET /healthz HTTP/1.1\r\nHost: localhost\r\n{rest}\r\n");
     let rows: Vec<(String, u16)> = vec![
         (post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
         (post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", "0\r\n\r\n"), 400),
@@ -90,12 +90,12 @@ async fn what_could_be_read_in_two_ways_is_refused() {
         (get("Expect: 200-ok\r\n"), 417),
         ("GET /healthz HTTP/1.1\r\n\r\n".into(), 400),
         ("GET /healthz HTTP/1.1\nHost: t\n\n".into(), 400),
-        ("GET  /healthz HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
-        ("GET /health z HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("GET  /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
+        ("GET /health z HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
         ("GET /healthz\r\n\r\n".into(), 400),
-        ("GET /healthz HTTP/2.0\r\nHost: t\r\n\r\n".into(), 400),
-        ("GET /health\u{e9} HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
-        ("G(T /healthz HTTP/1.1\r\nHost: t\r\n\r\n".into(), 400),
+        ("GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n".into(), 400),
+        ("GET /health\u{e9} HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
+        ("G(T /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n".into(), 400),
         ("\u{16}\u{3}\u{1}\u{2}".into(), 400),
         ("POST /v1/check HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".into(), 400),
         (get(&format!("X: {}\r\n", "x".repeat(40_000))), 431),
@@ -105,7 +105,7 @@ async fn what_could_be_read_in_two_ways_is_refused() {
     for (request, status) in rows {
         let mut client = Client::connect(address).await;
         // What follows must never be taken for a request.
-        client.send(request.clone() + "GET /healthz HTTP/1.1\r\nHost: t\r\n\r\n").await;
+        client.send(request.clone() + "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
         let got = client.read().await;
         let shown: String = request.chars().take(120).collect();
         assert_eq!(got.status, status, "{shown:?}: {got:?}");
@@ -119,24 +119,28 @@ async fn what_could_be_read_in_two_ways_is_refused() {
 async fn what_the_standard_allows_is_taken() {
     let (address, ..) = start(CONFIG, Settings::default()).await;
     let rows = [
-        ("\r\n\r\nGET /healthz HTTP/1.1\r\nHost: t\r\n\r\n", true, None),
-        ("GET http://t/healthz HTTP/1.1\r\nHost: t\r\n\r\n", true, None),
+        ("\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", true, None),
+        ("GET http://t/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", true, None),
         (
             "GET /healthz?x=y HTTP/1.1\r\nHOST:t\r\nX:\t a b \t\r\nY:\r\nZ: \u{e9}\r\n\r\n",
             true,
             None,
         ),
-        ("GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: Close\r\n\r\n", false, Some("close")),
         (
-            "GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: keep-alive, close\r\n\r\n",
+            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Close\r\n\r\n",
+            false,
+            Some("close"),
+        ),
+        (
+            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive, close\r\n\r\n",
             false,
             Some("close"),
         ),
         ("GET /healthz HTTP/1.0\r\n\r\n", false, Some("close")),
         ("GET /healthz HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", true, Some("keep-alive")),
-        ("GET /healthz HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\nabc", true, None),
+        ("GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc", true, None),
         (
-            "GET /healthz HTTP/1.1\r\nHost: t\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+            "GET /healthz HTTP/1.1\r\nHost: localhost\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
             true,
             None,
         ),
@@ -205,7 +209,7 @@ async fn draining_finishes_what_has_begun() {
     assert_eq!(quiet.ask("GET", "/healthz", "").await.status, 200);
     let mut busy = Client::connect(address).await;
     assert_eq!(busy.ask("GET", "/healthcheck", "").await.body, "OK");
-    let request = "GET /healthcheck HTTP/1.1\r\nHost: t\r\n\r\n";
+    let request = "GET /healthcheck HTTP/1.1\r\nHost: localhost\r\n\r\n";
     busy.send(&request[..20]).await;
     // The server reads the first half before it is told to stop.
     for _ in 0..20 {
@@ -232,7 +236,9 @@ async fn unix_sockets_are_served_too() {
     let (mut ours, theirs) = UnixStream::pair().unwrap();
     let connection = Connection::new(shared, Listener::Http, None);
     let served = tokio::spawn(http::serve(Stream::Unix(theirs), connection));
-    ours.write_all(b"GET /healthz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
+    ours.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let mut got = String::new();
     tokio::io::AsyncReadExt::read_to_string(&mut ours, &mut got).await.unwrap();
     assert!(got.starts_with("HTTP/1.1 200 OK\r\n") && got.ends_with("\r\n\r\nOK"), "{got}");
@@ -255,7 +261,9 @@ async fn http_2_with_prior_knowledge_shares_the_port() {
         ("GET", "/nowhere", "", 404, None),
         ("POST", "/v1/check", &long, 413, None),
     ] {
-        let request = ::http::Request::builder().method(method).uri(format!("http://t{path}"));
+        let request = ::http::Request::builder().method(method);
+        let request = request.uri(format!("http://localhost{path}"));
+        let request = request.header("content-type", "application/json");
         let is_empty = body.is_empty();
         let (response, mut stream) =
             sender.send_request(request.body(()).unwrap(), is_empty).unwrap();

@@ -1,6 +1,8 @@
 //! Policies, connections and their bounds over the Redis protocol.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "resp/access.rs"]
+mod access;
 #[path = "resp/support.rs"]
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support;
@@ -14,7 +16,7 @@ use tokio::{
     net::UnixStream,
 };
 use tollgate_server::{
-    net::{Connection, Listener, Secret, Stream},
+    net::{Access, Connection, Listener, Secret, Stream, Token},
     resp::{self, REPLIES_MAX},
     server::Settings,
 };
@@ -228,8 +230,8 @@ fn what_clients_say_when_they_connect_is_understood() {
 
 #[test]
 fn a_password_comes_first() {
-    let settings =
-        Settings { resp_password: Some(Secret::new("open sesame")), ..Default::default() };
+    let token = Token::of(Listener::Resp, Secret::new("open sesame"));
+    let settings = Settings { access: Access::new(vec![token]), ..Default::default() };
     let server = Server::with(settings);
     let mut client = server.connect();
     let no = "-NOAUTH Authentication required.\r\n";

@@ -10,11 +10,14 @@ mod support;
 
 use std::{path::PathBuf, process::Command};
 use support::Server;
-use tollgate_server::{net::Secret, server::Settings};
+use tollgate_server::{
+    net::{Access, Listener, Secret, Token},
+    server::Settings,
+};
 
 fn server() -> Server {
-    let resp_password = Some(Secret::new("sesame"));
-    Server::with(Settings { resp_password, ..Settings::default() })
+    let access = Access::new(vec![Token::of(Listener::Resp, Secret::new("sesame"))]);
+    Server::with(Settings { access, ..Settings::default() })
 }
 
 /// Returns a folder that a variable names, or else one in the workspace.

@@ -9,7 +9,7 @@ use support::{
     messages::{Descriptor, LimitOverride, RateLimitRequest},
     request, server,
 };
-use tollgate_server::server::Settings;
+use tollgate_server::{net::Access, server::Settings};
 
 const OK: i32 = 1;
 const OVER: i32 = 2;
@@ -101,7 +101,8 @@ async fn a_refused_rule_that_refills_tells_when_to_try_again() {
 
 #[tokio::test]
 async fn hits_are_taken_looked_at_and_given_back() {
-    let (shared, _hand) = server(SHOP, plain());
+    let access = Access { negative_hits: true, ..Access::default() };
+    let (shared, _hand) = server(SHOP, Settings { access, ..plain() });
     let mut client = Client::connect(&shared).await;
     let of = |hits_addend, is_negative_hits| Descriptor {
         hits_addend,

@@ -2,6 +2,8 @@
 //! reflection.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "support/grpc_access.rs"]
+mod access;
 mod support;
 
 use bytes::Bytes;

@@ -5,7 +5,12 @@ mod support;
 
 use serde_json::{Value, json};
 use support::server;
-use tollgate_server::{engine::Answer, rls::json::json as decide, server::Settings};
+use tollgate_server::{
+    engine::Answer,
+    net::{Access, Permission, Permissions},
+    rls::json::json as decide,
+    server::Settings,
+};
 
 const SHOP: &str = r"
 domain: shop
@@ -52,7 +57,7 @@ async fn answers_are_those_of_the_reference() {
         ),
     ];
     for (row, (body, status, expected)) in rows.into_iter().enumerate() {
-        let reply = decide(&shared, body.as_bytes(), &mut answer).await;
+        let reply = decide(&shared, Permissions::CLIENT, body.as_bytes(), &mut answer).await;
         let text = String::from_utf8(reply.body).unwrap();
         let told: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}"));
         assert_eq!((reply.status, told), (status, expected), "row {row}");
@@ -77,9 +82,36 @@ async fn nonsense_is_told_why() {
         (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "hour"}}]}"#, "no unit"),
         (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "UNKNOWN"}}]}"#, "unit 0"),
     ] {
-        let reply = decide(&shared, body.as_bytes(), &mut answer).await;
+        let reply = decide(&shared, Permissions::CLIENT, body.as_bytes(), &mut answer).await;
         let told = String::from_utf8(reply.body).unwrap();
         assert!(told.contains(text), "{body}: {text} is not in {told}");
         assert_eq!(reply.status, 400, "{body}");
+    }
+}
+
+/// 200 of 200 passed a limit of 5 when what was taken could be given back.
+#[tokio::test]
+async fn negative_hits_are_refused_and_change_nothing() {
+    let give = br#"{"domain": "shop", "descriptors": [
+        {"entries": [{"key": "user", "value": "a"}], "isNegativeHits": true}]}"#;
+    let take =
+        br#"{"domain": "shop", "descriptors": [{"entries": [{"key": "user", "value": "a"}]}]}"#;
+    let checks = Permissions::NONE.with(Permission::Check);
+    for (negative_hits, granted, status) in [
+        (false, Permissions::CLIENT, 403),
+        (true, checks, 403),
+        (true, checks.with(Permission::Settle), 200),
+    ] {
+        let access = Access { negative_hits, ..Access::default() };
+        let (shared, _hand) = server(SHOP, Settings { access, ..Settings::default() });
+        let mut answer = Answer::new();
+        let mut passed = 0;
+        for _ in 0..200 {
+            let told = decide(&shared, granted, give, &mut answer).await;
+            assert_eq!(told.status, status, "{negative_hits} {granted:?}");
+            let told = decide(&shared, granted, take, &mut answer).await;
+            passed += usize::from(told.status == 200);
+        }
+        assert_eq!(passed, if status == 200 { 200 } else { 2 }, "{negative_hits} {granted:?}");
     }
 }

@@ -34,7 +34,7 @@ fn start(sample: f64, endpoint: String) -> Running {
 
 async fn http(server: &Running, target: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(server.address(Http)).await.unwrap();
-    let text = format!("GET {target} HTTP/1.1\r\nHost: a\r\n{headers}\r\n");
+    let text = format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
     say(&mut stream, &text).await.unwrap()
 }
 

@@ -18,7 +18,7 @@ use tollgate_server::{
     admin,
     config::Config,
     engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
-    net::{Connection, Listener, Secret, Stream},
+    net::{Access, Connection, Listener, Secret, Stream, Token},
     plan::Plan,
     server::{Settings, Shared},
 };
@@ -196,9 +196,8 @@ fn server() -> SocketAddr {
             let plan = Plan::compile(Config::from_text("a.yaml", CONFIG).unwrap(), None).unwrap();
             let store = MemoryStore::builder().clock(clock).build().unwrap();
             let engine = Engine::new(plan, vec![Backend::Memory(store)]);
-            let token = Some(Secret::new("sesame"));
-            let shared =
-                Shared::new(engine, Settings { admin_token: token, ..Settings::default() });
+            let access = Access::new(vec![Token::of(Listener::Admin, Secret::new("sesame"))]);
+            let shared = Shared::new(engine, Settings { access, ..Settings::default() });
             let (engine, sampler) = (&shared.engine, shared.admin.sampler());
             sampler.tick(engine);
             let plan = engine.plan_arc();

@@ -49,10 +49,11 @@ const FOREIGN_WORDS: [(&str, &str); 13] = [
 ];
 
 /// The first key of YAML blocks that are for other programs.
-const FOREIGN_YAML: [(&str, &str); 5] = [
+const FOREIGN_YAML: [(&str, &str); 6] = [
     ("static_resources", "Envoy"),
     ("clusters", "Envoy"),
     ("typed_per_filter_config", "Envoy"),
+    ("grpc_service", "Envoy"),
     ("scrape_configs", "Prometheus"),
     ("http", "Traefik"),
 ];

@@ -1,6 +1,7 @@
 //! `tollgate serve` as a process: started, loaded, killed, reloaded, attacked.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod access;
 mod exact;
 mod files;
 mod first_steps;

@@ -218,7 +218,7 @@ pub(crate) fn http(address: SocketAddr, method: &str, path: &str, body: &str) ->
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {TOKEN}\r\n\
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\n\
          content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );

@@ -76,7 +76,8 @@ impl Connector {
             Some(secret) => Some(secret.read_beside(&self.reading).await?),
             None => None,
         };
-        connection.greet(settings, user.as_deref(), password.as_deref()).await?;
+        let greeted = connection.greet(settings, user.as_deref(), password.as_deref()).await;
+        greeted.map_err(|error| without(&error, password.as_deref()))?;
         if role != Role::Sentinel && settings.database != 0 {
             let number = settings.database.to_string();
             connection.expect("SELECT", &[&number]).await?;
@@ -166,10 +167,32 @@ impl Connection {
     }
 }
 
+/// Returns an error without the password: servers that do not know AUTH repeat its arguments.
+fn without(error: &str, password: Option<&str>) -> String {
+    let error = error.split(", with args").next().unwrap_or(error);
+    match password.filter(|password| !password.is_empty()) {
+        Some(password) => error.replace(password, ".."),
+        None => error.to_owned(),
+    }
+}
+
 /// Tells whether a server does not know HELLO, or not this version of the protocol.
 fn is_unknown(error: &str) -> bool {
     let lower = error.to_ascii_lowercase();
     error.starts_with("NOPROTO")
         || lower.contains("unknown command")
         || lower.contains("syntax error")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+
+    #[test]
+    fn what_a_server_repeats_is_cut() {
+        let long = "ERR unknown command 'AUTH', with args beginning with: 'default' 's3cr";
+        assert_eq!(without(long, Some("s3cret")), "ERR unknown command 'AUTH'");
+        assert_eq!(without("ERR no s3cret here", Some("s3cret")), "ERR no .. here");
+        assert_eq!(without("LOADING", None), "LOADING");
+    }
 }

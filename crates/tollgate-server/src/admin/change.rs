@@ -6,11 +6,11 @@ use super::{
     policies::limit,
     read::key_text,
     reply::{Problem, Reply, json_reply, until},
-    route::Caller,
 };
 use crate::{
     config::{Rate, Unit},
     engine::Backend,
+    net::Client,
     plan::{Kind, Plan, Rule},
     server::Shared,
 };
@@ -57,7 +57,7 @@ fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
 /// Does what `action` says, and writes it down.
 pub(super) async fn change(
     shared: &Shared,
-    caller: &Caller,
+    client: &Client,
     action: &'static str,
     body: &[u8],
 ) -> Result<Reply, Problem> {
@@ -68,7 +68,7 @@ pub(super) async fn change(
     };
     let error = done.as_ref().err().map(|problem| problem.detail.clone());
     let what = String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" ");
-    let (at, who) = (shared.engine.now(), caller.who.clone());
+    let (at, who) = (shared.engine.now(), client.to_string());
     shared.admin.audit().note(AuditEntry { at, who, action, what, error });
     done.map(|value| json_reply(StatusCode::OK, &value))
 }

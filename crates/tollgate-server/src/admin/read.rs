@@ -292,7 +292,8 @@ pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
             let told = json!({
                 "open": counts.open, "accepted": counts.accepted,
                 "turned_away": counts.turned_away, "requests": counts.requests,
-                "bad_requests": counts.bad_requests, "most": shared.settings.max_connections,
+                "bad_requests": counts.bad_requests, "wrong_secrets": counts.wrong_secrets,
+                "most": shared.settings.max_connections,
             });
             (listener.name().to_owned(), told)
         })

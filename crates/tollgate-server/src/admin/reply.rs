@@ -114,8 +114,11 @@ pub(super) struct Problem {
 pub(super) enum Extra {
     /// 405: the method that would do.
     Allow(&'static str),
-    /// 401: how to say who one is.
-    Authenticate,
+    /// 401: how to say who one is, and whether the connection ends: too many wrong tokens.
+    Authenticate {
+        /// Whether it ends.
+        closes: bool,
+    },
     /// 404: the endpoints that there are.
     Endpoints(Vec<String>),
 }
@@ -140,9 +143,14 @@ impl Problem {
             value["endpoints"] = json!(endpoints);
         }
         let mut reply = reply(self.status, "application/problem+json", format!("{value}\n"));
+        if let Some(Extra::Authenticate { closes: true }) = self.extra {
+            reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         let (name, value) = match self.extra {
             Some(Extra::Allow(method)) => (header::ALLOW, method),
-            Some(Extra::Authenticate) => (header::WWW_AUTHENTICATE, "Bearer realm=\"tollgate\""),
+            Some(Extra::Authenticate { .. }) => {
+                (header::WWW_AUTHENTICATE, "Bearer realm=\"tollgate\"")
+            }
             _ => return reply,
         };
         reply.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -9,33 +9,18 @@ use super::{
 };
 use crate::{
     metrics::{Exposition, Format},
-    net::{Connection, Listener, Stream},
+    net::{
+        AuthError, Client, Listener, Penalty, Permission, bearer,
+        browser::{Foreign, Headers, is_json},
+    },
     server::Shared,
 };
 use bytes::Bytes;
-use http::{HeaderValue, Method, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
 use std::{convert::Infallible, fmt::Write, sync::Arc};
-
-/// Who asks.
-#[derive(Debug)]
-pub(super) struct Caller {
-    /// Where the connection came from.
-    pub(super) who: String,
-    is_unix: bool,
-}
-
-impl Caller {
-    pub(super) fn new(stream: &Stream, connection: &Connection) -> Self {
-        let is_unix = !matches!(stream, Stream::Tcp(_));
-        #[cfg(feature = "tls")]
-        let is_unix = is_unix && !matches!(stream, Stream::TlsTcp(_));
-        let who = connection.peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
-        Self { who, is_unix }
-    }
-}
 
 /// Who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +69,10 @@ const POLICY: &str = "/policies/";
 /// Answers a request.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
-    caller: &Caller,
+    client: &Client,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    let mut reply = match respond(shared, caller, request).await {
+    let mut reply = match respond(shared, client, request).await {
         Ok(reply) => reply,
         Err(problem) => {
             if problem.status.is_client_error() {
@@ -104,19 +89,19 @@ pub(super) async fn answer(
 
 async fn respond(
     shared: &Arc<Shared>,
-    caller: &Caller,
+    client: &Client,
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
     let (action, access) = endpoint(&head.method, path)?;
-    let given = head.headers.get(header::AUTHORIZATION);
-    authorize(shared, caller, access, given)?;
+    authorize(shared, client, access, &head.headers).await?;
     let query = Query::parse(head.uri.query().unwrap_or("")).map_err(Problem::bad)?;
     if access == Access::Change {
         query.only(&[]).map_err(Problem::bad)?;
         let body = read_body(shared, body).await?;
-        return change::change(shared, caller, action, &body).await;
+        check_type(&head.headers, &body)?;
+        return change::change(shared, client, action, &body).await;
     }
     let value = match action {
         "/" => return Ok(text_reply(index())),
@@ -168,35 +153,65 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
     }
 }
 
-fn authorize(
+async fn authorize(
     shared: &Shared,
-    caller: &Caller,
-    access: Access,
-    given: Option<&HeaderValue>,
+    client: &Client,
+    endpoint: Access,
+    headers: &HeaderMap,
 ) -> Result<(), Problem> {
-    let Some(token) = &shared.settings.admin_token else {
-        return match access {
-            Access::Change if !caller.is_unix => Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                "changes need a token, and none is set: start the server with `admin_token_file`, \
-                 or use a Unix socket as `admin` endpoint",
-            )),
-            _ => Ok(()),
+    let header = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
+    let access = shared.access();
+    // Only `Origin`: what is asked without one changes nothing here.
+    let browser =
+        Headers { host: header(header::HOST), origin: header(header::ORIGIN), site: None };
+    access.check_browser(client, &browser).map_err(|foreign| {
+        let status = match foreign {
+            Foreign::Origin(_) => StatusCode::FORBIDDEN,
+            Foreign::Host(_) => StatusCode::MISDIRECTED_REQUEST,
         };
+        Problem::new(status, foreign.to_string())
+    })?;
+    let needed = match endpoint {
+        Access::Open => return Ok(()),
+        Access::Read => Permission::Read,
+        Access::Change => Permission::Administer,
     };
-    let bearer = given.and_then(|given| bearer(given.as_bytes()));
-    if access == Access::Open || bearer.is_some_and(|bearer| token.matches(bearer)) {
-        return Ok(());
+    let has_tokens = access.has_tokens(Listener::Admin);
+    let secret = header(header::AUTHORIZATION).and_then(bearer);
+    let granted = access.authenticate(client, secret);
+    // A reload must not wait for who waits below.
+    drop(access);
+    match granted {
+        Ok(granted) if granted.has(needed) => Ok(()),
+        Ok(_) if has_tokens => {
+            let text =
+                format!("this needs the permission `{needed}`, which this token does not grant");
+            Err(Problem::new(StatusCode::FORBIDDEN, text))
+        }
+        Ok(_) => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "changes need a token, and none is set: start the server with `admin_token_file`, \
+             or use a Unix socket as `admin` endpoint",
+        )),
+        Err(error) => {
+            let is_wrong = error == AuthError::WrongSecret;
+            let closes = is_wrong && Penalty::of(shared, client).served(shared).await;
+            let text = "send the token of this server as `Authorization: Bearer ...`";
+            let extra = Some(Extra::Authenticate { closes });
+            Err(Problem { extra, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
+        }
     }
-    let text = "send the token of this server as `Authorization: Bearer ...`";
-    let extra = Some(Extra::Authenticate);
-    Err(Problem { extra, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
 }
 
-/// Returns the token of a header's value. The scheme is in any case.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+/// Refuses a body that a web page could send to any server without asking it first.
+fn check_type(headers: &HeaderMap, body: &[u8]) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if kind.map_or(body.is_empty(), is_json) {
+        return Ok(());
+    }
+    let kind: String = String::from_utf8_lossy(kind.unwrap_or_default()).chars().take(80).collect();
+    let text = format!("Content-Type is \"{kind}\"; send application/json (`curl --json`)");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, text))
 }
 
 async fn read_body(shared: &Shared, body: Incoming) -> Result<Bytes, Problem> {
@@ -222,6 +237,6 @@ fn index() -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{method:<4} {path:<18}{mark} {does}");
     }
-    text.push_str("\n* changes something: needs the token, or a Unix socket if no token is set\n");
+    text.push_str("\n* changes something: needs a token that grants `administer`, or a Unix socket if no token is set\n");
     text
 }

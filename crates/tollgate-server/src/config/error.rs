@@ -112,6 +112,7 @@ impl Errors {
         }
         let source = self.sources.iter().find(|source| source.name == place.file);
         let source_line = source.and_then(|source| line_of(&source.text, place.line));
+        let source_line = source_line.filter(|line| !may_hold_secret(line));
         self.errors.push(ConfigError { place, text, source_line });
     }
 
@@ -149,6 +150,21 @@ fn line_of(text: &str, line: u32) -> Option<String> {
     let index = usize::try_from(line.checked_sub(1)?).ok()?;
     // More than this is cut when it is shown.
     text.lines().nth(index).map(|line| line.chars().take(4096).collect())
+}
+
+/// Returns true if a line may hold a password: an address, or a value whose name says so. Such a line
+/// is not shown; its place is.
+fn may_hold_secret(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    let named = |word: &'static str| {
+        let values = line.match_indices(word).map(|(at, word)| &line[at + word.len()..]);
+        let values = values.map(|rest| rest.trim_start_matches(['"', '\'', ' ']));
+        values.filter_map(|rest| rest.strip_prefix([':', '=']))
+    };
+    line.contains('@')
+        || line.contains("://")
+        || ["password", "passwd", "secret", "token"].into_iter().any(|word| named(word).count() > 0)
+        || ["store", "url"].into_iter().any(|word| named(word).any(|value| value.contains(':')))
 }
 
 fn write_snippet(f: &mut fmt::Formatter<'_>, source: &str, place: &Place) -> fmt::Result {

@@ -250,6 +250,41 @@ impl Reader<'_> {
         found
     }
 
+    /// Reads a list of the words of the table, and what they stand for: at least one, and none twice.
+    pub(super) fn words<T: PartialEq>(
+        &mut self,
+        fields: &Fields<'_>,
+        name: &str,
+        meaning: impl Fn(&str) -> Option<T>,
+    ) -> Vec<T> {
+        let known: &[&str] = match fields.section.find(name).map(|key| key.shape) {
+            Some(Shape::Words(known)) => known,
+            _ => &[],
+        };
+        let mut found = Vec::new();
+        for (text, spot) in self.texts(fields, name) {
+            match meaning(&text) {
+                Some(value) if found.contains(&value) => {
+                    self.error(spot, format!("'{text}' is in '{name}' twice; remove one"));
+                }
+                Some(value) => found.push(value),
+                None => {
+                    let hint = match nearest(&text, known.iter().copied()) {
+                        Some(near) => format!("did you mean '{near}'?"),
+                        None => format!("use {}", known.join(", ")),
+                    };
+                    self.error(spot, format!("'{}' is not one of {name}; {hint}", shown(&text)));
+                }
+            }
+        }
+        if matches!(fields.get(name), Some(node) if matches!(&node.kind, Kind::List(items) if items.is_empty()))
+        {
+            let text = format!("'{name}' is empty; use {}", known.join(", "));
+            self.error(fields.spot_of(name), text);
+        }
+        found
+    }
+
     /// Reads what a type reads of its text.
     pub(super) fn parsed<T>(&mut self, fields: &Fields<'_>, name: &str) -> Option<T>
     where

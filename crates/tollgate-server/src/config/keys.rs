@@ -1,10 +1,12 @@
 //! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
 //! made from these tables, so they cannot tell different stories.
 
+mod server;
 mod store;
 
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
+use server::{TLS, TLS_OF, TOKEN};
 pub(super) use store::STORE;
 use store::{LEASE, LEASES, MEMORY, REDIS, SNAPSHOT};
 
@@ -57,6 +59,8 @@ pub(super) enum Shape {
     Path,
     /// Where to listen.
     Endpoint,
+    /// A word or a list of words, of these.
+    Words(&'static [&'static str]),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// One of these words, or a section.
@@ -78,7 +82,7 @@ const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static s
 }
 
 /// All sections, the outermost first.
-pub(super) static SECTIONS: [&Section; 17] = [
+pub(super) static SECTIONS: [&Section; 18] = [
     &FILE,
     &DEFAULTS,
     &DESCRIPTOR,
@@ -94,6 +98,7 @@ pub(super) static SECTIONS: [&Section; 17] = [
     &MEMORY,
     &STORE,
     &TLS_OF,
+    &TOKEN,
     &REDIS,
     &LEASE,
 ];
@@ -367,6 +372,10 @@ pub(super) static SERVER: Section = Section {
             "The file that has the password of the Redis protocol.",
         ),
         key("http_token_file", Path, Ours, "The file that has the token of HTTP's /v1."),
+        key("tokens", List(&TOKEN), Ours, "More tokens: where each is valid, and what it grants."),
+        key("negative_hits", Flag, Ours, "Let gRPC and /json give permits back: is_negative_hits."),
+        key("hosts", Texts, Ours, "Names by which clients call this server, beside localhost."),
+        key("origins", Texts, Ours, "Origins of web pages that may call this server."),
         key("workers", Count, Ours, "Worker threads."),
         key("max_connections", Count, Ours, "Connections per listener."),
         key("idle_timeout", Period, Ours, "How long a connection may be silent."),
@@ -411,30 +420,6 @@ pub(super) static SERVER: Section = Section {
             Count,
             Ours,
             "Keys of each policy whose names are remembered for the list of top keys.",
-        ),
-    ],
-};
-
-pub(super) static TLS_OF: Section = Section {
-    name: "tls_of",
-    keys: &[
-        key("http", Map(&TLS), Ours, "TLS of HTTP."),
-        key("grpc", Map(&TLS), Ours, "TLS of gRPC."),
-        key("resp", Map(&TLS), Ours, "TLS of the Redis protocol."),
-        key("admin", Map(&TLS), Ours, "TLS of the administrators' listener."),
-    ],
-};
-
-pub(super) static TLS: Section = Section {
-    name: "tls",
-    keys: &[
-        key("certificate", Path, Ours, "PEM file of the certificate chain."),
-        key("key", Path, Ours, "PEM file of the private key."),
-        key(
-            "client_ca",
-            Path,
-            Ours,
-            "PEM file of the authorities that clients' certificates must come from.",
         ),
     ],
 };

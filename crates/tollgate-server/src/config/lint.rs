@@ -1,9 +1,10 @@
 //! Settings that load, but deserve a second look.
 
 use super::{
-    Config, Defaults, Descriptor, Domain, Failure, Lease, Limit, MemorySettings, Place, Rate,
-    RedisOptions, SnapshotSettings, StoreKind, ValueMatch, judge::matches, tree::shown,
+    Config, Defaults, Descriptor, Domain, Endpoint, Failure, Lease, Limit, MemorySettings, Place,
+    Rate, RedisOptions, SnapshotSettings, StoreKind, ValueMatch, judge::matches, tree::shown,
 };
+use crate::net::Listener;
 use std::{collections::HashSet, fmt, time::Duration};
 use tollgate::Algorithm;
 
@@ -26,7 +27,7 @@ impl fmt::Display for Lint {
 }
 
 /// All kinds of lints.
-pub const LINTS: [&str; 17] = [
+pub const LINTS: [&str; 18] = [
     "never-matched",
     "match-all",
     "unanchored-regex",
@@ -44,6 +45,7 @@ pub const LINTS: [&str; 17] = [
     "no-metric-label",
     "unused-store-setting",
     "no-shared-store",
+    "open-negative-hits",
 ];
 
 /// The most lints that are told.
@@ -70,6 +72,7 @@ pub fn lint(config: &Config) -> Vec<Lint> {
     }
     let mut lints = Vec::new();
     unused(config, &mut lints);
+    open_negative_hits(config, &mut lints);
     for domain in &config.domains {
         let mut names = HashSet::new();
         limit_names(&domain.descriptors, &mut names);
@@ -112,6 +115,26 @@ fn unused(config: &Config, lints: &mut Vec<Lint>) {
     for store in &config.stores {
         let said = (&store.redis, &store.memory, store.snapshot.as_ref());
         look(&store.at, &store.name, &store.kind, said);
+    }
+}
+
+/// Notes that every client may give permits back.
+fn open_negative_hits(config: &Config, lints: &mut Vec<Lint>) {
+    let server = &config.server;
+    let is_open = |listener: Listener, endpoint: &Option<Endpoint>| {
+        let mut tokens = server.tokens.iter();
+        let has_token = tokens.any(|token| token.listeners.contains(&listener))
+            || listener == Listener::Http && server.http_token_file.is_some();
+        *endpoint != Some(Endpoint::Off) && !has_token
+    };
+    let (http, grpc) =
+        (is_open(Listener::Http, &server.http), is_open(Listener::Grpc, &server.grpc));
+    if server.negative_hits == Some(true) && (http || grpc) {
+        let place = config.domains.first().map(|domain| Place { line: 0, ..domain.at.clone() });
+        let text = "'negative_hits' lets every client of gRPC and /json give permits back, and so \
+                    pass any limit; say with 'tokens' who has the permission 'settle'";
+        let place = place.unwrap_or_default();
+        lints.push(Lint { place, name: "open-negative-hits", text: text.into() });
     }
 }
 

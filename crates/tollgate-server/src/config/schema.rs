@@ -55,6 +55,10 @@ fn of_shape(shape: Shape) -> Value {
             let text = json!({"type": ["string", "number", "boolean"]});
             json!({"anyOf": [text, {"type": "array", "items": text}, {"type": "null"}]})
         }
+        Shape::Words(words) => {
+            let word = json!({"enum": words});
+            json!({"anyOf": [word, {"type": "array", "items": word, "minItems": 1}]})
+        }
         Shape::Flag => json!({"type": ["boolean", "null"]}),
         Shape::Count => count,
         Shape::CountOrOff => json!({"anyOf": [count, off]}),

@@ -74,12 +74,19 @@ impl FromStr for StoreKind {
     }
 }
 
-/// Returns an address without what is before its `@`.
-fn without_secret(text: &str) -> String {
-    match (text.split_once("://"), text.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://...@{rest}"),
-        (None, Some((_, rest))) => format!("...@{rest}"),
-        _ => text.to_owned(),
+/// Returns what can be shown of an address: no user, no password, no parameters, and no port that is
+/// no number.
+pub(crate) fn without_secret(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    let (login, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("...@", rest));
+    let rest = rest.split('?').next().unwrap_or(rest);
+    let rest = match rest.split_once(':') {
+        Some((host, port)) if !port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => rest,
+    };
+    match scheme {
+        "" => format!("{login}{rest}"),
+        scheme => format!("{scheme}://{login}{rest}"),
     }
 }
 
@@ -211,6 +218,9 @@ mod tests {
             ("localhost:6379", "did you mean redis://localhost:6379?"),
             ("http://me:secret@host", "\"http://...@host\" is no store"),
             ("me:secret@host:1", "did you mean redis://...@host:1?"),
+            ("me:secret", "\"me\" is no store"),
+            ("http://host?password=secret", "\"http://host\" is no store"),
+            ("http://me:secret", "\"http://me\" is no store"),
         ] {
             let told = text.parse::<StoreKind>().unwrap_err().to_string();
             assert!(told.contains(expected), "{told}");

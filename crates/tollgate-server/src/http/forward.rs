@@ -8,11 +8,12 @@ use super::{call::Call, json::Bad, limits::Told, reply::Reply, route::Desk};
 use crate::{
     config::{AuthEntry, AuthSource, ForwardAuth},
     engine::{Ask, Hits, Request, Subject, Verb},
+    net::{browser::bare_host, network},
     plan::{Entry, Plan},
 };
 use std::{
     borrow::Cow,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
 };
 use tollgate::Tick;
 use tollgate_tower::key::read_address;
@@ -24,13 +25,13 @@ pub(super) async fn answer(
     call: &Call<'_>,
     desk: &mut Desk,
 ) -> Result<(), super::reply::Problem> {
-    let Desk { shared, peer, answer, reply, .. } = desk;
+    let Desk { shared, client, answer, reply, .. } = desk;
     let mut values: Vec<(&str, Cow<'_, str>)> = Vec::new();
     let mut counts: Vec<usize> = Vec::new();
     for descriptor in &route.descriptors {
         let before = values.len();
         for entry in descriptor {
-            match value(entry, route.trusted_hops, call, *peer) {
+            match value(entry, route.trusted_hops, call, client.peer) {
                 Some(value) => values.push((&entry.key, value)),
                 None => {
                     values.truncate(before);
@@ -77,7 +78,7 @@ fn value<'a>(
         AuthSource::Header(name) => fields.text(name),
         AuthSource::Value(value) => Some(Cow::Borrowed(value.as_str())),
         AuthSource::ClientAddress => {
-            client(call, hops, peer).map(|address| Cow::Owned(counted(address).to_string()))
+            client(call, hops, peer).map(|address| Cow::Owned(network(address).to_string()))
         }
         AuthSource::Path => first(["X-Forwarded-Uri", "X-Original-URI"]).map(without_query),
         AuthSource::Method => first(["X-Forwarded-Method", "X-Original-Method"]),
@@ -93,17 +94,6 @@ fn without_query(uri: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// Returns a host in lower case, without port and last dot: spellings of one host are one host.
-fn bare_host(host: &str) -> String {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if !port.contains(']') && port.bytes().all(|b| b.is_ascii_digit()) => {
-            name
-        }
-        _ => host,
-    };
-    name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
-}
-
 /// Returns the client's address.
 ///
 /// The asking proxy is believed about who asked it: it wrote the last entry of `X-Forwarded-For`.
@@ -114,18 +104,6 @@ fn client(call: &Call<'_>, hops: u8, peer: Option<SocketAddr>) -> Option<IpAddr>
     let entries = list.iter().flat_map(|list| list.rsplit(',').take(usize::from(hops) + 1));
     let good = entries.map_while(|entry| read_address(entry.as_bytes())).last();
     good.or_else(|| peer.map(|peer| peer.ip()))
-}
-
-/// Returns the address that is counted: IPv4 as it is, also if written as IPv6; of IPv6 the network
-/// of 64 bits, as one client has at least so many.
-fn counted(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = u128::from(address) & (u128::MAX << 64);
-            IpAddr::V6(Ipv6Addr::from(network))
-        }
-        v4 => v4,
-    }
 }
 
 #[cfg(test)]
@@ -154,22 +132,8 @@ mod tests {
             ("192.0.2.01", None),
             ("", None),
         ] {
-            let key = read_address(text.as_bytes()).map(|address| counted(address).to_string());
+            let key = read_address(text.as_bytes()).map(|address| network(address).to_string());
             assert_eq!(key.as_deref(), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn spellings_of_one_host_are_one_host() {
-        for (host, expected) in [
-            ("Example.COM", "example.com"),
-            ("example.com:8080", "example.com"),
-            ("example.com.", "example.com"),
-            ("example.com.:80", "example.com"),
-            ("[2001:db8::1]:443", "[2001:db8::1]"),
-            ("[2001:db8::1]", "[2001:db8::1]"),
-        ] {
-            assert_eq!(bare_host(host), expected, "{host}");
         }
     }
 }

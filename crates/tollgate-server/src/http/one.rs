@@ -11,7 +11,7 @@ use super::{
     reply::{Kind, Problem, Reply},
     route::{Desk, Moment},
 };
-use crate::net::{Connection, Stream, Traffic};
+use crate::net::{Client, Connection, Stream, Traffic};
 use bytes::{Buf, BytesMut};
 use std::{io, pin::pin, time::Duration};
 use tokio::{
@@ -46,9 +46,9 @@ pub(super) enum End {
 pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
     let shared = connection.shared.clone();
     let traffic = shared.traffic(connection.listener);
-    let peer = connection.peer;
+    let client = Client::new(&stream, connection);
     let mut draining = pin!(connection.draining());
-    let mut wire = Wire::new(stream, Desk::new(shared.clone(), peer));
+    let mut wire = Wire::new(stream, Desk::new(shared.clone(), client));
     let mut is_first = true;
     loop {
         let more = tokio::select! {
@@ -229,7 +229,7 @@ impl Wire {
     async fn batch(&mut self, traffic: &Traffic) {
         let most = self.most();
         let shared = self.desk.shared.clone();
-        let is_timed = shared.engine.timing().is_due();
+        let mut is_timed = shared.engine.timing().is_due();
         let mut moment: Option<Moment> = None;
         let mut count = 0_u32;
         while !self.is_closing {
@@ -242,9 +242,13 @@ impl Wire {
             }
             match self.pending.step(&self.input, &mut self.spans, most) {
                 Ok(Some(length)) => {
-                    let moment = moment.get_or_insert_with(|| Moment::new(&shared.engine));
-                    self.answer(moment, length).await;
+                    let at = moment.get_or_insert_with(|| Moment::new(&shared));
+                    self.answer(at, length).await;
                     count += 1;
+                    if self.desk.reply.penalty.is_some() {
+                        // Time has passed.
+                        (moment, is_timed) = (None, false);
+                    }
                     if self.desk.reply.is_bad {
                         traffic.bad_request();
                     }
@@ -269,7 +273,7 @@ impl Wire {
 
     /// Answers the request that is here whole.
     async fn answer(&mut self, moment: &Moment, length: usize) {
-        let Self { desk, input, out, spans, pending, date, .. } = self;
+        let Self { desk, input, spans, pending, .. } = self;
         let Some(head) = pending.head else { return };
         let (method, target) = head.start(input);
         let (path, query) = Call::split(target);
@@ -278,7 +282,17 @@ impl Wire {
             None => &input[head.length..length],
         };
         let call = Call { method, path, query, fields: Fields { bytes: input, spans }, body };
+        let is_head = method == "HEAD";
         desk.answer(moment, &call).await;
+        if let Some(penalty) = desk.reply.penalty {
+            // The replies to requests before this one do not wait.
+            if !self.flush().await {
+                self.is_closing = true;
+                return;
+            }
+            self.desk.reply.closes |= penalty.served(&self.desk.shared).await;
+        }
+        let Self { desk, out, date, .. } = self;
         let keeps = head.keeps_alive && !desk.reply.closes && !desk.is_draining();
         let connection = match (keeps, head.is_old) {
             (true, false) => "",
@@ -286,7 +300,7 @@ impl Wire {
             (false, _) => "Connection: close\r\n",
         };
         let now = desk.shared.engine.clock().to_wall(moment.now()).as_secs();
-        put(out, &desk.reply, (date.text(now), connection), method == "HEAD");
+        put(out, &desk.reply, (date.text(now), connection), is_head);
         self.is_closing = !keeps;
         self.pending.clear();
         self.input.advance(length);
@@ -426,6 +440,7 @@ const fn status_line(status: u16) -> &'static str {
         408 => "HTTP/1.1 408 Request Timeout\r\nDate: ",
         413 => "HTTP/1.1 413 Content Too Large\r\nDate: ",
         415 => "HTTP/1.1 415 Unsupported Media Type\r\nDate: ",
+        421 => "HTTP/1.1 421 Misdirected Request\r\nDate: ",
         417 => "HTTP/1.1 417 Expectation Failed\r\nDate: ",
         429 => "HTTP/1.1 429 Too Many Requests\r\nDate: ",
         431 => "HTTP/1.1 431 Request Header Fields Too Large\r\nDate: ",

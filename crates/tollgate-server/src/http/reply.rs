@@ -1,6 +1,7 @@
 //! A reply, before it is put on the wire.
 
 use super::json::Bad;
+use crate::net::Penalty;
 use tollgate_tower::answer::raw::{push_number, push_text};
 
 /// A reply. Its memory is used again.
@@ -13,6 +14,8 @@ pub(super) struct Reply {
     pub(super) is_bad: bool,
     /// Whether the connection must end after it.
     pub(super) closes: bool,
+    /// What happens before it is sent: the client has sent a wrong token.
+    pub(super) penalty: Option<Penalty>,
     /// Names, and where their values end in `values`.
     names: Vec<(&'static str, usize)>,
     values: Vec<u8>,
@@ -25,7 +28,7 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 impl Reply {
     pub(super) fn clear(&mut self) {
         (self.status, self.content_type) = (200, JSON);
-        (self.is_bad, self.closes) = (false, false);
+        (self.is_bad, self.closes, self.penalty) = (false, false, None);
         self.body.clear();
         self.names.clear();
         self.values.clear();
@@ -109,6 +112,8 @@ pub(super) enum Kind {
     BadRequest,
     BadHttp,
     Unauthorized,
+    Forbidden,
+    ForeignOrigin,
     NotFound,
     NoPolicy,
     NoReservation,
@@ -116,6 +121,7 @@ pub(super) enum Kind {
     Slow,
     TooLarge,
     NotJson,
+    ForeignHost,
     Expectation,
     HeadTooLarge,
     StoreFailed,
@@ -128,6 +134,8 @@ impl Kind {
             Self::BadRequest => (400, "bad-request", "The request makes no sense"),
             Self::BadHttp => (400, "bad-http", "This is no proper HTTP"),
             Self::Unauthorized => (401, "unauthorized", "The token is missing or wrong"),
+            Self::Forbidden => (403, "forbidden", "The token does not grant this"),
+            Self::ForeignOrigin => (403, "foreign-origin", "A page of another origin has sent it"),
             Self::NotFound => (404, "not-found", "There is nothing at this path"),
             Self::NoPolicy => (404, "no-policy", "There is no such policy"),
             Self::NoReservation => (404, "no-reservation", "There is no such reservation"),
@@ -135,6 +143,7 @@ impl Kind {
             Self::Slow => (408, "timeout", "The request took too long to arrive"),
             Self::TooLarge => (413, "too-large", "The body is too large"),
             Self::NotJson => (415, "not-json", "The body is not said to be JSON"),
+            Self::ForeignHost => (421, "foreign-host", "This server does not have this name"),
             Self::Expectation => (417, "expectation", "The expectation is not known"),
             Self::HeadTooLarge => (431, "head-too-large", "The head of the request is too large"),
             Self::StoreFailed => (503, "store-failed", "The store could not answer"),

@@ -9,14 +9,18 @@ use super::{
     reply::{JSON, Kind, Problem, Reply},
 };
 use crate::{
-    engine::{Answer, DEFAULT_LIFE, Engine, Request, RequestError, Verb},
+    engine::{Answer, DEFAULT_LIFE, Request, RequestError, Verb},
+    net::{
+        Access, AuthError, Client, Penalty, Permission, Permissions, bearer,
+        browser::{Foreign, is_json},
+    },
     plan::Plan,
     rls,
     server::Shared,
     trace::{Done, Outcome, Tally},
 };
 use arc_swap::Guard;
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 use tokio::sync::watch;
 use tollgate::Tick;
 
@@ -24,23 +28,25 @@ use tollgate::Tick;
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) shared: Arc<Shared>,
-    pub(super) peer: Option<SocketAddr>,
+    pub(super) client: Client,
     pub(super) answer: Answer,
     pub(super) reply: Reply,
     drain: watch::Receiver<bool>,
     was_draining: bool,
 }
 
-/// The plan and the time that a batch of requests is decided by.
+/// The plan, the time and the permissions that a batch of requests is decided by.
 #[derive(Debug)]
 pub(super) struct Moment {
     plan: Guard<Arc<Plan>>,
+    access: Guard<Arc<Access>>,
     now: Tick,
 }
 
 impl Moment {
-    pub(super) fn new(engine: &Engine) -> Self {
-        Self { plan: engine.plan(), now: engine.now() }
+    pub(super) fn new(shared: &Shared) -> Self {
+        let engine = &shared.engine;
+        Self { plan: engine.plan(), access: shared.access(), now: engine.now() }
     }
 
     pub(super) const fn now(&self) -> Tick {
@@ -69,11 +75,11 @@ pub(super) const ROUTES: [(&str, &str); 13] = [
 const OPENAPI: &str = include_str!("openapi.json");
 
 impl Desk {
-    pub(super) fn new(shared: Arc<Shared>, peer: Option<SocketAddr>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, client: Client) -> Self {
         let drain = shared.drain();
         let was_draining = *drain.borrow();
         let (answer, reply) = (Answer::new(), Reply::default());
-        Self { shared, peer, answer, reply, drain, was_draining }
+        Self { shared, client, answer, reply, drain, was_draining }
     }
 
     /// Tells whether the server shuts down. It is told so only once, so to look for news is enough,
@@ -124,7 +130,7 @@ impl Desk {
             ("GET" | "HEAD", "/v1/check") => self.query(moment, call, Verb::Check).await,
             ("GET" | "HEAD", "/v1/peek") => self.query(moment, call, Verb::Peek).await,
             ("GET" | "HEAD", "/v1/policies") => {
-                self.authorize(call)?;
+                self.authorize(moment, call, Permission::Read)?;
                 limits::list(plan, &mut self.reply);
                 Ok(())
             }
@@ -138,10 +144,7 @@ impl Desk {
                 self.reply.plain(200, "Tollgate. What can be asked here: /openapi.json\n");
                 Ok(())
             }
-            ("POST", "/json") => {
-                self.json(call).await;
-                Ok(())
-            }
+            ("POST", "/json") => self.json(moment, call).await,
             (_, path) => match plan.forward_auth(path) {
                 Some(route) => forward::answer((plan, moment.now), route, call, self).await,
                 None => Err(self.lost(call)),
@@ -150,8 +153,9 @@ impl Desk {
     }
 
     /// Envoy's protocol as JSON.
-    async fn json(&mut self, call: &Call<'_>) {
-        let told = rls::json::json(&self.shared, call.body, &mut self.answer).await;
+    async fn json(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
+        let granted = self.authorize(moment, call, Permission::Check)?;
+        let told = rls::json::json(&self.shared, granted, call.body, &mut self.answer).await;
         self.reply.plain(told.status, "");
         for (name, value) in &told.headers {
             match *name {
@@ -162,8 +166,9 @@ impl Desk {
                 name => self.reply.header_text(name, value),
             }
         }
-        self.reply.is_bad = told.status == 400;
+        self.reply.is_bad = matches!(told.status, 400 | 403);
         self.reply.body.extend_from_slice(&told.body);
+        Ok(())
     }
 
     async fn post(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
@@ -171,11 +176,11 @@ impl Desk {
             "/v1/peek" => self.decide(moment, call, Verb::Peek).await,
             "/v1/reserve" => self.decide(moment, call, Verb::Reserve(DEFAULT_LIFE)).await,
             "/v1/settle" => {
-                let text = self.body(call)?;
+                let text = self.body(moment, call, Permission::Settle)?;
                 self.settle(&Settlement::settle(text)?, "settled").await
             }
             "/v1/cancel" => {
-                let text = self.body(call)?;
+                let text = self.body(moment, call, Permission::Settle)?;
                 self.settle(&Settlement::cancel(text)?, "cancelled").await
             }
             "/v1/refund" | "/v1/reset" => self.give(moment, call).await,
@@ -204,24 +209,49 @@ impl Desk {
         Problem::new(Kind::NotFound, text)
     }
 
-    /// Checks the token of `/v1`.
-    fn authorize(&self, call: &Call<'_>) -> Result<(), Problem> {
-        let Some(token) = &self.shared.settings.http_token else { return Ok(()) };
-        let given = call.fields.values("Authorization").next().and_then(bearer);
-        if given.is_some_and(|given| token.matches(given)) {
-            return Ok(());
+    /// Returns what the client may do, if that includes what the request needs.
+    fn authorize(
+        &mut self,
+        moment: &Moment,
+        call: &Call<'_>,
+        needed: Permission,
+    ) -> Result<Permissions, Problem> {
+        let (headers, authorization) = call.fields.caller();
+        let access = &*moment.access;
+        access.check_browser(&self.client, &headers).map_err(|foreign| of_foreign(&foreign))?;
+        let granted = access.authenticate(&self.client, authorization.and_then(bearer));
+        if granted == Err(AuthError::WrongSecret) {
+            self.reply.penalty = Some(Penalty::of(&self.shared, &self.client));
         }
-        let text = "send the token of the server's `http_token_file` as `Authorization: Bearer ..`";
-        Err(Problem::new(Kind::Unauthorized, text))
+        let granted = granted.map_err(|_| {
+            let text = "send a token of the server's `http_token_file` or `tokens` as \
+                        `Authorization: Bearer ..`";
+            Problem::new(Kind::Unauthorized, text)
+        })?;
+        if granted.has(needed) {
+            return Ok(granted);
+        }
+        let text = format!(
+            "{} needs the permission `{needed}`, which this token does not grant; add it to \
+             `permissions` of the token",
+            call.path
+        );
+        Err(Problem::new(Kind::Forbidden, text))
     }
 
     /// Returns the body of a request that may be answered.
-    fn body<'a>(&self, call: &Call<'a>) -> Result<&'a str, Problem> {
-        self.authorize(call)?;
-        if let Some(kind) = call.fields.values("Content-Type").next()
-            && !is_json(kind)
-        {
-            let kind: String = String::from_utf8_lossy(kind).chars().take(80).collect();
+    fn body<'a>(
+        &mut self,
+        moment: &Moment,
+        call: &Call<'a>,
+        needed: Permission,
+    ) -> Result<&'a str, Problem> {
+        self.authorize(moment, call, needed)?;
+        let kind = call.fields.values("Content-Type").next();
+        // A web page can send any other type to any server, without asking it first.
+        if !kind.map_or(call.body.is_empty(), is_json) {
+            let kind = String::from_utf8_lossy(kind.unwrap_or_default());
+            let kind: String = kind.chars().take(80).collect();
             let text = format!("Content-Type is \"{kind}\"; send application/json (`curl --json`)");
             return Err(Problem::new(Kind::NotJson, text));
         }
@@ -232,7 +262,7 @@ impl Desk {
     }
 
     async fn query(&mut self, moment: &Moment, call: &Call<'_>, verb: Verb) -> Result<(), Problem> {
-        self.authorize(call)?;
+        self.authorize(moment, call, permission(verb))?;
         let (body, status) = Body::query(call.query)?;
         self.decided(moment, &body, verb).await?;
         self.refuse_with(status);
@@ -245,7 +275,7 @@ impl Desk {
         call: &Call<'_>,
         verb: Verb,
     ) -> Result<(), Problem> {
-        let text = self.body(call)?;
+        let text = self.body(moment, call, permission(verb))?;
         let status = only_status(call.query)?;
         let extra = if let Verb::Reserve(_) = verb { Extra::Life } else { Extra::Nothing };
         let body = Body::read(text, extra)?;
@@ -310,7 +340,7 @@ impl Desk {
     }
 
     async fn give(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
-        let text = self.body(call)?;
+        let text = self.body(moment, call, Permission::Settle)?;
         let body = Body::read(text, Extra::Nothing)?;
         let Self { shared, answer, reply, .. } = self;
         let (plan, now) = (&**moment.plan, moment.now);
@@ -344,19 +374,12 @@ impl Desk {
     }
 }
 
-/// Returns the token of an `Authorization`, whose scheme may be in any case.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-/// Tells whether a content type is JSON, with or without parameters.
-fn is_json(kind: &[u8]) -> bool {
-    let name = kind.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-    let ends = |end: &[u8]| {
-        name.len() >= end.len() && name[name.len() - end.len()..].eq_ignore_ascii_case(end)
+fn of_foreign(foreign: &Foreign) -> Problem {
+    let kind = match foreign {
+        Foreign::Origin(_) => Kind::ForeignOrigin,
+        Foreign::Host(_) => Kind::ForeignHost,
     };
-    name.eq_ignore_ascii_case(b"application/json") || ends(b"+json")
+    Problem::new(kind, foreign.to_string())
 }
 
 /// Reads the query of a `POST`, which has only one thing to say.
@@ -370,6 +393,14 @@ fn only_status(query: &str) -> Result<Option<u16>, Bad> {
                 Err(Bad(format!("the query is \"{shown}\"; a POST takes only denied_status")))
             }
         },
+    }
+}
+
+/// Returns what a client needs for a verb.
+const fn permission(verb: Verb) -> Permission {
+    match verb {
+        Verb::Peek => Permission::Read,
+        Verb::Check | Verb::Reserve(_) => Permission::Check,
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
     route::{Desk, Moment},
 };
 use crate::{
-    net::{Connection, Listener, Stream},
+    net::{Client, Connection, Stream},
     server::Shared,
 };
 use bytes::{Buf, Bytes, BytesMut};
@@ -19,7 +19,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
     io,
-    net::SocketAddr,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -30,6 +29,7 @@ use std::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::Notify,
     time::{MissedTickBehavior, interval, timeout},
 };
 
@@ -41,12 +41,14 @@ const MOST_STREAMS: u32 = 256;
 struct Activity {
     begun: AtomicU64,
     ended: AtomicU64,
+    /// Notified when the connection is to take no more requests.
+    cut_off: Notify,
 }
 
 /// Serves a connection whose first bytes were read already.
 pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Connection) {
     let shared = connection.shared.clone();
-    let (listener, peer) = (connection.listener, connection.peer);
+    let client = Client::new(&stream, connection);
     let activity = Arc::new(Activity::default());
     let idle = shared.settings.idle_timeout.max(Duration::from_millis(1));
     let service = service_fn(|request: Request<Incoming>| {
@@ -54,7 +56,7 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
         async move {
             // ORDERING: Relaxed. Only this connection's task looks at them, to see whether they move.
             activity.begun.fetch_add(1, Relaxed);
-            let response = answer(shared, (listener, peer), request).await;
+            let response = answer(shared, client, &activity, request).await;
             activity.ended.fetch_add(1, Relaxed);
             Ok::<_, Infallible>(response)
         }
@@ -74,6 +76,10 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     loop {
         tokio::select! {
             _ = &mut served => return,
+            () = activity.cut_off.notified(), if !is_ending => {
+                is_ending = true;
+                served.as_mut().graceful_shutdown();
+            }
             () = &mut draining, if !is_ending => {
                 is_ending = true;
                 served.as_mut().graceful_shutdown();
@@ -97,11 +103,12 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
 
 async fn answer(
     shared: Arc<Shared>,
-    (listener, peer): (Listener, Option<SocketAddr>),
+    client: Client,
+    activity: &Activity,
     request: Request<Incoming>,
 ) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
-    let mut desk = Desk::new(shared.clone(), peer);
+    let mut desk = Desk::new(shared.clone(), client);
     desk.reply.clear();
     match body_of(body, &shared).await {
         Err(problem) => desk.reply.problem(&problem),
@@ -131,14 +138,19 @@ async fn answer(
                 fields: Fields { bytes: &bytes, spans: &spans },
                 body: &body,
             };
-            let moment = Moment::new(&shared.engine);
+            let moment = Moment::new(&shared);
             desk.answer(&moment, &call).await;
-            if shared.engine.timing().is_due() {
+            if let Some(penalty) = desk.reply.penalty
+                && penalty.served(&shared).await
+            {
+                activity.cut_off.notify_one();
+            }
+            if desk.reply.penalty.is_none() && shared.engine.timing().is_due() {
                 shared.engine.timing().note(shared.engine.now().since(moment.now()));
             }
         }
     }
-    let traffic = shared.traffic(listener);
+    let traffic = shared.traffic(client.listener);
     traffic.requests(1);
     if desk.reply.is_bad {
         traffic.bad_request();

@@ -375,6 +375,18 @@ impl Family {
             "Requests that made no sense.",
         ),
         family(
+            "tollgate_wrong_secrets_total",
+            Counter,
+            Listeners(|_, counts| counts.wrong_secrets),
+            "Wrong passwords and tokens.",
+        ),
+        family(
+            "tollgate_wrong_secrets_cut_off_total",
+            Counter,
+            Listeners(|_, counts| counts.cut_off),
+            "Wrong passwords and tokens that closed their connection: too many of one source.",
+        ),
+        family(
             "tollgate_config_version",
             Gauge,
             One(|from| Some(from.plan.version() as f64)),

@@ -35,6 +35,11 @@ impl Secret {
         }
     }
 
+    /// Returns the secret itself, to present it once more.
+    pub(crate) const fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     /// Tells whether somebody knows the secret. Takes as long for a wrong one as for a right one of
     /// the same length.
     #[must_use]

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -23,6 +24,21 @@ pub enum Stream {
     /// TLS over a Unix socket.
     #[cfg(feature = "tls")]
     TlsUnix(Box<tokio_rustls::server::TlsStream<UnixStream>>),
+}
+
+impl Stream {
+    /// Returns the address that the client has connected to; `None` for Unix sockets.
+    #[must_use]
+    pub fn local(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(stream) => stream.local_addr().ok(),
+            Self::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Self::TlsTcp(stream) => stream.get_ref().0.local_addr().ok(),
+            #[cfg(feature = "tls")]
+            Self::TlsUnix(_) => None,
+        }
+    }
 }
 
 /// Calls the same method of whatever it is.

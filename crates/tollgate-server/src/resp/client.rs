@@ -39,7 +39,7 @@ impl Session {
     /// `AUTH [user] password`
     pub(super) fn auth(&mut self, args: &Args<'_>) {
         let (user, password) = match args.len() {
-            2 if self.shared().settings.resp_password.is_none() => {
+            2 if !self.has_password() => {
                 return self.wrong(format_args!(
                     "ERR AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?"
@@ -56,13 +56,8 @@ impl Session {
 
     /// Tells whether the password is right; if not, it has replied.
     fn knows(&mut self, user: &[u8], password: &[u8]) -> bool {
-        let secret = &self.shared().settings.resp_password;
-        // Both are looked at, so that time tells nothing.
-        let is_right = secret.as_ref().is_none_or(|secret| secret.matches(password));
-        let is_right = is_right & (user == b"default");
-        if is_right {
-            self.is_known_now();
-        } else {
+        let is_right = self.authenticate(user, password);
+        if !is_right {
             self.wrong(format_args!(
                 "WRONGPASS invalid username-password pair or user is disabled."
             ));
@@ -212,7 +207,7 @@ impl Session {
 
     /// Returns what `CLIENT INFO` says of this connection.
     fn line(&self) -> String {
-        let peer = self.peer.map_or_else(|| "unix".to_owned(), |peer| peer.to_string());
+        let peer = self.client;
         format!(
             "id={} addr={peer} name={} db=0 resp={} user=default lib-name={} lib-ver={}\n",
             self.id,

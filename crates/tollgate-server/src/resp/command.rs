@@ -1,5 +1,7 @@
 //! The commands, by name.
 
+use crate::net::Permission;
+
 /// What a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
@@ -55,10 +57,12 @@ pub(super) struct Spec {
     pub(super) writes: bool,
     /// Whether it may come before the password.
     pub(super) is_open: bool,
+    /// What the client must be allowed to do.
+    pub(super) needs: Option<Permission>,
 }
 
 const fn spec(name: &'static str, command: Command, arity: i64) -> Spec {
-    Spec { name, command, arity, keys: (0, 0, 0), writes: false, is_open: false }
+    Spec { name, command, arity, keys: (0, 0, 0), writes: false, is_open: false, needs: None }
 }
 
 impl Spec {
@@ -69,6 +73,11 @@ impl Spec {
 
     const fn writes(mut self) -> Self {
         self.writes = true;
+        self
+    }
+
+    const fn needs(mut self, permission: Permission) -> Self {
+        self.needs = Some(permission);
         self
     }
 
@@ -87,22 +96,22 @@ impl Spec {
 /// All commands; those that must be quick come first.
 pub(super) static COMMANDS: [Spec; 39] = [
     // As redis-cell it judges its arguments itself.
-    spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes(),
-    spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes(),
-    spec("tg.check", Command::Check, -3).writes(),
-    spec("tg.descriptor", Command::Descriptor, -5).writes(),
-    spec("tg.peek", Command::Peek, -3),
-    spec("tg.reserve", Command::Reserve, -3).writes(),
-    spec("tg.settle", Command::Settle, -3).writes(),
-    spec("tg.cancel", Command::Cancel, 2).writes(),
-    spec("tg.refund", Command::Refund, -3).writes(),
-    spec("tg.reset", Command::Reset, -3).writes(),
-    spec("tg.policies", Command::Policies, 1),
-    spec("del", Command::Del, -2).keys((1, -1, 1)).writes(),
-    spec("unlink", Command::Del, -2).keys((1, -1, 1)).writes(),
-    spec("exists", Command::Exists, -2).keys((1, -1, 1)),
-    spec("ttl", Command::Ttl, 2).keys((1, 1, 1)),
-    spec("pttl", Command::Pttl, 2).keys((1, 1, 1)),
+    spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
+    spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
+    spec("tg.check", Command::Check, -3).writes().needs(Permission::Check),
+    spec("tg.descriptor", Command::Descriptor, -5).writes().needs(Permission::Check),
+    spec("tg.peek", Command::Peek, -3).needs(Permission::Read),
+    spec("tg.reserve", Command::Reserve, -3).writes().needs(Permission::Check),
+    spec("tg.settle", Command::Settle, -3).writes().needs(Permission::Settle),
+    spec("tg.cancel", Command::Cancel, 2).writes().needs(Permission::Settle),
+    spec("tg.refund", Command::Refund, -3).writes().needs(Permission::Settle),
+    spec("tg.reset", Command::Reset, -3).writes().needs(Permission::Settle),
+    spec("tg.policies", Command::Policies, 1).needs(Permission::Read),
+    spec("del", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),
+    spec("unlink", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),
+    spec("exists", Command::Exists, -2).keys((1, -1, 1)).needs(Permission::Read),
+    spec("ttl", Command::Ttl, 2).keys((1, 1, 1)).needs(Permission::Read),
+    spec("pttl", Command::Pttl, 2).keys((1, 1, 1)).needs(Permission::Read),
     spec("ping", Command::Ping, -1),
     spec("echo", Command::Echo, 2),
     spec("hello", Command::Hello, -1).open(),
@@ -112,9 +121,9 @@ pub(super) static COMMANDS: [Spec; 39] = [
     spec("select", Command::Select, 2),
     spec("client", Command::Client, -2),
     spec("command", Command::Commands, -1),
-    spec("info", Command::Info, -1),
-    spec("config", Command::Config, -2),
-    spec("dbsize", Command::DbSize, 1),
+    spec("info", Command::Info, -1).needs(Permission::Read),
+    spec("config", Command::Config, -2).needs(Permission::Read),
+    spec("dbsize", Command::DbSize, 1).needs(Permission::Read),
     spec("time", Command::Time, 1),
     spec("cluster", Command::Cluster, -2),
     spec("subscribe", Command::Subscribe, -2),

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     engine::{Answer, Engine, Verb},
-    net::{Connection, Listener, Traffic},
+    net::{Access, AuthError, Client, Penalty, Permission, Permissions, Secret, Traffic},
     plan::Plan,
     server::Shared,
     trace::Tally,
@@ -17,7 +17,6 @@ use crate::{
 use std::{
     collections::VecDeque,
     fmt,
-    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -46,11 +45,18 @@ pub(super) enum Wanted {
 pub(super) struct Session {
     shared: Arc<Shared>,
     pub(super) id: u64,
-    pub(super) peer: Option<SocketAddr>,
+    pub(super) client: Client,
     pub(super) name: String,
     pub(super) library: (String, String),
     pub(super) wanted: Wanted,
-    is_known: bool,
+    /// Who may do what, as the permissions below were granted by it.
+    access: Arc<Access>,
+    /// The secret that the client has authenticated with.
+    secret: Option<Secret>,
+    /// What the client may do; none while it has to authenticate.
+    granted: Option<Permissions>,
+    /// What happens before the reply to a wrong password is sent.
+    pub(super) penalty: Option<Penalty>,
     is_closing: bool,
     /// What was queued since `MULTI`.
     pub(super) transaction: Option<Transaction>,
@@ -63,15 +69,18 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(connection: &Connection) -> Self {
+    pub(super) fn new(shared: &Arc<Shared>, client: Client) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let shared = Arc::clone(&connection.shared);
+        let access = Arc::clone(&shared.access());
         Self {
-            is_known: shared.settings.resp_password.is_none(),
-            shared,
+            granted: access.authenticate(&client, None).ok(),
+            access,
+            secret: None,
+            penalty: None,
+            shared: Arc::clone(shared),
             // ORDERING: Relaxed. A number that is given out once.
             id: NEXT.fetch_add(1, Relaxed),
-            peer: connection.peer,
+            client,
             name: String::new(),
             library: Default::default(),
             wanted: Wanted::All,
@@ -91,11 +100,14 @@ impl Session {
         Self {
             shared: Arc::clone(&self.shared),
             id: self.id,
-            peer: self.peer,
+            client: self.client,
+            access: Arc::clone(&self.access),
+            secret: None,
+            granted: self.granted,
+            penalty: None,
             name: String::new(),
             library: Default::default(),
             wanted: Wanted::All,
-            is_known: self.is_known,
             is_closing: false,
             transaction: None,
             queued: VecDeque::new(),
@@ -116,17 +128,56 @@ impl Session {
     }
 
     pub(super) fn traffic(&self) -> &Traffic {
-        self.shared.traffic(Listener::Resp)
+        self.shared.traffic(self.client.listener)
     }
 
     /// Tells whether the password is still to come.
     pub(super) const fn is_stranger(&self) -> bool {
-        !self.is_known
+        self.granted.is_none()
     }
 
-    /// Notes that the password has come.
-    pub(super) const fn is_known_now(&mut self) {
-        self.is_known = true;
+    /// Takes over who may do what after a reload. Returns false if the client has authenticated with a
+    /// secret that is not valid any more.
+    pub(super) fn renew_access(&mut self) -> bool {
+        let access = self.shared.access();
+        if Arc::ptr_eq(&access, &self.access) {
+            return true;
+        }
+        self.access = Arc::clone(&access);
+        let granted = access.authenticate(&self.client, self.secret.as_ref().map(Secret::bytes));
+        self.granted = granted.ok();
+        granted != Err(AuthError::WrongSecret)
+    }
+
+    /// Returns true if clients must authenticate.
+    pub(super) fn has_password(&self) -> bool {
+        self.access.has_tokens(self.client.listener)
+    }
+
+    /// Authenticates the client. A wrong password leaves it as it was.
+    pub(super) fn authenticate(&mut self, user: &[u8], password: &[u8]) -> bool {
+        // Both are compared, so that the time tells nothing.
+        let granted = self.access.authenticate(&self.client, Some(password));
+        let is_right = granted.is_ok() & (user == b"default");
+        if is_right {
+            self.granted = granted.ok();
+            self.secret = self.has_password().then(|| Secret::new(password));
+        } else {
+            self.penalty = Some(Penalty::of(&self.shared, &self.client));
+        }
+        is_right
+    }
+
+    /// Returns true if the client may do this; if not, it has replied.
+    pub(super) fn may(&mut self, permission: Permission) -> bool {
+        let may = self.granted.is_some_and(|granted| granted.has(permission));
+        if !may {
+            self.wrong(format_args!(
+                "NOPERM this command needs the permission '{permission}', which this password does \
+                 not grant"
+            ));
+        }
+        may
     }
 
     /// Tells whether the connection ends after the replies.
@@ -141,7 +192,8 @@ impl Session {
 
     /// Forgets all that was said.
     pub(super) fn start_afresh(&mut self) {
-        self.is_known = self.shared.settings.resp_password.is_none();
+        self.granted = self.access.authenticate(&self.client, None).ok();
+        self.secret = None;
         self.name.clear();
         self.wanted = Wanted::All;
         self.transaction = None;
@@ -183,6 +235,10 @@ impl Session {
             self.abort();
             return self
                 .wrong(format_args!("ERR wrong number of arguments for '{}' command", spec.name));
+        }
+        if spec.needs.is_some_and(|needed| !self.may(needed)) {
+            self.abort();
+            return;
         }
         if self.queues(spec, args) {
             return;

@@ -10,7 +10,7 @@ use super::{
     parse::Args,
     session::{Batch, Session},
 };
-use crate::engine::since;
+use crate::{engine::since, net::Permission};
 use std::time::Duration;
 use tollgate::{Decision, Quota, store::StoreError};
 
@@ -95,6 +95,9 @@ impl Session {
                 ));
             }
         };
+        if given.quantity < 0 && !self.may(Permission::Settle) {
+            return;
+        }
         given.limit = given.limit.saturating_add(1);
         let decision = match given.decide(batch, args.at(1)).await {
             Ok(decision) => decision,

@@ -42,14 +42,16 @@ impl Bridge {
     }
 }
 
+/// Returns true if a path is a health check, which needs no permission.
+pub(super) fn is_health(path: &str) -> bool {
+    path.starts_with("/grpc.health.v1.Health/")
+}
+
 /// Tells whether a path belongs to these services.
 pub(super) fn is_known(path: &str) -> bool {
-    const SERVICES: [&str; 3] = [
-        "/grpc.health.v1.Health/",
-        "/grpc.reflection.v1.ServerReflection/",
-        "/grpc.reflection.v1alpha.ServerReflection/",
-    ];
-    SERVICES.iter().any(|service| path.starts_with(service))
+    const SERVICES: [&str; 2] =
+        ["/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/"];
+    is_health(path) || SERVICES.iter().any(|service| path.starts_with(service))
 }
 
 async fn routes() -> (HealthReporter, Routes) {

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     engine::Answer,
+    net::Permissions,
     plan::Plan,
     server::Shared,
     trace::{Caller, Done, Outcome, Tally},
@@ -47,11 +48,11 @@ impl Desk {
         &mut self,
         shared: &Shared,
         at: (&Plan, Tick),
-        (body, caller): (&[u8], Caller),
+        (body, caller, granted): (&[u8], Caller, Permissions),
         respond: SendResponse<Bytes>,
     ) -> bool {
         let traced = shared.trace.begin(caller);
-        let decided = self.decide(shared, at, body).await;
+        let decided = self.decide((shared, granted), at, body).await;
         if let Some(traced) = traced {
             shared.trace.end(traced, &shared.engine, self.done(at, &decided));
         }
@@ -91,14 +92,14 @@ impl Desk {
     /// Leaves the framed reply in `out`.
     async fn decide(
         &mut self,
-        shared: &Shared,
+        (shared, granted): (&Shared, Permissions),
         (plan, now): (&Plan, Tick),
         body: &[u8],
     ) -> Result<(), GrpcError> {
         let message = grpc::message(body, shared.settings.max_request)?;
         let request = self.decoder.decode(message).map_err(|error| bad(&error))?;
         let memory = (&mut self.decoder, &mut self.answer);
-        let decided = decide::decide(&shared.engine, (plan, now), &request, memory).await;
+        let decided = decide::decide((shared, granted), (plan, now), &request, memory).await;
         if decided.is_ok() {
             let (answer, out) = (&self.answer, &mut self.out);
             out.clear();
@@ -118,6 +119,7 @@ impl Desk {
             Decided::Bad(error) => bad(&error),
             Decided::Engine(error) => GrpcError::new(GrpcCode::InvalidArgument, &error),
             Decided::Store(text) => GrpcError::new(GrpcCode::Unavailable, &text),
+            Decided::Forbidden(text) => GrpcError::new(GrpcCode::PermissionDenied, &text),
         })
     }
 }

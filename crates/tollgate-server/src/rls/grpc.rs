@@ -18,10 +18,12 @@ pub(super) enum GrpcCode {
     Unknown = 2,
     InvalidArgument = 3,
     DeadlineExceeded = 4,
+    PermissionDenied = 7,
     ResourceExhausted = 8,
     Unimplemented = 12,
     Internal = 13,
     Unavailable = 14,
+    Unauthenticated = 16,
 }
 
 /// Why a call has no answer.

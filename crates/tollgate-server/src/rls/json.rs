@@ -9,7 +9,7 @@ use super::{
     request::{Decoder, Descriptor, LimitOverride, RateLimitRequest},
     response::{Headers, RateLimitCode, Told},
 };
-use crate::{engine::Answer, plan::Entry, server::Shared};
+use crate::{engine::Answer, net::Permissions, plan::Entry, server::Shared};
 use serde::{Deserialize, Deserializer, de};
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, fmt, marker::PhantomData};
@@ -17,8 +17,8 @@ use std::{borrow::Cow, fmt, marker::PhantomData};
 /// An answer for the HTTP listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonReply {
-    /// 200 if it passes, 429 if it is refused, 400 if the request makes no sense, 503 if a store that
-    /// is needed for it does not answer.
+    /// 200 if it passes, 429 if it is refused, 400 if the request makes no sense, 403 if it gives permits
+    /// back and may not, 503 if a store that is needed for it does not answer.
     pub status: u16,
     /// Headers, in lower case.
     pub headers: Vec<(&'static str, String)>,
@@ -36,8 +36,13 @@ impl JsonReply {
     }
 }
 
-/// Decides what the body of a `POST /json` asks.
-pub async fn json(shared: &Shared, body: &[u8], answer: &mut Answer) -> JsonReply {
+/// Decides what the body of a `POST /json` asks, for a client with these permissions.
+pub async fn json(
+    shared: &Shared,
+    granted: Permissions,
+    body: &[u8],
+    answer: &mut Answer,
+) -> JsonReply {
     let request: Request<'_> = match serde_json::from_slice(body) {
         Ok(Object(request)) => request,
         Err(error) => return JsonReply::wrong(400, &format!("no RateLimitRequest: {error}")),
@@ -46,10 +51,12 @@ pub async fn json(shared: &Shared, body: &[u8], answer: &mut Answer) -> JsonRepl
     let engine = &shared.engine;
     let (plan, now) = (engine.plan(), engine.now());
     let mut decoder = Decoder::new();
-    let decided = decide::decide(engine, (&plan, now), &request, (&mut decoder, answer)).await;
+    let decided =
+        decide::decide((shared, granted), (&plan, now), &request, (&mut decoder, answer)).await;
     match decided {
         Ok(()) => {}
         Err(Decided::Store(text)) => return JsonReply::wrong(503, &text),
+        Err(Decided::Forbidden(text)) => return JsonReply::wrong(403, &text),
         Err(Decided::Bad(error)) => return JsonReply::wrong(400, &error),
         Err(Decided::Engine(error)) => return JsonReply::wrong(400, &error),
     }

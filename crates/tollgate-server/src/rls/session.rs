@@ -11,7 +11,7 @@ use super::{
     grpc::{self, GrpcCode, GrpcError},
 };
 use crate::{
-    net::{Listener, Stream},
+    net::{AuthError, Client, Listener, Penalty, Permission, Permissions, Stream, bearer},
     server::Shared,
     trace::Caller,
 };
@@ -20,7 +20,10 @@ use h2::{
     Ping, PingPong, RecvStream,
     server::{Builder, Connection, SendResponse},
 };
-use http::{Method, Request, StatusCode, header::CONTENT_TYPE};
+use http::{
+    Method, Request, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE},
+};
 use std::{
     future::poll_fn,
     pin::pin,
@@ -66,9 +69,9 @@ pub(super) fn builder(max_request: usize) -> Builder {
 pub(super) struct Session {
     http: Connection<Stream, Bytes>,
     shared: Arc<Shared>,
-    listener: Listener,
+    client: Client,
     /// Calls to be decided, with their bodies.
-    ready: Vec<(Bytes, Caller, SendResponse<Bytes>)>,
+    ready: Vec<(Bytes, Asker, SendResponse<Bytes>)>,
     desk: Desk,
     /// Whether no store must be waited for.
     is_immediate: bool,
@@ -82,6 +85,9 @@ pub(super) struct Session {
     tasks: Arc<()>,
     idle: Idle,
 }
+
+/// Who asks: the parent of its trace, and what it may do.
+type Asker = (Caller, Permissions);
 
 /// How long nothing has happened.
 struct Idle {
@@ -117,7 +123,7 @@ impl Session {
     pub(super) fn new(
         mut http: Connection<Stream, Bytes>,
         shared: Arc<Shared>,
-        listener: Listener,
+        client: Client,
     ) -> Self {
         let is_immediate = shared.engine.is_immediate();
         let every = shared.settings.idle_timeout / LOOKS;
@@ -126,7 +132,7 @@ impl Session {
         Self {
             http,
             shared,
-            listener,
+            client,
             ready: Vec::new(),
             desk: Desk::new(),
             is_immediate,
@@ -204,6 +210,11 @@ impl Session {
         if !grpc::is_grpc(request.headers().get(CONTENT_TYPE)) {
             return self.wrong_http(respond, StatusCode::UNSUPPORTED_MEDIA_TYPE);
         }
+        let granted = match self.authorize(&request) {
+            Ok(granted) => granted,
+            Err((error, None)) => return self.wrong(respond, &error),
+            Err((error, Some(penalty))) => return self.slow_down(respond, error, penalty),
+        };
         if !is_ours {
             self.others += 1;
             let (task, mut drain) = (Arc::clone(&self.tasks), self.shared.drain());
@@ -220,40 +231,85 @@ impl Session {
             return;
         }
         let parent = || request.headers().get("traceparent").map(|value| value.as_bytes());
-        let caller = self.shared.trace.caller(parent);
+        let asker = (self.shared.trace.caller(parent), granted);
         let mut body = Partial { stream: request.into_body(), first: Bytes::new(), more: None };
         let most = self.shared.settings.max_request;
         match body.poll_whole(most, cx) {
             Poll::Ready(Ok(Some(whole))) if self.is_immediate => {
-                self.ready.push((whole, caller, respond));
+                self.ready.push((whole, asker, respond));
             }
-            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), caller, respond),
+            Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), asker, respond),
             // Reset by the client: nobody waits.
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => self.wrong(respond, &error),
-            Poll::Pending => self.start(Body::Partial(body), caller, respond),
+            Poll::Pending => self.start(Body::Partial(body), asker, respond),
         }
+    }
+
+    /// Returns what the client of a call may do, if that includes the call. Health needs nothing.
+    fn authorize(
+        &self,
+        request: &Request<RecvStream>,
+    ) -> Result<Permissions, (GrpcError, Option<Penalty>)> {
+        let needed = match request.uri().path() {
+            METHOD => Permission::Check,
+            path if bridge::is_health(path) => return Ok(Permissions::NONE),
+            _ => Permission::Read,
+        };
+        let secret = request.headers().get(AUTHORIZATION);
+        let secret = secret.and_then(|value| bearer(value.as_bytes()));
+        match self.shared.access().authenticate(&self.client, secret) {
+            Ok(granted) if granted.has(needed) => Ok(granted),
+            Ok(_) => {
+                let text = format!(
+                    "this call needs the permission `{needed}`, which this token does not grant"
+                );
+                Err((GrpcError::new(GrpcCode::PermissionDenied, &text), None))
+            }
+            Err(error) => {
+                let is_wrong = error == AuthError::WrongSecret;
+                let penalty = is_wrong.then(|| Penalty::of(&self.shared, &self.client));
+                let text = "send a token of the server's `tokens` as `authorization: Bearer ..`";
+                Err((GrpcError::new(GrpcCode::Unauthenticated, &text), penalty))
+            }
+        }
+    }
+
+    /// Refuses a call with a wrong token, when its turn has come.
+    fn slow_down(&mut self, respond: SendResponse<Bytes>, error: GrpcError, penalty: Penalty) {
+        if penalty == Penalty::Close {
+            self.http.graceful_shutdown();
+            return self.wrong(respond, &error);
+        }
+        self.others += 1;
+        self.shared.traffic(self.client.listener).bad_request();
+        let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
+        tokio::spawn(async move {
+            penalty.served(&shared).await;
+            grpc::refuse(respond, &error);
+            drop(task);
+        });
     }
 
     fn wrong(&mut self, respond: SendResponse<Bytes>, error: &GrpcError) {
         self.others += 1;
-        self.shared.traffic(self.listener).bad_request();
+        self.shared.traffic(self.client.listener).bad_request();
         grpc::refuse(respond, error);
     }
 
     fn wrong_http(&mut self, respond: SendResponse<Bytes>, status: StatusCode) {
         self.others += 1;
-        self.shared.traffic(self.listener).bad_request();
+        self.shared.traffic(self.client.listener).bad_request();
         grpc::refuse_http(respond, status);
     }
 
     /// Answers a call in a task of its own.
-    fn start(&mut self, body: Body, caller: Caller, respond: SendResponse<Bytes>) {
+    fn start(&mut self, body: Body, asker: Asker, respond: SendResponse<Bytes>) {
         self.others += 1;
         let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
-        let listener = self.listener;
+        let listener = self.client.listener;
         tokio::spawn(async move {
-            serve_late(&shared, listener, (body, caller), respond).await;
+            serve_late(&shared, listener, (body, asker), respond).await;
             drop(task);
         });
     }
@@ -265,15 +321,15 @@ impl Session {
         let count = ready.len() as u64;
         self.awake += count;
         self.is_single &= self.awake <= 1;
-        let traffic = shared.traffic(self.listener);
+        let traffic = shared.traffic(self.client.listener);
         traffic.requests(count + std::mem::take(&mut self.others));
         if ready.is_empty() {
             return;
         }
         let engine = &shared.engine;
         let (plan, now) = (engine.plan(), engine.now());
-        for (body, caller, respond) in ready.drain(..) {
-            if !desk.serve(shared, (&plan, now), (&body, caller), respond).await {
+        for (body, (caller, granted), respond) in ready.drain(..) {
+            if !desk.serve(shared, (&plan, now), (&body, caller, granted), respond).await {
                 traffic.bad_request();
             }
         }
@@ -361,7 +417,7 @@ impl Partial {
 async fn serve_late(
     shared: &Shared,
     listener: Listener,
-    (body, caller): (Body, Caller),
+    (body, (caller, granted)): (Body, Asker),
     respond: SendResponse<Bytes>,
 ) {
     let whole = match body {
@@ -387,7 +443,7 @@ async fn serve_late(
     };
     let engine = &shared.engine;
     let (plan, now) = (engine.plan_arc(), engine.now());
-    if !Desk::new().serve(shared, (&plan, now), (&whole, caller), respond).await {
+    if !Desk::new().serve(shared, (&plan, now), (&whole, caller, granted), respond).await {
         shared.traffic(listener).bad_request();
     }
 }

@@ -1,10 +1,10 @@
 //! Loads the configuration, at the start and again.
 
-use super::{Shared, files::FileReader};
+use super::{Shared, files::FileReader, redis};
 use crate::{
     admin::{Control, ControlFuture, ControlStatus, LoadStatus, ReloadReport, SnapshotStatus},
     config::{Config, EXAMPLE, FILE_MAX, ServerSettings, StoreSettings, is_config_name},
-    net::{TlsFiles, TlsOf},
+    net::{Access, TlsFiles, TlsOf},
     plan::Plan,
 };
 use std::{
@@ -46,11 +46,11 @@ impl Source {
     }
 
     /// Returns a number that changes when a file does: one of the configuration, or one that `server`
-    /// names for TLS.
+    /// names for TLS or as a secret.
     fn fingerprint(&self, server: &ServerSettings) -> u64 {
         let mut hasher = DefaultHasher::new();
         let configured = self.paths.iter().flat_map(|path| files(path));
-        for file in configured.chain(tls_files(server).cloned()) {
+        for file in configured.chain(named_files(server).cloned()) {
             file.hash(&mut hasher);
             read_regular(&file, FILE_MAX).ok().hash(&mut hasher);
         }
@@ -58,16 +58,23 @@ impl Source {
     }
 
     /// Reads the configuration, and the files that it names.
-    fn read_all(&self) -> Result<(Config, TlsFiles), String> {
+    fn read_all(&self) -> Result<Files, String> {
         let config = self.read()?;
         let tls = TlsOf::read(&config.server).map_err(|error| error.to_string())?;
-        Ok((config, tls))
+        let access = Access::read(&config.server)?;
+        redis::check_passwords(&config)?;
+        Ok((config, tls, access))
     }
 }
 
-fn tls_files(server: &ServerSettings) -> impl Iterator<Item = &PathBuf> {
+/// A configuration, with the certificates and secrets of the files that it names.
+type Files = (Config, TlsFiles, Access);
+
+/// Returns the files that the configuration names and that a reload reads again.
+fn named_files(server: &ServerSettings) -> impl Iterator<Item = &PathBuf> {
     let all = server.tls.iter().chain(server.tls_of.iter().map(|(_, tls)| tls));
-    all.flat_map(|tls| [&tls.certificate, &tls.key].into_iter().chain(&tls.client_ca))
+    let tls = all.flat_map(|tls| [&tls.certificate, &tls.key].into_iter().chain(&tls.client_ca));
+    tls.chain(server.secret_files())
 }
 
 fn files(path: &Path) -> Vec<PathBuf> {
@@ -185,7 +192,7 @@ impl Manager {
     pub async fn reload(&self) -> Loaded {
         let mut seen = self.loading.lock().await;
         let source = self.source.clone();
-        // If a load names other files for TLS, the next look sees those, and loads once more.
+        // If a load names other files, the next look sees those, and loads once more.
         let server = self.shared.engine.plan().config().server.clone();
         let read = self.files.run(move || (source.fingerprint(&server), source.read_all())).await;
         let files = read.and_then(|(found, files)| {
@@ -219,10 +226,10 @@ impl Manager {
         Some(self.load(files).await)
     }
 
-    async fn load(&self, files: Result<(Config, TlsFiles), String>) -> Loaded {
+    async fn load(&self, files: Result<Files, String>) -> Loaded {
         let engine = &self.shared.engine;
         let outcome = match files {
-            Ok((config, tls)) => self.install(config, tls).await,
+            Ok(files) => self.install(files).await,
             Err(error) => Err(error),
         };
         let (error, warnings) = match outcome {
@@ -251,7 +258,7 @@ impl Manager {
         loaded
     }
 
-    async fn install(&self, config: Config, tls: TlsFiles) -> Result<Vec<String>, String> {
+    async fn install(&self, (config, tls, access): Files) -> Result<Vec<String>, String> {
         let old = self.shared.engine.plan_arc();
         let named = |stores: &[StoreSettings]| -> Vec<_> {
             let of = |store: &StoreSettings| {
@@ -278,6 +285,7 @@ impl Manager {
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
         // Nothing fails from here on, so that all of a configuration is in force or nothing of it.
         self.tls.install(tls);
+        self.shared.set_access(access);
         if let Err(failures) = self.shared.engine.install(plan).await {
             for (rule, error) in failures {
                 warnings.push(format!("keys of {rule} start afresh: {error}"));
@@ -291,7 +299,7 @@ impl Manager {
         let plan = self.shared.engine.plan();
         let server = &plan.config().server;
         let interval = server.watch_interval.unwrap_or(Duration::from_secs(1));
-        let has_files = !self.source.paths.is_empty() || tls_files(server).next().is_some();
+        let has_files = !self.source.paths.is_empty() || named_files(server).next().is_some();
         (has_files && interval > Duration::ZERO).then_some(interval)
     }
 }

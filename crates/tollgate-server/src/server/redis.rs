@@ -2,7 +2,7 @@
 
 use super::StartError;
 use crate::{
-    config::{Failure, Fleet, Lease, RedisOptions},
+    config::{Config, Failure, Fleet, Lease, RedisOptions, StoreKind},
     engine::{Bounds, PolicySettings, RemoteCounts, RemoteStatus, RemoteStore},
     net,
 };
@@ -73,6 +73,19 @@ pub(super) fn open(
     let (heartbeat, failures) = (Mutex::new(heartbeat), Mutex::new((0, Tick::ZERO)));
     let startup_wait = options.startup_wait.unwrap_or(STARTUP_WAIT);
     Ok(Arc::new(Shared { tiers, link, fleet, failure, startup_wait, heartbeat, failures }))
+}
+
+/// Checks that the files that hold passwords of Redis servers still do: connections read them again.
+pub(super) fn check_passwords(config: &Config) -> Result<(), String> {
+    let first = (config.server.store.as_ref(), &config.server.redis);
+    let named = config.stores.iter().map(|store| (Some(&store.kind), &store.redis));
+    for (kind, options) in std::iter::once(first).chain(named) {
+        let Some(StoreKind::Redis(settings)) = kind else { continue };
+        let in_file = options.password_file.as_ref().map(Secret::in_file);
+        let secrets = [&in_file, &settings.password, &settings.sentinel_password];
+        secrets.into_iter().flatten().try_for_each(Secret::check)?;
+    }
+    Ok(())
 }
 
 fn wrong(error: impl fmt::Display) -> StartError {

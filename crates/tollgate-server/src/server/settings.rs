@@ -2,7 +2,7 @@
 
 use crate::{
     config::{Endpoint, ServerSettings},
-    net::Secret,
+    net::Access,
 };
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -20,12 +20,9 @@ pub struct Settings {
     pub resp: Endpoint,
     /// Where to answer administrators.
     pub admin: Endpoint,
-    /// What administrators must know; none leaves only what is harmless open.
-    pub admin_token: Option<Secret>,
-    /// What clients of the Redis protocol must know.
-    pub resp_password: Option<Secret>,
-    /// What clients of HTTP's `/v1` must know.
-    pub http_token: Option<Secret>,
+    /// Who may do what at the start; [`Shared::access`](super::Shared::access) has what is in force
+    /// after a reload.
+    pub access: Access,
     /// Worker threads.
     pub workers: usize,
     /// Connections of each listener at once.
@@ -57,9 +54,7 @@ impl Default for Settings {
             grpc: local(8081),
             resp: local(6380),
             admin: local(6070),
-            admin_token: None,
-            resp_password: None,
-            http_token: None,
+            access: Access::default(),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             max_connections: 16_384,
             idle_timeout: Duration::from_secs(300),

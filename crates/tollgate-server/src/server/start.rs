@@ -3,9 +3,9 @@
 use super::{Manager, Phase, Settings, Shared, Source, notify, redis};
 use crate::{
     admin::Control,
-    config::{Config, Endpoint, MemorySettings, SnapshotSettings, StoreKind},
+    config::{Config, Endpoint, MemorySettings, ServerSettings, SnapshotSettings, StoreKind},
     engine::{Backend, Engine},
-    net::{BindError, Bound, Listener, Secret, TlsOf, Workers, settings_of},
+    net::{Access, BindError, Bound, Listener, TlsOf, Workers, settings_of},
     plan::Plan,
 };
 use std::{
@@ -97,6 +97,9 @@ impl Server {
         let mut bound = Vec::new();
         for listener in Listener::ALL {
             bound.extend(Bound::bind(listener, endpoint(&settings, listener))?);
+        }
+        for bound in &bound {
+            warn_if_open(bound, &settings.access, &config.server);
         }
         let (backends, snapshots) = open_stores(&config, clock)?;
         let plan = Plan::compile(config, None).map_err(wrong)?;
@@ -282,19 +285,24 @@ fn endpoint(settings: &Settings, listener: Listener) -> &Endpoint {
 }
 
 fn settings(config: &Config) -> Result<Settings, StartError> {
-    let said = &config.server;
-    let read = |path: &Option<std::path::PathBuf>| match path {
-        None => Ok(None),
-        Some(path) => {
-            let secret = Secret::read(path);
-            secret.map(Some).map_err(|error| StartError(format!("{}: {error}", path.display())))
-        }
-    };
-    let mut settings = Settings::with(said);
-    settings.admin_token = read(&said.admin_token_file)?;
-    settings.resp_password = read(&said.resp_password_file)?;
-    settings.http_token = read(&said.http_token_file)?;
-    Ok(settings)
+    let access = Access::read(&config.server).map_err(StartError)?;
+    Ok(Settings { access, ..Settings::with(&config.server) })
+}
+
+/// Warns about a listener that others can reach and that asks for no secret.
+fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
+    if let Endpoint::Tcp(address) = bound.endpoint()
+        && !address.ip().to_canonical().is_loopback()
+        && !access.has_tokens(bound.listener)
+        && settings_of(server, bound.listener).is_none_or(|tls| tls.client_ca.is_none())
+    {
+        let listener = bound.listener;
+        tracing::warn!(
+            %listener, %address,
+            "everybody who can reach this address may use it; set a token (docs/security.md), or \
+             listen on 127.0.0.1"
+        );
+    }
 }
 
 /// Opens the stores of a configuration, the default one first.

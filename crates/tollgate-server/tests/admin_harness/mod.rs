@@ -11,7 +11,7 @@ use tollgate_server::{
     admin,
     config::Config,
     engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
-    net::{Connection, Listener, Secret, Stream},
+    net::{Access, Connection, Listener, Secret, Stream, Token},
     plan::Plan,
     server::{Settings, Shared},
 };
@@ -66,8 +66,9 @@ impl Harness {
     }
 
     pub(crate) fn with_token() -> Self {
-        let token = Some(Secret::new("open sesame"));
-        Self::new(CONFIG, Settings { admin_token: token, ..Settings::default() })
+        let token = Token::of(Listener::Admin, Secret::new("open sesame"));
+        let access = Access::new(vec![token]);
+        Self::new(CONFIG, Settings { access, ..Settings::default() })
     }
 
     /// Serves on a port of its own.
@@ -133,7 +134,7 @@ impl Harness {
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
     )
 }
 

@@ -306,3 +306,82 @@ fn files_must_agree() {
     let errors = told(&[("one", "stores: ["), ("two", &one("store: s, rate_limit: {quota: 1/s}"))]);
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
+
+#[test]
+fn tokens_hosts_and_origins_that_mean_nothing_are_refused() {
+    check(&[
+        (
+            "server: {tokens: [{file: a}]}",
+            &[
+                "1:19 a token needs 'listeners', for example listeners: [http]",
+                "1:19 a token needs 'permissions', for example permissions: [read, check]",
+            ],
+        ),
+        (
+            "server: {tokens: [{file: a, listeners: [htp, http, http], permissions: []}]}",
+            &[
+                "1:41 'htp' is not one of listeners; did you mean 'http'?",
+                "1:52 'http' is in 'listeners' twice; remove one",
+                "1:59 'permissions' is empty; use read, check, settle, administer",
+            ],
+        ),
+        (
+            "server: {tokens: [{file: a, listeners: http, permissions: [check, administer]}]}",
+            &["1:46 'administer' means nothing on these listeners; remove it"],
+        ),
+        (
+            "server: {tokens: [{file: a, listeners: admin, permissions: [check, write]}]}",
+            &[
+                "1:47 'check' means nothing on these listeners; remove it",
+                "1:68 'write' is not one of permissions; use read, check, settle, administer",
+            ],
+        ),
+        (
+            "server:
+  tokens:
+    - {file: a, listeners: [http, grpc], permissions: read}
+    - {file: a, listeners: [grpc, resp], permissions: check}",
+            &["4:8 this file is a token of this listener already; join the two, or remove one"],
+        ),
+        (
+            "server: {hosts: ['http://a', ''], origins: ['a.test', 'https://a/b', 'null']}",
+            &[
+                "1:18 'http://a' does not belong into 'hosts'; write a name, such as limits.example.com",
+                "1:30 '' does not belong into 'hosts'; write a name, such as limits.example.com",
+                "1:45 'a.test' does not belong into 'origins'; write such as https://ui.example.com",
+                "1:55 'https://a/b' does not belong into 'origins'; write such as https://ui.example.com",
+                "1:70 'null' does not belong into 'origins'; write such as https://ui.example.com",
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn an_error_shows_no_line_that_may_hold_a_password() {
+    for text in [
+        "server: {store: 'redis://:s3cret@h:x'}",
+        "server: {store: 'redis://u:s3cret'}",
+        "server: {store: 'redis://u:a/s3cret@h'}",
+        "server: {store: 'u:s3cret@h'}",
+        "server: {store: 'u:s3cret'}",
+        "server: {store: 'redis://h?password=s3cret&x=1'}",
+        "server:\n  redis: {password: s3cret}",
+        "server:\n  redis:\n    Password : s3cret",
+        "server: {store: 'redis://:s3cret@h', kee: 1}",
+        "server: {store: ['redis://:s3cret@h']}",
+        "server: {http_token: s3cret}",
+        "stores: {a: {url: 'redis://:s3cret@h:x'}}",
+        "stores: {a: 'redis://:s3cret@h:x'}",
+        "server: {store: \"redis://:s3cret@h}",
+        "server: {tls: {key_secret: s3cret}}",
+    ] {
+        let errors = Config::from_text("x", &format!("domain: d\n{text}\n")).unwrap_err();
+        for told in [errors.to_string(), format!("{errors:?}")] {
+            assert!(!told.contains("s3cret"), "{text}\n{told}");
+        }
+    }
+    // Others are shown.
+    let errors =
+        Config::from_text("x", "domain: d\ndefaults: {algorithm: token-bukcet}").unwrap_err();
+    assert!(errors.to_string().contains("2 | defaults: {algorithm: token-bukcet}"), "{errors}");
+}

@@ -130,6 +130,9 @@ impl Got {
     }
 }
 
+/// What every body of a request to `/v1` must be.
+pub(crate) const JSON: &str = "Content-Type: application/json\r\n";
+
 /// A client that keeps its connection.
 pub(crate) struct Client {
     stream: TcpStream,
@@ -194,8 +197,9 @@ impl Client {
     /// Sends a request and reads the reply.
     pub(crate) async fn ask(&mut self, method: &str, target: &str, body: &str) -> Got {
         let length = body.len();
-        let head =
-            format!("{method} {target} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n");
+        let head = format!(
+            "{method} {target} HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {length}\r\n\r\n"
+        );
         self.send(head + body).await;
         self.read_to(method).await.expect("a reply")
     }

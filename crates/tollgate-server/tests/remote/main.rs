@@ -138,7 +138,7 @@ fn open(shared: &Arc<Shared>, listener: Listener) -> UnixStream {
 
 async fn get(shared: &Arc<Shared>, listener: Listener, path: &str) -> (u16, String, Value) {
     let mut stream = open(shared, listener);
-    let text = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let text = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     let mut told = String::new();
     stream.read_to_string(&mut told).await.unwrap();

@@ -153,7 +153,7 @@ pub fn validate(yaml: &str) {
 
 async fn get_from(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    let mut request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    let mut request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
     for (name, value) in headers {
         request.push_str(&format!("{name}: {value}\r\n"));
     }

@@ -65,6 +65,37 @@ fn the_password_is_decoded_and_never_printed() {
     assert_eq!(settings.password.unwrap().read().unwrap(), "from a file");
 }
 
+/// A password that is not percent-encoded ends up anywhere in the address.
+#[test]
+fn a_wrong_address_shows_no_part_of_its_password() {
+    for url in [
+        "redis://:s3cret@",
+        "redis://:s3cret@h:x",
+        "redis://u:s3cret",
+        "redis://:s3cret",
+        "redis://u:a:s3cret",
+        "redis://u:a/s3cret@h",
+        "redis://u:a/s3cret@h/1",
+        "redis://u:a?s3cret@h",
+        "redis://u:a?b=1&s3cret@h",
+        "redis://u:a#s3cret",
+        "redis://h?password=a&s3cret",
+        "redis://h?password=a&s3cret=1",
+        "redis://h/s3cret",
+        "redis+cluster://u:s3cret",
+        "redis+cluster://u:a/s3cret@h",
+        "redis+sentinel://u:a/s3cret@h/name",
+        "redis+sentinel://u:s3cret/name",
+        "redis+unix://u:s3cret",
+        "redis+unix://u:s3cret@h",
+    ] {
+        let Err(error) = url.parse::<Settings>() else { panic!("{url} is an address") };
+        assert!(!error.to_string().contains("s3cret"), "{url}: {error}");
+    }
+    let error = "redis://u:a/s3cret@h".parse::<Settings>().unwrap_err().to_string();
+    assert!(error.contains("%2F"), "{error}");
+}
+
 #[test]
 fn parameters() {
     let settings = read(

@@ -1,4 +1,7 @@
 //! Settings from an address.
+//!
+//! An error repeats only what cannot be a part of a password: a password that is not percent-encoded
+//! may end up in any part of a wrong address.
 
 use super::{Address, Place, Secret, Settings, SettingsError, Tls};
 use std::{path::PathBuf, str::FromStr, time::Duration};
@@ -47,6 +50,14 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     };
     let (tls, form) = form(scheme)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // What looks like a path or a query may be the rest of a password.
+    let past_host = rest.find('/').map_or("", |at| &rest[at..]);
+    let is_name = |pair: &str| pair.split('=').next().is_some_and(|name| name.contains('@'));
+    if !matches!(form, Form::Unix) && past_host.contains('@') || query.split('&').any(is_name) {
+        let text = "an `@` behind the host; in a user or password write / as %2F, ? as %3F, & as %26 \
+                    and @ as %40";
+        return wrong(text.into());
+    }
     // A password may hold an `@`, though it should be written %40: the last one ends it.
     let (authority, path) = match rest.find('/') {
         Some(at) => rest.split_at(at),
@@ -59,9 +70,8 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     let mut database = None;
     let place = match form {
         Form::Unix if !hosts.is_empty() || path.len() < 2 => {
-            return wrong(format!(
-                "\"{hosts}{path}\" is no path of a socket; write redis+unix:///path/of/socket"
-            ));
+            let text = "there is no path of a socket; write redis+unix:///path/of/socket";
+            return wrong(text.into());
         }
         Form::Unix => Place::One(Address::Unix(PathBuf::from(decode(path)?))),
         Form::One => {
@@ -99,7 +109,12 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     }
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        parameter(&mut settings, name, &decode(value)?)?;
+        // Without a password before it, a name cannot be the rest of one.
+        let shown = match settings.password.is_some() || settings.sentinel_password.is_some() {
+            false => name,
+            true => "..",
+        };
+        parameter(&mut settings, (name, shown), &decode(value)?)?;
     }
     settings.check()?;
     Ok(settings)
@@ -131,24 +146,30 @@ fn address(text: &str, default_port: u16) -> Result<Address, SettingsError> {
         Some(Some((host, ""))) => (host, None),
         Some(Some((host, rest))) => match rest.strip_prefix(':') {
             Some(port) => (host, Some(port)),
-            None => return wrong(format!("\"{text}\" is no [address]:port")),
+            None => return wrong(format!("\"[{host}]\" is no [address]:port")),
         },
-        Some(None) => return wrong(format!("\"{text}\" has a [ without its ]")),
+        Some(None) => return wrong("a host has a [ without its ]".into()),
         None => match text.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return wrong(format!("\"{text}\": write an IPv6 address as [{text}]"));
+                let text = match text.parse::<std::net::Ipv6Addr>() {
+                    Ok(address) => format!("write an IPv6 address as [{address}]"),
+                    Err(_) => "a host has two colons; write host:port, and `@` behind a password \
+                               (IPv6 as [::1])"
+                        .into(),
+                };
+                return wrong(text);
             }
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
         },
     };
     if host.is_empty() || host.contains(|c: char| c.is_whitespace() || c == ',') {
-        return wrong(format!("\"{text}\" names no host; write host:port"));
+        return wrong("the address names no host; write host:port, as in redis://host:6379".into());
     }
     let port = match port.map(u16::from_str) {
         None => default_port,
         Some(Ok(port)) if port > 0 => port,
-        Some(_) => return wrong(format!("\"{text}\": the port is not from 1 to 65535")),
+        Some(_) => return wrong(format!("the port of \"{host}\" is not from 1 to 65535")),
     };
     Ok(Address::Tcp { host: host.to_owned(), port })
 }
@@ -158,12 +179,16 @@ fn number_of_path(path: &str) -> Result<Option<u32>, SettingsError> {
         "" => Ok(None),
         text => match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => wrong(format!("\"{text}\" is no number of a database; leave it out for 0")),
+            Err(_) => wrong("the path is no number of a database; leave it out for 0".into()),
         },
     }
 }
 
-fn parameter(settings: &mut Settings, name: &str, value: &str) -> Result<(), SettingsError> {
+fn parameter(
+    settings: &mut Settings,
+    (name, shown): (&str, &str),
+    value: &str,
+) -> Result<(), SettingsError> {
     let text = || Some(value.to_owned());
     match name {
         "deadline" => settings.deadline = duration(name, value)?,
@@ -187,19 +212,23 @@ fn parameter(settings: &mut Settings, name: &str, value: &str) -> Result<(), Set
         "keepalive" => settings.keepalive = duration(name, value)?,
         "refresh" => settings.refresh = duration(name, value)?,
         "max_bulk" => settings.max_bulk = number(name, value)?,
-        _ => return tls_parameter(settings, name, value),
+        _ => return tls_parameter(settings, (name, shown), value),
     }
     Ok(())
 }
 
-fn tls_parameter(settings: &mut Settings, name: &str, value: &str) -> Result<(), SettingsError> {
+fn tls_parameter(
+    settings: &mut Settings,
+    (name, shown): (&str, &str),
+    value: &str,
+) -> Result<(), SettingsError> {
     if !TLS.contains(&name) {
         let near = nearest(name, PLAIN.iter().chain(&TLS).copied());
         let hint = near.map_or_else(
             || format!("known are {}, {}", PLAIN.join(", "), TLS.join(", ")),
             |near| format!("did you mean `{near}`?"),
         );
-        return wrong(format!("the parameter \"{name}\" is not known; {hint}"));
+        return wrong(format!("the parameter \"{shown}\" is not known; {hint}"));
     }
     let Some(tls) = &mut settings.tls else {
         return wrong(format!("the parameter \"{name}\" is for TLS; write rediss:// before it"));

@@ -2,11 +2,12 @@
 
 use super::super::{
     Endpoint, MemorySettings, RedisOptions, ServerSettings, SnapshotSettings, StoreKind,
-    StoreSettings, TlsSettings,
+    StoreSettings, TlsSettings, TokenSettings,
     fields::{Fields, Reader},
     keys::STORE,
-    tree::Kind,
+    tree::{Kind, shown},
 };
+use crate::net::{Listener, Permission, Permissions};
 use std::time::Duration;
 
 pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSettings {
@@ -20,6 +21,10 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
         admin_token_file: reader.path(fields, "admin_token_file"),
         resp_password_file: reader.path(fields, "resp_password_file"),
         http_token_file: reader.path(fields, "http_token_file"),
+        tokens: tokens(reader, fields),
+        negative_hits: reader.flag(fields, "negative_hits"),
+        hosts: names(reader, fields, "hosts", is_host, "a name, such as limits.example.com"),
+        origins: names(reader, fields, "origins", is_origin, "such as https://ui.example.com"),
         workers: at_least_one(reader, fields, "workers"),
         max_connections: at_least_one(reader, fields, "max_connections"),
         idle_timeout: reader.period(fields, "idle_timeout"),
@@ -78,6 +83,76 @@ fn tls_of(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(String, TlsSetti
         all.extend(settings.map(|settings| (key.name.to_owned(), settings)));
     }
     all
+}
+
+fn tokens(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<TokenSettings> {
+    let mut tokens: Vec<TokenSettings> = Vec::new();
+    for fields in reader.inner_list(fields, "tokens") {
+        for (name, example) in [
+            ("file", "file: token"),
+            ("listeners", "listeners: [http]"),
+            ("permissions", "permissions: [read, check]"),
+        ] {
+            reader.missing(&fields, name, example);
+        }
+        let listeners = reader.words(&fields, "listeners", |text| {
+            Listener::ALL.into_iter().find(|listener| listener.name() == text)
+        });
+        let permissions = reader.words(&fields, "permissions", |text| text.parse().ok());
+        let has_admin = listeners.contains(&Listener::Admin);
+        let has_other = listeners.iter().any(|listener| *listener != Listener::Admin);
+        for permission in &permissions {
+            let is_used = match permission {
+                Permission::Read => true,
+                Permission::Check | Permission::Settle => has_other,
+                Permission::Administer => has_admin,
+            };
+            if !is_used && !listeners.is_empty() {
+                let text = format!("'{permission}' means nothing on these listeners; remove it");
+                reader.error(fields.spot_of("permissions"), text);
+            }
+        }
+        let Some(file) = reader.path(&fields, "file") else { continue };
+        let is_common = |known: &TokenSettings| {
+            known.file == file && known.listeners.iter().any(|one| listeners.contains(one))
+        };
+        if tokens.iter().any(is_common) {
+            let text = "this file is a token of this listener already; join the two, or remove one";
+            reader.error(fields.spot_of("file"), text);
+        }
+        let permissions = permissions.into_iter().fold(Permissions::NONE, Permissions::with);
+        tokens.push(TokenSettings { file, listeners, permissions });
+    }
+    tokens
+}
+
+/// Reads texts of one kind.
+fn names(
+    reader: &mut Reader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+    is_one: fn(&str) -> bool,
+    example: &str,
+) -> Vec<String> {
+    let mut names = Vec::new();
+    for (text, spot) in reader.texts(fields, name) {
+        if is_one(&text) {
+            names.push(text);
+        } else {
+            let text = shown(&text);
+            reader.error(spot, format!("'{text}' does not belong into '{name}'; write {example}"));
+        }
+    }
+    names
+}
+
+fn is_host(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || matches!(c, '/' | '*' | '@'))
+}
+
+fn is_origin(text: &str) -> bool {
+    let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    authority.is_some_and(is_host)
 }
 
 fn snapshot(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<SnapshotSettings> {
