@@ -187,8 +187,8 @@ fn every_key_of_the_configuration_is_on_its_page_and_no_other() {
 }
 
 /// A word with an underscore, or `word: value`, is a key of the configuration, or is written in the
-/// sources as part of a text (fields of JSON, metrics), or is a field of a report or of the protocol,
-/// or is foreign.
+/// sources as part of a text (fields of JSON, metrics), or is a field of a report or of the
+/// protocol, or is foreign.
 #[test]
 fn every_word_of_the_service_exists() {
     let keys = keys();

@@ -1,5 +1,5 @@
-//! What a page points at exists: links with their anchors, files, tests, and the code blocks that the
-//! compiler must see.
+//! What a page points at exists: links with their anchors, files, tests, and the code blocks that
+//! the compiler must see.
 
 use super::{files, markdown, pages, report, root};
 use markdown::{codes, without_codes};
@@ -56,8 +56,8 @@ fn beside(page: &Path, link: &str) -> PathBuf {
     path
 }
 
-/// A page may leave out the first folders of a path. Below a heading of a table that names a folder,
-/// the path must be in that folder.
+/// A page may leave out the first folders of a path. Below a heading of a table that names a
+/// folder, the path must be in that folder.
 #[test]
 fn every_file_named_exists() {
     let files = files();

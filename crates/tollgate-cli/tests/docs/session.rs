@@ -1,14 +1,15 @@
 //! The commands of a page run in their order, in one shell, as a reader would paste them.
 //!
-//! Each page has a folder of its own with the files that the page shows, and `limits.yaml`, a copy of
-//! `examples/config/tenants.yaml`, for pages that show no file of that name; `/etc/tollgate` is a
-//! folder with the same file. The programs are those
-//! that were built; ports of the pages are replaced by free ones, in commands and in files. A command
-//! that serves runs in the background, until the page starts another of its kind.
+//! Each page has a folder of its own with the files that the page shows, and `limits.yaml`, a copy
+//! of `examples/config/tenants.yaml`, for pages that show no file of that name; `/etc/tollgate` is
+//! a folder with the same file. The programs are those that were built; ports of the pages are
+//! replaced by free ones, in commands and in files. A command that serves runs in the background,
+//! until the page starts another of its kind.
 //!
-//! In `console` blocks the lines below a command are its output: each must come, in this order, with
-//! any text in place of `...`; a command whose output begins with `error:` must fail. In `sh` blocks a comment that begins with a status (`# 429`) says what
-//! curl shows. Commands in the text run too, or are checked, if they start as in [`INLINE`].
+//! In `console` blocks the lines below a command are its output: each must come, in this order,
+//! with any text in place of `...`; a command whose output begins with `error:` must fail. In `sh`
+//! blocks a comment that begins with a status (`# 429`) says what curl shows. Commands in the text
+//! run too, or are checked, if they start as in [`INLINE`].
 
 use super::{
     files,
