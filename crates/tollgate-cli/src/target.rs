@@ -89,6 +89,10 @@ impl Address {
             }
             return Ok(Self::Unix(path.into()));
         }
+        if text.contains('@') {
+            // What stands before it may be a password: it is not repeated.
+            return Err("an address has no user and no password; write HOST:PORT".into());
+        }
         let text = text.strip_suffix('/').unwrap_or(text);
         let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match port.map(|(_, port)| port.parse::<u16>()) {
@@ -191,6 +195,10 @@ mod tests {
             ("", false),
         ] {
             assert_eq!(Target::new(text, &TlsArgs::default(), b"").is_ok(), good, "{text}");
+        }
+        for text in ["u:s3cret@h:80", "https://u:s3cret@h:80", "redis://:s3cret@h"] {
+            let error = Target::new(text, &TlsArgs::default(), b"").unwrap_err().to_string();
+            assert!(!error.contains("s3cret"), "{text}: {error}");
         }
     }
 }
