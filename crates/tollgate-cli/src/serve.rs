@@ -336,7 +336,11 @@ impl ServeArgs {
                 .snapshot
                 .clone()
                 .map(|path| SnapshotSettings { path, every: self.snapshot_every }),
-            memory: MemorySettings { bounded: self.bounded, max_keys: self.max_keys },
+            memory: MemorySettings {
+                bounded: self.bounded,
+                max_keys: self.max_keys,
+                ..MemorySettings::default()
+            },
             denial_log: self.log.denial_log,
             log_keys: self.log.log_keys.then_some(true),
             ..ServerSettings::default()

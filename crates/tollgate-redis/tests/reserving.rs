@@ -111,6 +111,8 @@ async fn open_claims_are_bounded() {
     let store = RedisStore::builder(link).max_claims(3).build().unwrap();
     let policy = Policy::new("jobs", Quota::per_hour(100)).unwrap();
     for round in 0..5 {
+        let free = store.reserve(&mut [Demand::new(&policy, b"free", 0)], LIFE).await;
+        assert_eq!(free.is_ok(), round < 3, "a reservation of nothing is one, too");
         let mut demand = [Demand::new(&policy, b"key", 1)];
         match store.reserve(&mut demand, LIFE).await {
             Ok(reserved) => assert!(reserved.id.is_some() && round < 3),

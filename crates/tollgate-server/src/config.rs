@@ -304,10 +304,12 @@ impl ServerSettings {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let tls_of = if self.tls_of.is_empty() { other.tls_of } else { self.tls_of };
-        // The two bounds exclude each other.
-        let has_bound = self.memory != MemorySettings::default();
+        // The two bounds of keys exclude each other. No flag sets those of reservations.
+        let has_bound = self.memory.bounded.or(self.memory.max_keys).is_some();
+        let reservations = other.memory.reservations;
         let memory = if has_bound { self.memory } else { other.memory };
         let first = |ours: Vec<String>, other| if ours.is_empty() { other } else { ours };
+        let memory = MemorySettings { reservations, ..memory };
         Self {
             http: self.http.or(other.http),
             grpc: self.grpc.or(other.grpc),
@@ -387,6 +389,19 @@ pub struct MemorySettings {
     pub bounded: Option<u64>,
     /// The most keys of a table that grows.
     pub max_keys: Option<u64>,
+    /// The most open reservations: in all, of one policy, of one key.
+    pub reservations: ReservationSettings,
+}
+
+/// How many reservations may be open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReservationSettings {
+    /// In all.
+    pub total: Option<usize>,
+    /// Of one policy.
+    pub per_policy: Option<usize>,
+    /// Of one key.
+    pub per_key: Option<usize>,
 }
 
 /// A store beside the default one.

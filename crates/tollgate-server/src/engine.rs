@@ -28,7 +28,7 @@ pub use request::{AdHocLimit, Ask, Hits, MAX_ASKS, Request, RequestError, Subjec
 pub use reserve::{Ticket, TicketError};
 pub use timing::{BOUNDS_NS, Timing};
 
-use crate::plan::{Plan, Rule};
+use crate::plan::{Plan, PlanError, Rule};
 use arc_swap::{ArcSwap, Guard};
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::{
@@ -69,7 +69,27 @@ impl Engine {
             secret: reserve::random_secret(),
         };
         engine.configure(&engine.plan());
+        if let Err(error) = engine.declare(&engine.plan()) {
+            tracing::error!(
+                "a policy refuses everything until there is room for its quota: {error}"
+            );
+        }
         engine
+    }
+
+    /// Gives all quotas of a plan their numbers in the stores of this process. Call it before
+    /// [`install`](Self::install): a policy that finds none later refuses everything.
+    ///
+    /// # Errors
+    ///
+    /// When a store has not enough of them: which policy finds none, and where it stands. Nothing is
+    /// changed for the plan in force.
+    pub fn declare(&self, plan: &Plan) -> Result<(), PlanError> {
+        for (number, store) in self.stores.iter().enumerate() {
+            let Some(store) = store.memory() else { continue };
+            plan.declare((number, store), |_| true)?;
+        }
+        Ok(())
     }
 
     /// Returns the plan in force. Take it once per batch.

@@ -399,10 +399,9 @@ async fn a_server_that_drains_is_not_ready_and_closes() {
 
 #[tokio::test]
 async fn a_store_that_fails_three_seconds_in_a_row_makes_the_server_degraded() {
-    let harness = Harness::with_token();
+    let harness = Harness::without_reservations();
     let address = harness.listen().await;
     harness.tick();
-    harness.reserve().await;
     // fails in this second?, status of the strict /ready after it
     for (second, (fails, status)) in [
         (true, 200),

@@ -7,7 +7,7 @@ use tollgate::{Algorithm, Inherit};
 use tollgate_server::{
     config::{
         AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Lease, Limit, Rate,
-        RedisOptions, StoreKind, Unit, ValueMatch,
+        RedisOptions, ReservationSettings, StoreKind, Unit, ValueMatch,
     },
     net::Listener,
     plan::Plan,
@@ -168,6 +168,8 @@ fn the_process_has_settings() {
     assert_eq!(server.top_keys, Some(20));
 
     assert_eq!((stores[0].name.as_str(), stores[0].memory.max_keys), ("small", Some(1000)));
+    let ReservationSettings { total, per_policy, per_key } = stores[0].memory.reservations;
+    assert_eq!((total, per_policy, per_key), (Some(5000), Some(500), Some(50)));
     assert_eq!((stores[1].name.as_str(), &stores[1].snapshot), ("plain", &None));
     assert_eq!(server.store, Some(StoreKind::Memory));
     let options = RedisOptions {

@@ -1,6 +1,8 @@
 //! What the engine decides, whatever the protocol.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod engine_bounds;
+
 use std::time::Duration;
 use tollgate::{Clock, ManualClock, store::MemoryStore, testing::block_on};
 use tollgate_server::{

@@ -92,6 +92,7 @@ struct Metrics {
     decisions: MetricsObserver,
     no_key: metrics::Counter,
     store_errors: metrics::Counter,
+    bounds_reached: metrics::Counter,
 }
 
 #[cfg(feature = "metrics")]
@@ -102,6 +103,9 @@ impl Metrics {
             no_key: metrics::counter!("tollgate_no_key_total", "limiter" => name.to_owned()),
             store_errors: metrics::counter!(
                 "tollgate_store_errors_total", "limiter" => name.to_owned()
+            ),
+            bounds_reached: metrics::counter!(
+                "tollgate_bounds_reached_total", "limiter" => name.to_owned()
             ),
         }
     }
@@ -151,6 +155,16 @@ impl Watch {
         #[cfg(feature = "metrics")]
         if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
             metrics.store_errors.increment(1);
+        }
+        #[cfg(not(feature = "metrics"))]
+        let _ = number;
+    }
+
+    /// Counts a question that was refused because a bound of the store is reached.
+    pub(crate) fn bound_reached(&self, number: usize) {
+        #[cfg(feature = "metrics")]
+        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
+            metrics.bounds_reached.increment(1);
         }
         #[cfg(not(feature = "metrics"))]
         let _ = number;

@@ -191,7 +191,8 @@ async fn clients_are_told_what_is_counted() {
 
 fn away(with: impl FnOnce(RateLimitBuilder) -> RateLimitBuilder) -> (RateLimitLayer, Away) {
     let (clock, _hand) = Clock::manual();
-    let store = Away::new(MemoryStore::builder().clock(clock).build().unwrap());
+    let memory = MemoryStore::builder().clock(clock).max_reservations_per_key(9_000);
+    let store = Away::new(memory.build().unwrap());
     (with(RateLimitLayer::builder().store(store.clone())).build().unwrap(), store)
 }
 

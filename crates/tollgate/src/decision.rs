@@ -146,6 +146,11 @@ impl Decision {
         Timeline::from_words(self.scale, self.head.shift())
     }
 
+    /// Returns up to which position the limiter is booked, if the timeline is this one.
+    pub(crate) fn booked_on(&self, timeline: Timeline) -> Option<u64> {
+        (self.timeline() == timeline).then_some(self.full)
+    }
+
     /// Which of several limits refused, one bit each.
     const fn mask(&self) -> u64 {
         if self.head.is_naming() { self.scale } else { 0 }

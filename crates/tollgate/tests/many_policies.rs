@@ -134,6 +134,37 @@ fn shared_classes_survive_a_restart() {
 }
 
 #[test]
+fn declared_policies_keep_their_quotas_whatever_others_use() {
+    let (clock, _hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let policy = |number: u64| Policy::new(format!("{number}"), Quota::per_hour(number)).unwrap();
+    let policies: Vec<_> = (1..2_048).map(policy).collect();
+    let one_more = policy(2_048);
+    // They do not fit, and the error says which one.
+    let (refused, error) = store.declare(policies.iter().chain([&one_more])).unwrap_err();
+    assert!(refused == &one_more && error.is_full(), "{error}");
+    let take = |number: u64| store.acquire_now(&mut [Demand::new(&policy(number), b"key", 1)]);
+    // Nothing was kept then: others may have the numbers of what is not in use.
+    assert!(take(9_999).unwrap().is_allowed());
+    store.declare(&policies[..2_000]).unwrap();
+    for number in 10_000..10_046 {
+        assert!(take(number).unwrap().is_allowed(), "{number}");
+    }
+    // No key of a declared policy is live, and nobody gets its number.
+    for _ in 0..3 {
+        assert!(take(10_046).unwrap_err().is_full());
+    }
+    assert!(take(2_000).unwrap().is_allowed());
+    // What is not declared any more makes room.
+    store.declare(&policies[..10]).unwrap();
+    assert!(take(10_046).unwrap().is_allowed());
+    // Policies that share a quota need one number.
+    let same = |number| Policy::new(format!("same {number}"), Quota::per_day(7)).unwrap();
+    let same: Vec<_> = (0..5_000).map(same).collect();
+    store.declare(&same).unwrap();
+}
+
+#[test]
 fn distinct_quotas_are_bounded_and_those_at_rest_make_room() {
     let (clock, hand) = Clock::manual();
     let store = MemoryStore::builder().clock(clock).build().unwrap();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, ManualClock, Quota,
+    Algorithm, Clock, Decision, ManualClock, Quota,
     store::{Demand, DynStore, MemoryStore, MemoryStoreBuilder, Policy, Store},
     testing::{Subject, block_on, conformance},
 };
@@ -119,9 +119,106 @@ fn bounds_are_errors_that_say_so() {
     let error = block_on(store.reserve(&mut demands, minute)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "2 reservations are open already; settle some, or raise max_reservations"
+        "a key of policy \"p\" has 2 open reservations, the most that it may; settle or cancel some, \
+         give them a shorter life, or raise max_reservations_per_key"
     );
     assert!(error.is_full() && error.is_transient());
     let left = block_on(store.peek(&mut [Demand::new(&policy, b"k", 0)])).unwrap();
-    assert_eq!(left.remaining(), 7, "the third was given back");
+    assert_eq!(left.remaining(), 7, "the third was not charged");
+}
+
+/// One reservation of a key after the other, and which bound refuses which.
+#[test]
+fn reservations_are_bounded_in_all_per_policy_and_per_key() {
+    let (clock, hand) = Clock::manual();
+    let builder = MemoryStore::builder().clock(clock).max_reservations(5);
+    let store = builder.max_reservations_per_policy(4).max_reservations_per_key(2).build().unwrap();
+    let [a, b] = ["a", "b"].map(|name| Policy::new(name, Quota::per_hour(9)).unwrap());
+    let minute = Duration::from_secs(60);
+    let reserve = |policy: &Policy, key: &[u8], cost: u64| {
+        block_on(store.reserve(&mut [Demand::new(policy, key, cost)], minute))
+    };
+    let ids: Vec<_> = [(&a, b"x", 0), (&a, b"x", 1), (&a, b"y", 0), (&a, b"y", 0), (&b, b"x", 1)]
+        .map(|(policy, key, cost)| reserve(policy, key, cost).unwrap().id.unwrap())
+        .into();
+    for (row, (policy, key, setting)) in [
+        (&a, b"x", "a key of policy \"a\" has 2 open reservations"),
+        (&a, b"z", "policy \"a\" has 4 open reservations"),
+        (&b, b"x", "the store has 5 open reservations"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for cost in [0, 1] {
+            let error = reserve(policy, key, cost).unwrap_err();
+            assert!(error.is_full() && !error.is_unreachable(), "row {row}: {error}");
+            assert!(error.to_string().starts_with(setting), "row {row}: {error}");
+        }
+    }
+    let left = |policy: &Policy, key: &[u8]| {
+        let looked = store.peek_at(store.clock().now(), &mut [Demand::new(policy, key, 0)]);
+        looked.unwrap().remaining()
+    };
+    assert_eq!((left(&a, b"x"), left(&a, b"z"), left(&b, b"x")), (8, 9, 8), "refused for nothing");
+    let mut lease = Demand::new(&a, b"x", 3);
+    assert!(block_on(store.lease(&mut lease, minute)).unwrap_err().is_full());
+    // Each limit of a reservation takes a slot, and a refusal by the quota takes none.
+    assert!(block_on(store.settle(ids[4], &[1])).unwrap());
+    let mut two = [Demand::new(&b, b"x", 1), Demand::new(&b, b"y", 1)];
+    assert!(block_on(store.reserve(&mut two, minute)).unwrap_err().is_full());
+    assert!(reserve(&b, b"y", 10).unwrap().id.is_none());
+    let last = reserve(&b, b"y", 1).unwrap().id.unwrap();
+    // A cancel makes room, and so does the end of a life.
+    assert!(block_on(store.settle(ids[0], &[0])).unwrap());
+    assert!(reserve(&a, b"x", 1).unwrap().id.is_some());
+    hand.advance(minute);
+    assert!(!block_on(store.settle(last, &[0])).unwrap(), "its life is over");
+    for _ in 0..2 {
+        assert!(block_on(store.reserve(&mut two, minute)).unwrap().id.is_some());
+    }
+}
+
+/// A take that is undone gives back what time has not, and no more.
+#[test]
+fn an_undone_take_gives_back_what_time_has_not() {
+    let (clock, hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let policy = Policy::new("p", Quota::per_minute(2)).unwrap();
+    let demand = Demand::new(&policy, b"k", 1);
+    let take = || store.acquire_one_now(&policy, b"k", 1).unwrap();
+    let undo = |decision: &Decision| store.undo_at(store.clock().now(), &demand, decision).unwrap();
+    // It was full before, and is full again.
+    for ms in [0, 1, 29_999, 30_000, 90_000] {
+        let taken = take();
+        hand.advance(Duration::from_millis(ms));
+        undo(&taken);
+        assert!(!store.contains(&demand).unwrap(), "{ms} ms");
+    }
+    // The take of somebody else stays, to the tick.
+    let (taken, other) = (take(), take());
+    hand.advance(Duration::from_secs(10));
+    undo(&taken);
+    assert!(other.is_allowed());
+    let left = store.peek_at(store.clock().now(), &mut [Demand::new(&policy, b"k", 0)]).unwrap();
+    assert_eq!(left.reset_after(store.clock().now()), Some(Duration::from_secs(30)));
+    // Of a take long ago nothing is left, whatever others have taken since.
+    hand.advance(Duration::from_secs(60));
+    let old = take();
+    hand.advance(Duration::from_secs(30));
+    let _others = (take(), take());
+    undo(&old);
+    assert!(take().is_denied());
+}
+
+#[test]
+fn bounds_of_reservations_that_contradict_each_other_are_errors() {
+    let error = MemoryStore::builder().max_reservations(5).max_reservations_per_policy(6).build();
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "a bound of 6 open reservations is above 5, which is reached before; keep \
+         max_reservations_per_key <= max_reservations_per_policy <= max_reservations"
+    );
+    let builder = MemoryStore::builder().max_reservations_per_policy(6).max_reservations_per_key(7);
+    assert!(builder.build().is_err());
+    assert!(MemoryStore::builder().max_reservations(0).build().is_ok(), "none at all");
 }

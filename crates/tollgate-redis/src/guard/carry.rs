@@ -84,7 +84,7 @@ impl<S: Store> Shared<S> {
                         has_failed = true;
                         let is_unknown = error.is_timeout();
                         failures += if is_unknown { FAILURES_MAX } else { 1 };
-                        if !error.is_invalid() && !error.is_full() {
+                        if error.is_unreachable() {
                             self.failed(&error);
                         }
                         if is_unknown || error.is_invalid() {
@@ -105,7 +105,7 @@ impl<S: Store> Shared<S> {
         let Some(spender) = self.spends.any() else { return true };
         let Ok(demand) = spender.demand(0) else { return true };
         match self.inner.peek(&mut [demand]).await {
-            Err(error) if error.is_transient() && !error.is_full() => {
+            Err(error) if error.is_unreachable() => {
                 self.failed(&error);
                 false
             }

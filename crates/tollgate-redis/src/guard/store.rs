@@ -21,7 +21,7 @@ impl<S: Store + 'static> Guarded<S> {
                 self.answered();
                 Ok(Ok(value))
             }
-            Err(error) if is_failure(&error) => {
+            Err(error) if error.is_unreachable() => {
                 self.shared.failed(&error);
                 let at = self.shared.inner.clock().now();
                 Ok(Err(Away { at, is_unknown: error.is_timeout() }))
@@ -34,7 +34,7 @@ impl<S: Store + 'static> Guarded<S> {
     fn passed_on<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         match &result {
             Ok(_) => self.answered(),
-            Err(error) if is_failure(error) => self.shared.failed(error),
+            Err(error) if error.is_unreachable() => self.shared.failed(error),
             Err(_) => {}
         }
         result
@@ -65,11 +65,6 @@ impl<S: Store + 'static> Guarded<S> {
     fn stray(&self, result: Result<bool, StoreError>) -> Result<bool, StoreError> {
         Ok(self.heard(result)?.unwrap_or(false))
     }
-}
-
-/// Tells whether the store has failed, rather than the call.
-fn is_failure(error: &StoreError) -> bool {
-    error.is_transient() && !error.is_full()
 }
 
 impl<S: Store + 'static> Store for Guarded<S> {

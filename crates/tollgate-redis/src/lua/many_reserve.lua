@@ -12,7 +12,8 @@ if passed then
     local units = is_gcra and 0 or struct.unpack('<d', p, 17)
     local mark = marked(shown[i], is_gcra, letter == 'l')
     local id = ARGV[at + 2] .. string.char(i)
-    if ARGV[3 * i + 1] ~= '0' and not open(KEYS[count + i], id, mark, units, ms, ARGV[at + 3], now) then
+    -- A claim on nothing is bounded, too.
+    if not open(KEYS[count + i], id, mark, units, ms, ARGV[at + 3], now) then
       -- Nothing is written yet but the claims before this one.
       for k = 1, i - 1 do
         local v = close(KEYS[count + k], ARGV[at + 2] .. string.char(k))

@@ -79,7 +79,8 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many reservations and leases of one key by GCRA may be open at once. Default: 1000.
+    /// How many reservations and leases of one key may be open at once, those of zero permits included.
+    /// Default: 1000. The time of a settlement in Redis grows in proportion to it.
     pub fn max_claims(mut self, max_claims: u32) -> Self {
         self.max_claims = max_claims;
         self

@@ -127,9 +127,10 @@ impl RedisStore {
 
     fn too_many_claims(&self, state: &State) -> StoreError {
         StoreError::full(format!(
-            "{} reservations of {} are open already; settle some, or raise max_claims",
-            self.shared.max_claims,
-            String::from_utf8_lossy(&state.name)
+            "{} (or a key that is reserved with it) has {} open reservations, the most that one key \
+             may; settle or cancel some, give them a shorter life, or raise max_claims",
+            String::from_utf8_lossy(&state.name),
+            self.shared.max_claims
         ))
     }
 

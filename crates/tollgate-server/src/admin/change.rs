@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tollgate::{
     Quota, Tick,
-    store::{Demand, Policy, Store},
+    store::{Demand, Policy, Store, StoreError},
 };
 
 /// The longest bypass: what should last longer belongs into the configuration.
@@ -204,10 +204,21 @@ impl Target<'_> {
     fn override_by(&self, text: &str, end: Tick) -> Result<Value, Problem> {
         let kind = self.kind(text)?;
         let told = limit(&kind);
+        self.check_quota(&kind)?;
         self.change(|special| special.limit = Some((kind, end)))?;
         Ok(json!({
             "limit": told, "until": until(self.shared.engine.clock(), self.now, end),
         }))
+    }
+
+    /// Refuses an override whose quota the store cannot tell from others: it would refuse everything.
+    fn check_quota(&self, kind: &Kind) -> Result<(), Problem> {
+        let store = self.shared.engine.stores().get(self.rule.store()).and_then(Backend::memory);
+        let (Some(store), Some(policy)) = (store, kind.policy()) else { return Ok(()) };
+        let looked = store.peek_at(self.now, &mut [Demand::new(policy, self.key, 0)]);
+        let full =
+            |error: StoreError| Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string());
+        looked.map(drop).map_err(full)
     }
 
     fn clear(&self) -> Result<Value, Problem> {

@@ -15,6 +15,7 @@ use crate::{
 };
 use http::StatusCode;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 use tollgate::{Tick, TopKey};
 
 /// Keys in an answer, unless the caller says otherwise, and at most.
@@ -23,6 +24,8 @@ const MOST_TOP: u64 = 10_000;
 
 /// Blocks and overrides in an answer at most.
 const MOST_SPECIALS: usize = 10_000;
+/// How long a bound that was reached is a problem of `/health/detail`.
+const BOUND_SHOWN: Duration = Duration::from_secs(60);
 
 /// `GET /health`
 pub(super) fn health(query: &Query) -> Result<Value, Problem> {
@@ -86,6 +89,12 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     }
     if let Some(why) = degraded(shared) {
         wrong.push(json!({ "what": "store", "text": why }));
+    }
+    if let Some((at, why)) = shared.engine.health().last_bound()
+        && shared.engine.now().since(at) < BOUND_SHOWN
+    {
+        let text = format!("calls were refused in the last minute: {why}");
+        wrong.push(json!({ "what": "bound", "text": text }));
     }
     for (index, rates) in shared.admin.sampler().alarms(&plan, alarm) {
         let label = plan.rule(index).label();
@@ -188,6 +197,7 @@ fn part_of(plan: &Plan, summary: &Option<crate::engine::Summary<'_>>, part: &Par
         Code::Unlimited => "unlimited",
         Code::FailedOpen => "failed-open",
         Code::FailedClosed => "failed-closed",
+        Code::Full => "full",
     };
     let label = part.rule.map(|rule| plan.rule(rule).label());
     let mut told = json!({ "policy": label, "result": code });
@@ -304,6 +314,8 @@ pub(super) fn store(shared: &Shared, query: &Query) -> Result<Value, Problem> {
         "errors": health.errors(),
         "degraded_decisions": health.degraded_decisions(),
         "last_error": health.last(),
+        "bounds_reached": health.bounds_reached(),
+        "last_bound": health.last_bound().map(|(_, text)| text),
         "is_failing": shared.admin.sampler().is_store_failing(),
         "listeners": listeners,
     }))

@@ -22,6 +22,7 @@ pub struct Answer {
     pub(super) policies: Vec<Policy>,
     pub(super) ticket: Option<Ticket>,
     pub(super) given: u64,
+    pub(super) bound: Option<String>,
 }
 
 /// One limit that was asked.
@@ -79,13 +80,15 @@ pub enum Code {
     FailedOpen,
     /// It is refused because the store could not answer.
     FailedClosed,
+    /// It is refused because a bound of the store is reached: [`Answer::bound`] says which.
+    Full,
 }
 
 impl Code {
     /// Tells whether it is refused.
     #[must_use]
     pub const fn is_refused(self) -> bool {
-        matches!(self, Self::Denied | Self::Blocked | Self::FailedClosed)
+        matches!(self, Self::Denied | Self::Blocked | Self::FailedClosed | Self::Full)
     }
 }
 
@@ -176,12 +179,18 @@ impl Answer {
         self.given
     }
 
+    /// Returns which bound of a store refuses the request, and what to do about it.
+    #[must_use]
+    pub fn bound(&self) -> Option<&str> {
+        self.bound.as_deref()
+    }
+
     pub(super) fn clear(&mut self) {
         self.parts.clear();
         self.statuses.clear();
         self.keys.clear();
         self.policies.clear();
-        (self.allowed, self.ticket, self.given) = (true, None, 0);
+        (self.allowed, self.ticket, self.given, self.bound) = (true, None, 0, None);
     }
 
     /// Returns what there is to tell of a part; `None` if it has no limit, or passes and nobody has
@@ -251,7 +260,7 @@ impl Part {
         match (self.blocked_until, &self.decision) {
             (Some(until), _) => until.as_nanos(),
             (None, Some(decision)) => decision.retry_at().map_or(u64::MAX, Tick::as_nanos),
-            (None, None) if self.code == Code::FailedClosed => 0,
+            (None, None) if matches!(self.code, Code::FailedClosed | Code::Full) => 0,
             (None, None) => u64::MAX,
         }
     }

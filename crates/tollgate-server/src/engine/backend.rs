@@ -97,6 +97,18 @@ impl Backend {
         }
     }
 
+    /// Takes back what a decision has taken, because the request is refused elsewhere.
+    pub(super) async fn undo(
+        &self,
+        demand: &Demand<'_>,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => store.undo_at(self.clock().now(), demand, decision),
+            _ => self.refund(demand).await.map(drop),
+        }
+    }
+
     pub(super) async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => Store::reset(store, demand).await,

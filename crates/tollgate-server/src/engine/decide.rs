@@ -86,15 +86,15 @@ impl Engine {
                 break;
             }
         }
-        self.shadows(plan, now, answer).await;
+        let op = if answer.allowed { Op::Take } else { Op::Look };
+        self.shadows(plan, (now, op), answer).await;
     }
 
     /// Decides the limits in shadow mode, each on its own.
-    pub(super) async fn shadows(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
-        let op = if answer.allowed { Op::Take } else { Op::Look };
+    pub(super) async fn shadows(&self, plan: &Plan, (now, op): (Tick, Op), answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
-            if part.mode != Mode::Shadow || part.is_decided {
+            if part.mode != Mode::Shadow || part.is_decided || part.decision.is_some() {
                 continue;
             }
             let store = part.store;
@@ -109,13 +109,18 @@ impl Engine {
     /// Looks at all limits, and changes nothing.
     async fn look(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         for store in 0..self.stores.len() {
-            let undecided = |part: &Part| !part.is_decided && part.decision.is_none();
+            let undecided = |part: &Part| {
+                part.mode != Mode::Shadow && !part.is_decided && part.decision.is_none()
+            };
             let asked = self.ask(plan, (now, Op::Look, store), answer, undecided).await;
             if let Some(Err(error)) = asked {
                 self.failed(store, &error, answer);
             }
         }
-        let refuses = |part: &Part| part.code.is_refused() && part.mode == Mode::Enforced;
+        self.shadows(plan, (now, Op::Look), answer).await;
+        let refuses = |part: &Part| {
+            part.code == Code::Full || part.code.is_refused() && part.mode == Mode::Enforced
+        };
         let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota).peekable();
         let all_spent = quotas.peek().is_some() && quotas.all(|part| part.code.is_refused());
         answer.allowed = !all_spent && !answer.parts.iter().any(refuses);
@@ -183,9 +188,10 @@ impl Engine {
         let store_of = |part: &Part| part.store;
         let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
         for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
-            if let Some(charged) = demand(plan, (policies, keys), part) {
+            let charged = demand(plan, (policies, keys), part).zip(part.decision);
+            if let Some((demand, decision)) = charged {
                 // A store that fails now has charged too much: said in the docs.
-                let _ = self.stores[store_of(part)].refund(&charged).await;
+                let _ = self.stores[store_of(part)].undo(&demand, &decision).await;
             }
         }
         for part in parts.iter_mut().filter(is_charged) {
@@ -199,17 +205,23 @@ impl Engine {
         }
     }
 
-    /// Lets each part of a store that could not answer pass or not, as its rule says.
+    /// Decides each part of a store that has returned an error. A store that could not be reached
+    /// leaves it to the part's rule. A bound that is reached refuses, whatever the rule says: it would be
+    /// no bound otherwise. So does a call that the store cannot make sense of.
     pub(super) fn failed(&self, store: usize, error: &StoreError, answer: &mut Answer) {
-        self.health.failed(store, error);
+        self.health.failed(store, error, self.now());
+        if error.is_full() {
+            answer.bound = Some(error.to_string());
+        }
         for part in &mut answer.parts {
             if part.is_decided || part.store != store {
                 continue;
             }
             part.code = match part.failure {
+                _ if error.is_full() => part.mode.refused(Code::Full),
                 // A store that can decide here has done so.
-                Failure::Open | Failure::Local => Code::FailedOpen,
-                Failure::Closed => part.mode.refused(Code::FailedClosed),
+                Failure::Open | Failure::Local if error.is_unreachable() => Code::FailedOpen,
+                _ => part.mode.refused(Code::FailedClosed),
             };
             part.is_decided = true;
         }
@@ -231,7 +243,7 @@ impl Engine {
             };
             let store = part.store;
             if let Err(error) = self.stores[store].force(&demand).await {
-                self.health.failed(store, &error);
+                self.health.failed(store, &error, self.now());
             }
         }
     }
@@ -257,7 +269,9 @@ impl Engine {
                     answer.given = answer.given.saturating_add(given);
                     answer.parts[index].decision = Some(decision);
                 }
-                (Err(error), _) | (_, Err(error)) => self.health.failed(store, &error),
+                (Err(error), _) | (_, Err(error)) => {
+                    self.health.failed(store, &error, self.now());
+                }
             }
             answer.parts[index].is_decided = true;
         }
@@ -277,10 +291,18 @@ impl Engine {
             }
             let kind = counted(part, answer.allowed);
             live.count(kind, part.cost);
+            if kind == Counted::Saturated {
+                let text = "the table of keys is full, so a new key was refused; raise max_keys";
+                self.health.failed(part.store, &StoreError::full(text), now);
+            }
             let key = answer.key(part);
             let is_denied = matches!(
                 kind,
-                Counted::Denied | Counted::DeniedHere | Counted::Blocked | Counted::Saturated
+                Counted::Denied
+                    | Counted::DeniedHere
+                    | Counted::Blocked
+                    | Counted::Saturated
+                    | Counted::Full
             );
             if let Some(top) = live.top().filter(|_| !rule.free_keys().is_empty()) {
                 let outcome = if is_denied { Outcome::Later } else { Outcome::Allowed };
@@ -313,6 +335,7 @@ fn counted(part: &Part, allowed: bool) -> Counted {
         Code::Bypassed => Counted::Bypassed,
         Code::FailedOpen => Counted::FailedOpen,
         Code::FailedClosed => Counted::FailedClosed,
+        Code::Full => Counted::Full,
         Code::Allowed if part.is_degraded() => Counted::AllowedHere,
         Code::Allowed | Code::QuotaSpent | Code::Unlimited => Counted::Allowed,
     }
@@ -332,7 +355,9 @@ pub(super) fn is_refused(answer: &Answer) -> bool {
 /// the others can be asked again.
 pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
     let refuses = |part: &&Part| part.code.is_refused();
-    if answer.parts.iter().filter(refuses).any(|part| part.mode == Mode::Enforced) {
+    // A bound that is reached does not mean that a quota is spent.
+    let is_final = |part: &Part| part.mode == Mode::Enforced || part.code == Code::Full;
+    if answer.parts.iter().filter(refuses).any(is_final) {
         return false;
     }
     let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota);

@@ -6,7 +6,7 @@ use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
-use tollgate::store::StoreError;
+use tollgate::{Tick, store::StoreError};
 
 /// Failures of the stores.
 #[derive(Debug, Default)]
@@ -14,11 +14,16 @@ pub struct StoreHealth {
     errors: AtomicU64,
     degraded: AtomicU64,
     last: Mutex<Option<String>>,
+    full: AtomicU64,
+    last_full: Mutex<Option<(Tick, String)>>,
 }
 
 impl StoreHealth {
-    /// Notes a failure.
-    pub(super) fn failed(&self, store: usize, error: &StoreError) {
+    /// Notes a failure, or a bound that is reached.
+    pub(super) fn failed(&self, store: usize, error: &StoreError, now: Tick) {
+        if error.is_full() {
+            return self.full(store, error, now);
+        }
         // ORDERING: Relaxed, here and below. A count for people to look at.
         let before = self.errors.fetch_add(1, Relaxed);
         // The first of many is enough for the log; the count says how many.
@@ -26,6 +31,26 @@ impl StoreHealth {
             tracing::warn!(store, count = before + 1, "the store could not answer: {error}");
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+    }
+
+    /// Notes that a bound of a store is reached.
+    fn full(&self, store: usize, error: &StoreError, now: Tick) {
+        let before = self.full.fetch_add(1, Relaxed);
+        if before.is_power_of_two() || before == 0 {
+            tracing::warn!(store, count = before + 1, "a bound of the store is reached: {error}");
+        }
+        let mut last = self.last_full.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = Some((now, error.to_string()));
+    }
+
+    /// Returns how often a bound of a store was reached, so that a call was refused.
+    pub fn bounds_reached(&self) -> u64 {
+        self.full.load(Relaxed)
+    }
+
+    /// Returns when a bound was last reached, and which.
+    pub fn last_bound(&self) -> Option<(Tick, String)> {
+        self.last_full.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Notes a decision that was made without its store.

@@ -3,7 +3,7 @@
 use super::{
     Answer, Engine, Request, RequestError,
     answer::since,
-    decide::{demand, is_in_force, is_refused, note, pass_by_quota},
+    decide::{Op, demand, is_in_force, is_refused, note, pass_by_quota},
 };
 use crate::plan::Plan;
 use siphasher::sip::SipHasher13;
@@ -130,7 +130,8 @@ impl Engine {
             }
         }
         answer.allowed = !is_refused(answer);
-        self.shadows(plan, now, answer).await;
+        let op = if answer.allowed { Op::Take } else { Op::Look };
+        self.shadows(plan, (now, op), answer).await;
         Ok(())
     }
 
@@ -283,7 +284,7 @@ impl Engine {
             Ok(decision) if decision.is_degraded() => self.health.degraded(),
             Ok(_) => {}
             Err(error) if error.is_invalid() => {}
-            Err(error) => self.health.failed(0, error),
+            Err(error) => self.health.failed(0, error, now),
         }
         decided
     }

@@ -86,6 +86,10 @@ impl<'a> Told<'a> {
         if self.answer.is_degraded() {
             out.extend_from_slice(b",\"degraded\":true");
         }
+        if let Some(bound) = self.answer.bound() {
+            out.extend_from_slice(b",\"detail\":");
+            push_text(out, bound);
+        }
         push_summary(out, self.summary());
         out.extend_from_slice(b",\"limits\":[");
         for (index, part) in self.answer.parts().iter().enumerate() {
@@ -178,6 +182,7 @@ fn reason(part: &Part) -> &'static str {
         Code::Bypassed => "bypassed",
         Code::Unlimited => "unlimited",
         Code::FailedOpen | Code::FailedClosed => "store-failed",
+        Code::Full => "full",
     }
 }
 

@@ -251,6 +251,12 @@ impl Family {
             "Calls that a store could not answer.",
         ),
         family(
+            "tollgate_bounds_reached_total",
+            Counter,
+            One(|from| Some(from.shared.engine.health().bounds_reached() as f64)),
+            "Calls that were refused because a bound of a store is reached.",
+        ),
+        family(
             "tollgate_degraded_decisions_total",
             Counter,
             One(|from| Some(from.shared.engine.health().degraded_decisions() as f64)),

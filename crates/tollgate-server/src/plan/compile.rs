@@ -4,9 +4,14 @@ use super::{
     DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, ValueOf,
     tree::{Level, Pattern},
 };
-use crate::config::{Config, Defaults, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch};
+use crate::config::{
+    Config, Defaults, Descriptor, Domain, Failure, Limit, Place, Rate, StoreKind, Unit, ValueMatch,
+};
 use std::{collections::HashMap, fmt, sync::Arc};
-use tollgate::{Algorithm, Escalation, KeyedError, Quota, QuotaError, store::Policy};
+use tollgate::{
+    Algorithm, Escalation, KeyedError, Quota, QuotaError,
+    store::{MemoryStore, Policy},
+};
 
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,9 +78,31 @@ impl Plan {
         let names = names(&rules);
         let version = old.map_or(1, |old| old.version + 1);
         let forward_auth = config.forward_auth.clone();
-        Ok(Self { version, domains, rules, names, forward_auth, config })
+        let plan = Self { version, domains, rules, names, forward_auth, config };
+        plan.check_quotas()?;
+        Ok(plan)
+    }
+
+    /// Checks that every rule can have a limit: each store has numbers for so many distinct quotas. One
+    /// in Redis has a store in memory beside it, for rules that decide by that when the servers are away.
+    fn check_quotas(&self) -> Result<(), PlanError> {
+        let named = self.config.stores.iter().map(|store| store.kind.clone());
+        let first = self.config.server.store.clone().unwrap_or_default();
+        for (number, kind) in std::iter::once(first).chain(named).enumerate() {
+            let of_store = self.rules.iter().filter(|rule| rule.store() == number);
+            if of_store.flat_map(Rule::policies).count() < ALWAYS_FIT {
+                continue;
+            }
+            let is_local =
+                |rule: &Rule| kind == StoreKind::Memory || rule.failure() == Failure::Local;
+            self.declare((number, &MemoryStore::new()), is_local)?;
+        }
+        Ok(())
     }
 }
+
+/// So many policies fit into every store, whatever their quotas.
+const ALWAYS_FIT: usize = 1000;
 
 /// Keys of each policy that are remembered by name unless the configuration says otherwise.
 const DEFAULT_TOP_KEYS: usize = 100;

@@ -32,11 +32,13 @@ pub enum Counted {
     AllowedHere,
     /// The store could not be asked, and this process's share is used up.
     DeniedHere,
+    /// Refused because a bound of the store is reached: open reservations, or distinct quotas.
+    Full,
 }
 
 impl Counted {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Allowed,
         Self::Denied,
         Self::Shadowed,
@@ -47,6 +49,7 @@ impl Counted {
         Self::Saturated,
         Self::AllowedHere,
         Self::DeniedHere,
+        Self::Full,
     ];
 
     /// Returns the result and the reason, as they are called in metrics.
@@ -63,6 +66,7 @@ impl Counted {
             Self::Saturated => ("denied", "saturated"),
             Self::AllowedHere => ("allowed", "local"),
             Self::DeniedHere => ("denied", "local"),
+            Self::Full => ("denied", "full"),
         }
     }
 }

@@ -151,6 +151,11 @@ impl Rule {
         last.and_then(|last| self.overrides.get(last)).unwrap_or(&self.kind)
     }
 
+    /// Returns the policies that it counts by: its own, and those of its overrides.
+    pub fn policies(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&self.kind).chain(self.overrides.values()).filter_map(Kind::policy)
+    }
+
     /// Returns the policies whose keys are carried over to others since `before`, in an order in which
     /// none is carried over twice. What one policy's keys become must be one policy: where it is
     /// several, that of most keys is returned, or none.

@@ -40,7 +40,9 @@ impl RateLimitCode {
     /// a spent quota that others make up for stays `OVER_LIMIT`.
     const fn of(code: Code) -> Self {
         match code {
-            Code::Denied | Code::Blocked | Code::FailedClosed | Code::QuotaSpent => Self::OverLimit,
+            Code::Denied | Code::Blocked | Code::FailedClosed | Code::Full | Code::QuotaSpent => {
+                Self::OverLimit
+            }
             Code::Allowed
             | Code::Shadowed
             | Code::Bypassed

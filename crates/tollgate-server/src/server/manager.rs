@@ -283,6 +283,7 @@ impl Manager {
                 .push("listeners, workers, snapshots and bounds change with a restart only".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
+        self.shared.engine.declare(&plan).map_err(|error| error.to_string())?;
         // Nothing fails from here on, so that all of a configuration is in force or nothing of it.
         self.tls.install(tls);
         self.shared.set_access(access);

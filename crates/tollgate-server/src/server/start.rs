@@ -3,7 +3,10 @@
 use super::{Manager, Phase, Settings, Shared, Source, notify, redis};
 use crate::{
     admin::Control,
-    config::{Config, Endpoint, MemorySettings, ServerSettings, SnapshotSettings, StoreKind},
+    config::{
+        Config, Endpoint, MemorySettings, ReservationSettings, ServerSettings, SnapshotSettings,
+        StoreKind,
+    },
     engine::{Backend, Engine},
     net::{Access, BindError, Bound, Listener, TlsOf, Workers, settings_of},
     plan::Plan,
@@ -106,7 +109,12 @@ impl Server {
         let shared = Shared::new(Engine::new(plan, backends), settings);
         let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
         shared.admin.set_control(Arc::clone(&manager) as Arc<dyn Control>);
-        for Snapshots { number, settings, .. } in &snapshots {
+        // After the plan's quotas have their numbers, so that those of an older plan take none from them.
+        for Snapshots { number, store, settings, .. } in &snapshots {
+            if settings.path.exists() {
+                restore(store, &settings.path);
+            }
+            // One that cannot be used was put aside.
             if settings.path.exists() {
                 manager.note_snapshot(*number, &settings.path, None);
             }
@@ -359,16 +367,20 @@ fn open_store(
     if memory.bounded.is_none() {
         builder = builder.max_keys(memory.max_keys.unwrap_or(DEFAULT_MAX_KEYS));
     }
+    let ReservationSettings { total, per_policy, per_key } = memory.reservations;
+    if let Some(most) = total {
+        builder = builder.max_reservations(most);
+    }
+    if let Some(most) = per_policy {
+        builder = builder.max_reservations_per_policy(most);
+    }
+    if let Some(most) = per_key {
+        builder = builder.max_reservations_per_key(most);
+    }
     if let Some(snapshot) = snapshot {
         builder = builder.seed(Seed::load_or_create(seed_path(&snapshot.path)).map_err(wrong)?);
     }
-    let store = builder.build().map_err(wrong)?;
-    if let Some(snapshot) = snapshot
-        && snapshot.path.exists()
-    {
-        restore(&store, &snapshot.path);
-    }
-    Ok(store)
+    builder.build().map_err(wrong)
 }
 
 /// Takes over a snapshot. One that cannot be used is put aside: a limiter that starts empty is better

@@ -6,7 +6,11 @@ use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::{TcpListener, TcpStream, UnixStream},
 };
-use tollgate::{Clock, ManualClock, store::MemoryStore};
+use tollgate::{
+    Clock, ManualClock,
+    store::{MemoryStore, StoreError},
+    testing::{Around, Call},
+};
 use tollgate_server::{
     admin,
     config::Config,
@@ -39,6 +43,28 @@ pub(crate) struct Harness {
     pub(crate) hand: ManualClock,
 }
 
+/// A store that cannot be reached for reservations.
+struct NoReservations(MemoryStore);
+
+impl Around for NoReservations {
+    type Inner = MemoryStore;
+
+    fn inner(&self) -> &MemoryStore {
+        &self.0
+    }
+
+    async fn run<T: Send>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        match call {
+            Call::Reserve => Err(StoreError::unavailable("the server is away")),
+            _ => work.await,
+        }
+    }
+}
+
 /// An answer.
 #[derive(Debug)]
 pub(crate) struct Told {
@@ -63,6 +89,17 @@ impl Harness {
         let store = MemoryStore::builder().clock(clock).max_reservations(1).build().unwrap();
         let engine = Engine::new(plan, vec![Backend::Memory(store)]);
         Self { shared: Shared::new(engine, settings), hand }
+    }
+
+    /// A server whose store can be reached for everything but reservations.
+    pub(crate) fn without_reservations() -> Self {
+        let harness = Self::with_token();
+        let (config, clock) = (Config::from_text("shop.yaml", CONFIG).unwrap(), Clock::manual());
+        let store = NoReservations(MemoryStore::builder().clock(clock.0).build().unwrap());
+        let plan = Plan::compile(config, None).unwrap();
+        let engine = Engine::new(plan, vec![Backend::Other(Arc::new(store))]);
+        let settings = harness.shared.settings.clone();
+        Self { shared: Shared::new(engine, settings), hand: clock.1 }
     }
 
     pub(crate) fn with_token() -> Self {
@@ -114,7 +151,7 @@ impl Harness {
         passed
     }
 
-    /// Reserves. The store has room for one reservation and fails from the second on.
+    /// Reserves. The store has room for one reservation.
     pub(crate) async fn reserve(&self) {
         let engine = &self.shared.engine;
         let (plan, now, mut answer) = (engine.plan_arc(), engine.now(), Answer::new());

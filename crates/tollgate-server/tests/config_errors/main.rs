@@ -259,6 +259,29 @@ fn values_have_types() {
 }
 
 #[test]
+fn bounds_of_reservations_do_not_contradict_each_other() {
+    check(&[
+        (
+            "server: {memory: {max_reservations: 7, max_reservations_per_policy: 8, max_reservations_per_key: 9}}",
+            &[
+                "1:40 'max_reservations_per_policy' of 8 is above 'max_reservations' of 7, which is \
+                 reached before; lower the first or raise the second",
+                "1:72 'max_reservations_per_key' of 9 is above 'max_reservations_per_policy' of 8, \
+                 which is reached before; lower the first or raise the second",
+            ],
+        ),
+        (
+            "server: {memory: {max_reservations_per_key: 100000}}\nstores: {a: {memory: {max_reservations: 0}}}",
+            &[
+                "1:19 'max_reservations_per_key' of 100000 is above 'max_reservations_per_policy' of \
+                 65536, which is reached before; lower the first or raise the second",
+                "2:23 'max_reservations' must be at least 1",
+            ],
+        ),
+    ]);
+}
+
+#[test]
 fn at_most_fifty_errors_are_told_and_the_rest_counted() {
     let text: String = (0..80).map(|i| format!("wrong{i}: 1\n")).collect();
     let errors = Config::from_text("x", &format!("domain: d\n{text}")).unwrap_err();

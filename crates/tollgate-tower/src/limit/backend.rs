@@ -1,5 +1,6 @@
 //! Where the state of a layer is.
 
+use super::figures::still_out;
 use std::{sync::Arc, time::Duration};
 use tollgate::{
     Clock, Decision,
@@ -62,6 +63,24 @@ impl Backend {
             Self::Memory(store) => store.refund(demand).await,
             Self::Shared(store) => store.dyn_refund(demand).await,
         }
+    }
+
+    /// Takes back what a decision took for a request that never ran. A store somewhere else gives back
+    /// whole permits only, those of which it is sure that time has not given them back already.
+    pub(super) async fn undo(
+        &self,
+        demand: &Demand<'_>,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        let (policy, now) = (demand.policy(), self.clock().now());
+        if let Self::Memory(store) = self {
+            return store.undo_at(now, demand, decision);
+        }
+        let out = still_out(decision, (policy.quota(), policy.algorithm()), now);
+        if out > 0 {
+            self.refund(&Demand::new(policy, demand.key(), out)).await?;
+        }
+        Ok(())
     }
 
     pub(super) const fn is_memory(&self) -> bool {

@@ -53,6 +53,11 @@ impl RateLimitBuilder {
     /// How many keys the memory of a layer's own holds, of all policies together.
     pub const MAX_KEYS: u64 = 1_000_000;
 
+    /// How many requests of one key can run at once by a policy that [settles](super::Policy::settle)
+    /// or [charges](super::Policy::charge) by the response, in the memory of a layer's own: each has a
+    /// reservation open. A policy without a key has one for all requests.
+    pub const MAX_RESERVED_PER_KEY: usize = 1 << 14;
+
     pub(super) fn new() -> Self {
         Self {
             policies: Vec::new(),
@@ -258,7 +263,8 @@ impl RateLimitBuilder {
         }
         let reserves = limits.iter().any(|limit| limit.policy.reserves());
         let own = || {
-            let store = MemoryStore::builder().max_keys(Self::MAX_KEYS).build();
+            let store = MemoryStore::builder().max_keys(Self::MAX_KEYS);
+            let store = store.max_reservations_per_key(Self::MAX_RESERVED_PER_KEY).build();
             Backend::Memory(store.unwrap_or_default())
         };
         let is_elsewhere = !self.backends.is_empty();

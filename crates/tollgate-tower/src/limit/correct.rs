@@ -1,7 +1,7 @@
 //! What is corrected once a request has run, or has not.
 
 use super::{
-    figures::{corrected, still_out},
+    figures::corrected,
     gate::{Gate, at_once},
     pass::{Part, Pass},
     settle::Settle,
@@ -203,12 +203,7 @@ impl Gate {
                 let demand = Demand::new(demand.policy(), demand.key(), rest);
                 let _debt = self.backend.force(&demand).await?;
             } else if **cost == 0 && has_taken && reservation.is_none() {
-                let rule = (demand.policy().quota(), demand.policy().algorithm());
-                let out = still_out(&decision, rule, self.backend.clock().now());
-                if out > 0 {
-                    let demand = Demand::new(demand.policy(), demand.key(), out);
-                    self.backend.refund(&demand).await?;
-                }
+                self.backend.undo(&demand, &decision).await?;
             }
         }
         Ok(())

@@ -114,6 +114,7 @@ impl Gate {
                 Some(decision) if pass.is_allowed || decision.is_denied() => {
                     self.watch.decided(number, pass.verb, decision, part.is_enforced());
                 }
+                None if part.is_unknown && pass.is_full => self.watch.bound_reached(number),
                 None if part.is_unknown => self.watch.store_failed(number),
                 _ => {}
             }
@@ -171,9 +172,10 @@ impl Gate {
 
     /// Decides without an answer of the store.
     pub(super) fn without_answer(&self, pass: &mut Pass, error: &StoreError) {
-        // Nobody may get free tries by filling up what others have reserved.
-        let is_full = self.reserves && error.is_full();
-        pass.is_allowed = self.on_store_error == OnStoreError::Allow && !is_full;
+        // A client that fills up a bound of the store gets no free tries for it; and what the store can
+        // make no sense of would never be limited.
+        pass.is_allowed = self.on_store_error == OnStoreError::Allow && error.is_unreachable();
+        pass.is_full = error.is_full();
         for part in pass.parts.iter_mut().filter(|part| part.is_enforced()) {
             part.is_unknown = true;
         }

@@ -61,6 +61,8 @@ pub(super) struct Pass {
     pub(super) reservation: Option<ReservationId>,
     pub(super) now: Tick,
     pub(super) is_allowed: bool,
+    /// It is refused because a bound of the store is reached.
+    pub(super) is_full: bool,
     /// How it was asked.
     pub(super) verb: Verb,
     /// Where the service reports what it costs, if somebody wants to know.
@@ -93,12 +95,13 @@ impl Part {
 
 impl Pass {
     pub(super) const fn new(parts: Vec<Part>, verb: Verb) -> Self {
-        Self { parts, reservation: None, now: Tick::ZERO, is_allowed: true, verb, usage: None }
+        let (reservation, usage, now) = (None, None, Tick::ZERO);
+        Self { parts, reservation, now, is_allowed: true, is_full: false, verb, usage }
     }
 
     /// Forgets what was answered before: it may be asked again, and get no answer.
     pub(super) fn forget(&mut self) {
-        self.reservation = None;
+        (self.reservation, self.is_full) = (None, false);
         for part in &mut self.parts {
             (part.decision, part.is_unknown, part.reservation) = (None, false, None);
         }

@@ -59,7 +59,11 @@ impl Gate {
                 true => verdict.refused(Refusal::ReducedCapacity),
                 false => verdict.jittered(self.jitter, || RandomState::new().hash_one(0)),
             };
-            let what = if pass.is_unknown() { "store-failed" } else { "refused" };
+            let what = match () {
+                () if pass.is_full => "full",
+                () if pass.is_unknown() => "store-failed",
+                () => "refused",
+            };
             self.refuse(&verdict, info, |headers| self.explain(what, Some(pass), headers))
         })
     }

@@ -2,7 +2,7 @@
 
 use super::{
     Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, Timed,
-    TwoWindows,
+    TwoWindows, timeline::Timeline,
 };
 use crate::{Decision, Initial, Quota, QuotaError, Tick, reservation::Taken};
 use std::time::Duration;
@@ -93,6 +93,30 @@ impl Entry<'_> {
             let units = step.refund(state, now, cost);
             (units, step.whole_permits(units))
         })
+    }
+
+    /// Gives back what a decision took, if it was not GCRA with a quota of its own, as far as it is
+    /// still there. Returns (units, whole permits).
+    pub(crate) fn undo(&mut self, now: Tick, decision: &Decision) -> (u64, u64) {
+        let (at, full_at) = (decision.at(), decision.full_at());
+        match self {
+            Entry::Word(Rule::Timed(timed), tat) => {
+                let Some(full_at) = full_at else { return (0, 0) };
+                let mark = timed.mark(&Timeline::QUARTERS.position(full_at), now);
+                let units = timed.give_back(tat, now, mark, timed.units(decision.cost()));
+                (units, timed.whole_permits(units))
+            }
+            // Its number is not known from the time alone, but its end is.
+            Entry::Word(Rule::AnchoredWindow(_), _) if full_at.is_none_or(|end| end > now) => {
+                self.refund(now, decision.cost())
+            }
+            Entry::Word(Rule::AnchoredWindow(_), _) => (0, 0),
+            _ => on_entry!(self, step, state => {
+                let mark = step.mark(&step.initial(at), at);
+                let units = step.give_back(state, now, mark, step.units(decision.cost()));
+                (units, step.whole_permits(units))
+            }),
+        }
     }
 
     /// Gives back up to `most` units of the charge that left `mark`. Returns (units, whole permits).

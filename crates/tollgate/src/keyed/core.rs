@@ -4,6 +4,7 @@ use super::{
     claims::Claims,
     fingerprint::Seed,
     notes::{Access, Escalation, Notes},
+    plan::ClassUse,
     waiting::Dues,
 };
 use crate::{
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     /// Lock order: changing, then claims, then plan, then tables, notes and dues.
     pub(super) changing: Mutex<()>,
     pub(super) plan: Mutex<Plan>,
+    /// Which classes are kept, and when to look for unused ones again; locked after the plan.
+    pub(super) class_use: Mutex<ClassUse>,
     pub(crate) notes: Notes,
     pub(crate) claims: Claims,
     pub(super) line_rules: LineRules,
@@ -126,6 +129,7 @@ impl Core {
             mode: AtomicU8::new(if watched { WATCHED } else { 0 }),
             changing: Mutex::new(()),
             plan: Mutex::new(plan),
+            class_use: Mutex::default(),
             notes,
             claims: Claims::default(),
             line_rules,

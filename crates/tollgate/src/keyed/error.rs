@@ -39,6 +39,13 @@ pub enum KeyedError {
     },
     /// Policies share a class, so the quota of one cannot be changed in this way.
     SharedQuota(Inherit),
+    /// A key may have more open reservations than its policy, or a policy more than all together.
+    Reservations {
+        /// The bound that cannot be reached.
+        own: usize,
+        /// The bound that is reached before.
+        most: usize,
+    },
     /// A ban without refusals, without length, or shorter than its first.
     Escalation {
         /// Refusals that lead to a ban.
@@ -93,6 +100,11 @@ impl fmt::Display for KeyedError {
                 f,
                 "with more than 1024 policies those of one quota share what their keys are judged by, so \
                  {how:?} cannot be done for one of them; use AsIs, or fewer policies"
+            ),
+            Self::Reservations { own, most } => write!(
+                f,
+                "a bound of {own} open reservations is above {most}, which is reached before; keep \
+                 max_reservations_per_key <= max_reservations_per_policy <= max_reservations"
             ),
             Self::Escalation { refusals, first, most } => write!(
                 f,

@@ -8,12 +8,12 @@ use super::{
     notes::Own,
 };
 use crate::{
-    Inherit, Initial, Quota, Tick,
+    Algorithm, Inherit, Initial, Quota, Tick,
     algorithm::Rule,
     sync::{Ordering::Relaxed, lock},
-    table::class::{Class, ClassRule, MadeFrom, SHARED},
+    table::class::{Class, ClassRule, Listed, MadeFrom, SHARED},
 };
-use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
+use std::{borrow::Cow, collections::HashSet, fmt, hash::Hash, time::Duration};
 
 /// Which quota a key gets, as [`KeyedBuilder::quota_by`](super::KeyedBuilder::quota_by) answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,43 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
     }
 }
 
+/// Which classes are kept though no key may have them, and when to look for unused ones again.
+#[derive(Debug, Default)]
+pub(super) struct ClassUse {
+    pub(super) declared: HashSet<ClassOf>,
+    /// The last walk over the table found none: there is another one at this time, or when there
+    /// are fewer keys than then.
+    walk_again_at: Tick,
+    keys_at_walk: usize,
+}
+
+impl ClassUse {
+    /// Keeps these classes from now on, and no others: there may be unused ones.
+    pub(super) fn declare(&mut self, declared: HashSet<ClassOf>) {
+        (self.declared, self.walk_again_at) = (declared, Tick::ZERO);
+    }
+}
+
+/// A class, whatever its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClassOf {
+    owner: u64,
+    algorithm: Algorithm,
+    quota: Quota,
+    is_ad_hoc: bool,
+}
+
+impl ClassOf {
+    pub(super) const fn new(listed: &Listed) -> Self {
+        let Listed { owner, algorithm, quota, is_ad_hoc, .. } = *listed;
+        Self { owner, algorithm, quota, is_ad_hoc }
+    }
+}
+
+/// How long after a walk over the table that found no unused class the next one may be made. A walk
+/// over ten million keys takes a tenth of this.
+const BETWEEN_WALKS: Duration = Duration::from_secs(1);
+
 impl Core {
     /// Returns a class for a quota: one of its own if it has a name, else that of all who have the
     /// same quota.
@@ -74,14 +111,28 @@ impl Core {
         if let Some(class) = make()? {
             return Ok(class);
         }
-        // All numbers are taken: those of quotas that no key has any more can be used again. The
-        // notes name theirs.
-        let mut noted = Vec::new();
-        self.notes.each(|_, note| noted.extend(note.own.map(|own| own.class)));
-        noted.iter().for_each(|class| classes.pin(*class));
+        // All numbers are taken: those of quotas that no key has any more can be used again. That is a
+        // walk over the table, which must not be made for every call that is refused.
+        let (now, keys) = (self.clock.now(), self.tables.len());
+        let mut class_use = lock(&self.class_use);
+        let full = KeyedError::TooManyQuotas { most: Class::COUNT };
+        if now < class_use.walk_again_at && keys >= class_use.keys_at_walk {
+            return Err(full);
+        }
+        // The notes name theirs, and declared policies keep theirs.
+        let mut kept = Vec::new();
+        self.notes.each(|_, note| kept.extend(note.own.map(|own| own.class)));
+        let is_declared = |listed: &Listed| class_use.declared.contains(&ClassOf::new(listed));
+        kept.extend(classes.all().iter().filter(|it| is_declared(&it.1)).map(|(class, _)| *class));
+        kept.iter().for_each(|class| classes.pin(*class));
         self.tables.collect_classes(self.default_class());
-        noted.iter().for_each(|class| classes.unpin(*class));
-        make()?.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
+        kept.iter().for_each(|class| classes.unpin(*class));
+        let made = make()?;
+        if made.is_none() {
+            class_use.walk_again_at = now.saturating_add(BETWEEN_WALKS);
+            class_use.keys_at_walk = keys;
+        }
+        made.ok_or(full)
     }
 
     fn made_from(&self, quota: Quota) -> MadeFrom<'_> {

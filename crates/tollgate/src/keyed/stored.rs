@@ -4,6 +4,7 @@ use super::{
     KeyedError,
     core::{Core, Key},
     fingerprint::Seed,
+    plan::ClassOf,
 };
 use crate::{
     Charge, Decision, Inherit, Tick,
@@ -18,7 +19,7 @@ use crate::{
     },
     watch::Verb,
 };
-use std::num::NonZeroU64;
+use std::{collections::HashSet, num::NonZeroU64};
 
 /// Bits of a policy's hint: class, count of changes, and which store it is about.
 const CLASS_BITS: u32 = 12;
@@ -58,6 +59,37 @@ impl Core {
             policy.start(self.id, started);
         }
         Ok(class)
+    }
+
+    /// Makes the classes of these policies, and keeps them until others are declared.
+    pub(crate) fn declare<'a>(
+        &self,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<(), (&'a Policy, KeyedError)> {
+        let _plan = lock(&self.plan);
+        let before = lock(&self.class_use).declared.clone();
+        let (mut declared, mut shared) = (HashSet::new(), HashSet::new());
+        for policy in policies {
+            let latest = policy.latest(self.id);
+            let quota = (latest.algorithm(), latest.quota(), policy.is_ad_hoc());
+            if shared.contains(&quota) {
+                continue;
+            }
+            let class = self.class_made(policy).map_err(|error| {
+                lock(&self.class_use).declare(before.clone());
+                (policy, error)
+            })?;
+            if let Some(listed) = self.tables.base.classes.listed(class) {
+                if listed.owner == SHARED {
+                    shared.insert(quota);
+                }
+                declared.insert(ClassOf::new(&listed));
+                // The next one must not get its number.
+                lock(&self.class_use).declared.insert(ClassOf::new(&listed));
+            }
+        }
+        lock(&self.class_use).declare(declared);
+        Ok(())
     }
 
     /// What all hints of this store have in common as long as nothing changes; without a class.

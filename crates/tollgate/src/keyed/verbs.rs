@@ -219,17 +219,35 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
 impl Core {
     pub(crate) fn refund(&self, key: Key<'_>, now: Tick, cost: u64) -> u64 {
+        self.refund_of(key, now, cost, None)
+    }
+
+    /// [`refund`](Self::refund) of what `decision` took, less what time has given back.
+    pub(crate) fn refund_of(
+        &self,
+        key: Key<'_>,
+        now: Tick,
+        cost: u64,
+        decision: Option<&Decision>,
+    ) -> u64 {
         self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
         // What is booked for those who wait is not spent, so it cannot be given back.
         let waiting = claims.waiting_units();
         let given = self.update(key, now, |entry| {
             let given = match entry.gcra() {
-                Some((gcra, tat)) if waiting > 0 => {
-                    let units = gcra.refund_beside(tat, now, cost, waiting);
+                Some((gcra, tat)) if waiting > 0 || decision.is_some() => {
+                    let most = match decision {
+                        Some(decision) => gcra.outstanding(decision, now),
+                        None => gcra.units(cost),
+                    };
+                    let units = gcra.refund_beside(tat, now, most, waiting);
                     (units, gcra.whole_permits(units))
                 }
-                _ => entry.refund(now, cost),
+                _ => match decision {
+                    Some(decision) => entry.undo(now, decision),
+                    None => entry.refund(now, cost),
+                },
             };
             (given, entry.is_gcra())
         });

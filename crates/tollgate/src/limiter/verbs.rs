@@ -207,7 +207,7 @@ impl Limiter {
         let waiting = book.waiting_units();
         let (units, permits) = match &self.shared.cell {
             Cell::Gcra(cell) => cell.update(|gcra, tat| {
-                let units = gcra.refund_beside(tat, now, cost, waiting);
+                let units = gcra.refund_beside(tat, now, gcra.units(cost), waiting);
                 (units, gcra.whole_permits(units))
             }),
             cell => on_cell!(cell, cell => cell.update(|step, state| {

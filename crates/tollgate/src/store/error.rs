@@ -1,6 +1,6 @@
 //! What can go wrong with a store.
 
-use crate::{LimitsError, QuotaError};
+use crate::{KeyedError, LimitsError, QuotaError};
 use std::{error::Error, fmt};
 
 /// Why a store could not answer. Never a denial: that is a [`Decision`](crate::Decision).
@@ -69,6 +69,14 @@ impl StoreError {
         self.kind == Kind::Full
     }
 
+    /// Tells whether the store could not be reached, or did not answer in time. This is the only
+    /// failure that a failure policy answers: a bound that is reached, or a call that makes no sense,
+    /// is refused, because it would pass without a limit otherwise.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self.kind, Kind::Unavailable | Kind::Timeout)
+    }
+
     /// Tells whether the call makes no sense.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
@@ -91,6 +99,14 @@ impl Error for StoreError {
 impl From<QuotaError> for StoreError {
     fn from(error: QuotaError) -> Self {
         Self::invalid(error.to_string())
+    }
+}
+
+impl From<KeyedError> for StoreError {
+    fn from(error: KeyedError) -> Self {
+        let is_full = matches!(error, KeyedError::TooManyQuotas { .. });
+        let kind = if is_full { Kind::Full } else { Kind::Invalid };
+        Self::new(kind, error.to_string())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod builder;
 mod decide;
+mod reservations;
 
 pub use builder::MemoryStoreBuilder;
 
@@ -13,15 +14,10 @@ use crate::{
     Clock, Decision, Inherit, Reservation, SnapshotError, Tick,
     keyed::core::Core,
     limits::Taking,
-    reservation::Owner,
-    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
-    watch::Verb,
+    sync::{Arc, Mutex, lock},
 };
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-    time::Duration,
-};
+use reservations::{OpenReservations, Slot};
+use std::{fmt, time::Duration};
 
 /// State in the memory of this process, for any number of policies and keys. Clones share it.
 ///
@@ -50,29 +46,7 @@ pub struct MemoryStore {
 struct Shared {
     core: Arc<Core>,
     flights: Flights,
-    reserved: Mutex<Shelf>,
-    next_id: AtomicU64,
-    max_reservations: usize,
-}
-
-/// Open reservations.
-#[derive(Default)]
-struct Shelf {
-    open: HashMap<u64, (Tick, Vec<Reservation>)>,
-    /// By the time at which they expire.
-    ends: BTreeMap<(Tick, u64), ()>,
-}
-
-impl Shelf {
-    /// Makes final what has expired.
-    fn expire(&mut self, now: Tick) {
-        while let Some(first) = self.ends.first_entry()
-            && first.key().0 <= now
-        {
-            let ((_, id), ()) = first.remove_entry();
-            self.open.remove(&id);
-        }
-    }
+    reserved: Mutex<OpenReservations>,
 }
 
 impl MemoryStore {
@@ -273,6 +247,40 @@ impl MemoryStore {
         Ok(self.shared.core.refund(self.key(demand)?, now, demand.cost()))
     }
 
+    /// Takes back an allowed decision about a demand, as of `now`, because what it allowed never
+    /// happened. Unlike [`refund_at`](Self::refund_at), it knows what time has given back meanwhile: by
+    /// GCRA it gives back the rest, to the fraction of a permit; in a window all of it, or nothing if
+    /// another window has begun.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_now`](Self::acquire_now).
+    pub fn undo_at(
+        &self,
+        now: Tick,
+        demand: &Demand<'_>,
+        decision: &Decision,
+    ) -> Result<(), StoreError> {
+        let (core, cost) = (&self.shared.core, demand.cost());
+        core.refund_of(self.key(demand)?, now, cost, Some(decision));
+        Ok(())
+    }
+
+    /// Gives each of these policies a number for its quota now, and keeps it until other policies are
+    /// declared. A store tells 2047 quotas apart; policies that are not declared get a number when they
+    /// are first used, and lose it when no key of theirs is live and others need it.
+    ///
+    /// # Errors
+    ///
+    /// When there are not enough numbers, or a quota makes no sense for keys: which policy it is, and
+    /// why. The policies that were declared before are kept then.
+    pub fn declare<'a>(
+        &self,
+        policies: impl IntoIterator<Item = &'a Policy>,
+    ) -> Result<(), (&'a Policy, StoreError)> {
+        self.shared.core.declare(policies).map_err(|(policy, error)| (policy, error.into()))
+    }
+
     /// [`Store::reset`] without waiting.
     ///
     /// # Errors
@@ -304,50 +312,51 @@ impl MemoryStore {
         Ok(self.shared.core.read(key, now, |entry| !entry.is_idle(now)))
     }
 
-    fn shelve(
-        &self,
-        now: Tick,
-        life: Duration,
-        reservations: Vec<Reservation>,
-    ) -> Result<ReservationId, StoreError> {
-        let mut shelf = lock(&self.shared.reserved);
-        shelf.expire(now);
-        if shelf.open.len() >= self.shared.max_reservations {
-            drop(shelf);
-            for reservation in reservations {
-                reservation.cancel_at(now);
-            }
-            return Err(StoreError::full(format!(
-                "{} reservations are open already; settle some, or raise max_reservations",
-                self.shared.max_reservations
-            )));
-        }
-        // ORDERING: Relaxed. A number that is given out once.
-        let id = self.shared.next_id.fetch_add(1, Relaxed);
-        let until = now.saturating_add(life);
-        shelf.ends.insert((until, id), ());
-        shelf.open.insert(id, (until, reservations));
-        Ok(ReservationId(id))
+    /// Takes a slot for each demand of a reservation to come. Returns its id.
+    fn hold(&self, now: Tick, demands: &[Demand<'_>], life: Duration) -> Result<u64, StoreError> {
+        let core = &self.shared.core;
+        let slot = |demand: &Demand<'_>| -> Slot {
+            (demand.policy().id(), core.fingerprint_of(demand.policy(), demand.key()))
+        };
+        let slots = demands.iter().map(slot).collect();
+        let name_of = |index: usize| demands[index].policy().name();
+        lock(&self.shared.reserved).hold((now, life), slots, name_of)
     }
 
-    /// Takes a reservation of `count` demands off the shelf.
-    fn take_off(
+    /// Opens the reservation whose slots are held, or frees them if nothing was taken.
+    fn open(
+        &self,
+        id: u64,
+        decided: Result<(Decision, Option<Vec<Reservation>>), StoreError>,
+    ) -> Result<Reserved, StoreError> {
+        let mut reserved = lock(&self.shared.reserved);
+        match decided {
+            Ok((decision, Some(reservations))) => {
+                reserved.fill(id, reservations);
+                Ok(Reserved { decision, id: Some(ReservationId(id)) })
+            }
+            nothing => {
+                reserved.remove(id);
+                nothing.map(|(decision, _)| Reserved { decision, id: None })
+            }
+        }
+    }
+
+    /// Takes a reservation of `count` demands out of those that are open.
+    fn take_out(
         &self,
         id: ReservationId,
         count: usize,
     ) -> Result<Option<Vec<Reservation>>, StoreError> {
-        let mut shelf = lock(&self.shared.reserved);
-        shelf.expire(self.now());
-        let Some((until, reservations)) = shelf.open.get(&id.0) else { return Ok(None) };
-        if reservations.len() != count {
+        let mut reserved = lock(&self.shared.reserved);
+        let Some(limits) = reserved.limits(id.0, self.now()) else { return Ok(None) };
+        if limits != count {
             return Err(StoreError::invalid(format!(
-                "reservation {id} has {} demands and was given {count} costs; give one for each",
-                reservations.len()
+                "reservation {id} has {limits} demands and was given {count} costs; give one for \
+                 each"
             )));
         }
-        let until = *until;
-        shelf.ends.remove(&(until, id.0));
-        Ok(shelf.open.remove(&id.0).map(|(_, reservations)| reservations))
+        Ok(reserved.remove(id.0))
     }
 
     fn flight(&self, permits: &Permits<'_>) -> u64 {
@@ -398,16 +407,12 @@ impl Store for MemoryStore {
         life: Duration,
     ) -> Result<Reserved, StoreError> {
         let now = self.now();
-        let (decision, reservations) = self.decide(demands, now, Taking::Reserve)?;
-        let id = match reservations {
-            Some(reservations) => Some(self.shelve(now, life, reservations)?),
-            None => None,
-        };
-        Ok(Reserved { decision, id })
+        let id = self.hold(now, demands, life)?;
+        self.open(id, self.decide(demands, now, Taking::Reserve))
     }
 
     async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        let Some(reservations) = self.take_off(id, actual.len())? else { return Ok(false) };
+        let Some(reservations) = self.take_out(id, actual.len())? else { return Ok(false) };
         let now = self.now();
         for (reservation, actual) in reservations.into_iter().zip(actual) {
             let _ = reservation.settle_at(now, *actual);
@@ -416,23 +421,9 @@ impl Store for MemoryStore {
     }
 
     async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        let (now, core) = (self.now(), &self.shared.core);
-        let key = self.key(demand)?;
-        let (decision, id) = core.lease(key, now, demand.cost());
-        self.check_class(demand, &decision)?;
-        core.report(Verb::UpTo, &decision);
-        demand.tell(decision);
-        let policy = demand.policy().clone();
-        let owner = Owner::Stored(Arc::clone(core), policy, key.fingerprint, key.call);
-        let id = match id {
-            Some(id) => {
-                let cost = decision.cost();
-                let taken = Reservation::new(owner, Some(id), (cost, now), decision);
-                Some(self.shelve(now, life, vec![taken])?)
-            }
-            None => None,
-        };
-        Ok(Reserved { decision, id })
+        let now = self.now();
+        let id = self.hold(now, std::slice::from_ref(demand), life)?;
+        self.open(id, self.lease_at(now, demand))
     }
 
     async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {

@@ -23,6 +23,24 @@ pub(in crate::config) static MEMORY: Section = Section {
     keys: &[
         key("bounded", Count, Ours, "Fixed memory for so many live keys."),
         key("max_keys", Count, Ours, "The most keys of a table that grows."),
+        key(
+            "max_reservations",
+            Count,
+            Ours,
+            "The most open reservations: 131072 if not said. Each limit of a reservation counts.",
+        ),
+        key(
+            "max_reservations_per_policy",
+            Count,
+            Ours,
+            "The most open reservations of one policy: 65536 if not said.",
+        ),
+        key(
+            "max_reservations_per_key",
+            Count,
+            Ours,
+            "The most open reservations of one key: 1024 if not said.",
+        ),
     ],
 };
 

@@ -1,14 +1,15 @@
 //! Reads the `server` and `stores` sections.
 
 use super::super::{
-    Endpoint, MemorySettings, RedisOptions, ServerSettings, SnapshotSettings, StoreKind,
-    StoreSettings, TlsSettings, TokenSettings,
+    Endpoint, MemorySettings, RedisOptions, ReservationSettings, ServerSettings, SnapshotSettings,
+    StoreKind, StoreSettings, TlsSettings, TokenSettings,
     fields::{Fields, Reader},
     keys::STORE,
     tree::{Kind, shown},
 };
 use crate::net::{Listener, Permission, Permissions};
 use std::time::Duration;
+use tollgate::store::MemoryStoreBuilder;
 
 pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSettings {
     ServerSettings {
@@ -176,7 +177,27 @@ fn memory(reader: &mut Reader<'_>, fields: &Fields<'_>) -> MemorySettings {
                     remove one of them";
         reader.error(fields.spot_of("max_keys"), text);
     }
-    MemorySettings { bounded, max_keys }
+    MemorySettings { bounded, max_keys, reservations: reservations(reader, &fields) }
+}
+
+fn reservations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ReservationSettings {
+    let names = ["max_reservations_per_key", "max_reservations_per_policy", "max_reservations"];
+    let numbers = names.map(|name| at_least_one(reader, fields, name));
+    let total = numbers[2].unwrap_or(MemoryStoreBuilder::MAX_RESERVATIONS);
+    let of_policy = MemoryStoreBuilder::MAX_RESERVATIONS_PER_POLICY.min(total);
+    let outer = [numbers[1].unwrap_or(of_policy), total];
+    for (at, most) in outer.into_iter().enumerate() {
+        let (inner, outer) = (names[at], names[at + 1]);
+        if let Some(own) = numbers[at].filter(|own| *own > most) {
+            let text = format!(
+                "'{inner}' of {own} is above '{outer}' of {most}, which is reached before; lower the \
+                 first or raise the second"
+            );
+            reader.error(fields.spot_of(inner), text);
+        }
+    }
+    let [per_key, per_policy, total] = numbers;
+    ReservationSettings { total, per_policy, per_key }
 }
 
 /// Reads the stores of a file, by name.

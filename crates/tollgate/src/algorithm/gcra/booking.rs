@@ -2,7 +2,7 @@
 
 use super::Gcra;
 use crate::{
-    Tick,
+    Decision, Tick,
     algorithm::{Step, timeline::DEBT_SPAN},
 };
 use std::time::Duration;
@@ -62,9 +62,17 @@ impl Gcra {
         end.saturating_sub(self.span(self.burst))
     }
 
-    /// [`Step::refund`] beside `waiting` positions that are booked and not spent.
-    pub(crate) fn refund_beside(&self, tat: &mut u64, now: Tick, cost: u64, waiting: u64) -> u64 {
+    /// [`Step::refund`] of up to `most` positions, beside `waiting` that are booked and not spent.
+    pub(crate) fn refund_beside(&self, tat: &mut u64, now: Tick, most: u64, waiting: u64) -> u64 {
         let spent = tat.saturating_sub(self.position(now)).saturating_sub(waiting);
-        self.give_back(tat, now, *tat, self.units(cost).min(spent))
+        self.give_back(tat, now, *tat, most.min(spent))
+    }
+
+    /// Returns how many positions of what a decision took have not come back yet. One over several
+    /// limits, or by another quota, knows that to the tick.
+    pub(crate) fn outstanding(&self, decision: &Decision, now: Tick) -> u64 {
+        let by_tick = || decision.full_at().map_or(u64::MAX, |at| self.position(at));
+        let booked = decision.booked_on(self.timeline).unwrap_or_else(by_tick);
+        booked.saturating_sub(self.position(now)).min(self.units(decision.cost()))
     }
 }

@@ -2,10 +2,13 @@
 
 use super::MemoryStore;
 use crate::{
-    Charge, Decision, KeyedError, Limits, Reason, Reservation, Tick,
+    Charge, Decision, Limits, Reason, Reservation, Tick,
     keyed::core::Key,
     limits::{Parts, Taking, Target},
+    reservation::Owner,
     store::{Demand, StoreError},
+    sync::Arc,
+    watch::Verb,
 };
 use std::num::NonZeroU64;
 
@@ -19,11 +22,7 @@ impl MemoryStore {
                 policy.name()
             )));
         };
-        self.shared.core.class_of(policy).map_err(|error| {
-            let text = error.to_string();
-            let full = matches!(error, KeyedError::TooManyQuotas { .. });
-            if full { StoreError::full(text) } else { StoreError::invalid(text) }
-        })?;
+        self.shared.core.class_of(policy)?;
         Ok(key)
     }
 
@@ -89,6 +88,25 @@ impl MemoryStore {
             }
         }
         Ok(self.decide(std::slice::from_mut(demand), now, Taking::Take)?.0)
+    }
+
+    /// Takes as much of a demand as is free, with the right to give it back.
+    pub(super) fn lease_at(
+        &self,
+        now: Tick,
+        demand: &mut Demand<'_>,
+    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
+        let (core, key) = (&self.shared.core, self.key(demand)?);
+        let (decision, taken) = core.lease(key, now, demand.cost());
+        self.check_class(demand, &decision)?;
+        core.report(Verb::UpTo, &decision);
+        demand.tell(decision);
+        let reservation = |id| {
+            let policy = demand.policy().clone();
+            let owner = Owner::Stored(Arc::clone(core), policy, key.fingerprint, key.call);
+            vec![Reservation::new(owner, Some(id), (decision.cost(), now), decision)]
+        };
+        Ok((decision, taken.map(reservation)))
     }
 
     /// Decides over all demands at once.

@@ -1,0 +1,123 @@
+//! A client that fills up a bound of the service: it gets nothing for it, and others are decided.
+
+use crate::process::{Service, http};
+use std::process::Command;
+
+const YAML: &str = "
+domain: d
+defaults: {failure: open}
+descriptors:
+  - {key: k, rate_limit: {name: k, quota: 5/year}}
+  - {key: other, rate_limit: {name: other, quota: 5/year}}
+server:
+  memory: {max_reservations: 4000, max_reservations_per_policy: 3000, max_reservations_per_key: 100}
+";
+
+/// Reservations of a day that cost nothing, so many at once of each key. Returns how many are open.
+fn flood(service: &Service, policy: &str, keys: usize, each: usize) -> usize {
+    let mut client = service.client();
+    let command = |key: usize| format!("TG.RESERVE {policy} flood-{key} 0 LIFE 86400000");
+    (0..keys).map(|key| client.count_ones(&command(key), each).unwrap()).sum()
+}
+
+#[test]
+fn a_flood_of_reservations_opens_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(folder.path(), YAML, &[]);
+    let before = service.resident();
+    assert_eq!(flood(&service, "k", 1, 1000), 100, "of one key");
+    assert_eq!(flood(&service, "k", 60, 100), 2900, "of one policy, with those before");
+    // Nobody reserves above a bound, whatever `failure` says.
+    for cost in [0, 1, 5] {
+        let command = format!("TG.RESERVE k x {cost} LIFE 1000");
+        assert_eq!(service.client().count_ones(&command, 50).unwrap(), 0, "cost {cost}");
+    }
+    let body = r#"{"policy":"k","key":"x","cost":1}"#;
+    let (status, told) = http(service.http, "POST", "/v1/reserve", body);
+    assert_eq!(status, 429, "{told}");
+    let wanted = [r#""reason":"full""#, r#""detail":"policy \"d:k\" has 3000 open reservations"#];
+    assert!(wanted.iter().all(|wanted| told.contains(wanted)), "{told}");
+    // A check needs no reservation, and another policy has room: both pass as often as their quotas say.
+    let ones = |command: &str| service.client().count_ones(command, 50).unwrap();
+    assert_eq!((ones("TG.CHECK k x 1"), ones("TG.RESERVE other x 1")), (5, 5));
+    assert_eq!(flood(&service, "other", 20, 100), 995, "of the store");
+    assert_eq!((ones("TG.RESERVE other y 1"), ones("TG.CHECK other y 1")), (0, 5));
+    // The bound shows, and the service is ready nevertheless.
+    let (status, told) = service.admin("GET", "/health/detail", "");
+    assert_eq!(status, 503);
+    assert!(told.contains(r#""what":"bound""#) && told.contains("max_reservations"), "{told}");
+    let (_, told) = service.admin("GET", "/store", "");
+    assert!(told.contains(r#""errors":0"#) && !told.contains(r#""bounds_reached":0"#), "{told}");
+    let (_, told) = service.admin("GET", "/metrics", "");
+    let denied = r#"policy="k",domain="d",result="denied",reason="full""#;
+    assert!(told.contains(denied) && told.contains("\ntollgate_bounds_reached_total "), "{told}");
+    assert_eq!(service.admin("GET", "/ready?strict=1", "").0, 200);
+    let grown = service.resident().saturating_sub(before);
+    assert!(grown < 32 << 20, "{} MiB more than before", grown >> 20);
+}
+
+/// Rules with a quota of its own each.
+fn distinct(rules: u64) -> String {
+    let rule = |number: u64| {
+        format!("  - {{key: k, value: v{number}, rate_limit: {{quota: {number}/day}}}}\n")
+    };
+    format!("domain: d\ndescriptors:\n{}", (1..=rules).map(rule).collect::<String>())
+}
+
+#[test]
+fn quotas_that_do_not_fit_are_refused_at_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::start(folder.path(), &distinct(10), &[]);
+    let file = folder.path().join("many.yaml");
+    std::fs::write(&file, distinct(3000)).unwrap();
+    let wanted =
+        ["many.yaml:2042:", "policy \"d:k=v2040\" is one too many", "2047 distinct quotas"];
+    for command in ["check", "serve"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        run.arg(command).args((command == "serve").then_some("--config")).arg(&file);
+        let ports = ["--http", "--grpc", "--resp", "--admin"].map(|flag| [flag, "off"]);
+        run.args((command == "serve").then_some(ports).into_iter().flatten().flatten());
+        let said = run.output().unwrap();
+        let text = String::from_utf8_lossy(&said.stderr);
+        assert!(!said.status.success(), "{command}: {text}");
+        assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{command}: {text}");
+    }
+    // A reload is refused, and the rules of before are in force.
+    service.write_config(&distinct(3000));
+    let (status, told) = service.admin("POST", "/reload", "");
+    assert!(status >= 400 && told.contains("is one too many"), "{status} {told}");
+    let ones = |number: u64| {
+        let command = format!("TG.CHECK d:k=v{number} '' 1");
+        service.client().count_ones(&command, 50).unwrap()
+    };
+    assert_eq!((ones(1), ones(7)), (1, 7));
+}
+
+#[test]
+fn an_override_that_finds_no_room_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {name: k, quota: 3/year}}\n";
+    let service = Service::start(folder.path(), yaml, &[]);
+    let mut refused = 0;
+    for number in 1..=2100_u64 {
+        let body = format!(
+            r#"{{"policy":"k","key":"u{number}","limit":"{number}/day","for_ms":3600000}}"#
+        );
+        let (status, told) = service.admin("POST", "/override", &body);
+        match status {
+            200 => {
+                // The key is in use from now on, so that its quota is.
+                let one = service.client().ask(&format!("TG.CHECK k u{number} 1"));
+                assert!(one.starts_with("[1,"), "{number}: {one}");
+            }
+            507 => {
+                assert!(told.contains("quotas"), "{told}");
+                refused += 1;
+                let ones = service.client().count_ones(&format!("TG.CHECK k u{number} 1"), 20);
+                assert_eq!(ones.unwrap(), 3, "{number}: the rule's own limit");
+            }
+            other => panic!("{number}: {other} {told}"),
+        }
+    }
+    assert_eq!(refused, 2100 - (2047 - 7 - 1 - 1), "one for each unit, CL.THROTTLE, and the rule");
+}
