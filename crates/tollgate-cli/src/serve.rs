@@ -88,7 +88,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Connections of each listener at once
+    /// Connections of each listener at once; by default what the descriptor limit allows
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
 
@@ -352,9 +352,8 @@ impl ServeArgs {
 /// Serves until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     start_log(&args.log)?;
-    if let Some(most) = raise_descriptor_limit() {
-        tracing::debug!(most, "file descriptors");
-    }
+    // The server logs the limit with the bounds that follow from it.
+    let _ = raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| InputError(format!("no runtime: {error}")))?;
     let done = runtime.block_on(serve(args));

@@ -271,12 +271,16 @@ pub struct ServerSettings {
     pub workers: Option<usize>,
     /// Connections per listener.
     pub max_connections: Option<usize>,
+    /// Bytes that all connections together may hold.
+    pub connection_memory_bytes: Option<usize>,
     /// How long a connection may be silent.
     pub idle_timeout: Option<Duration>,
     /// How long the server goes on serving after a signal to stop, and says that it is not ready.
     pub drain_delay: Option<Duration>,
     /// How long connections have to finish at shutdown, all together.
     pub drain_timeout: Option<Duration>,
+    /// How long a request may take to arrive, and a reply to be read.
+    pub request_timeout: Option<Duration>,
     /// How often to look whether the files have changed; zero for never.
     pub watch_interval: Option<Duration>,
     /// Where the default store keeps its state.
@@ -326,9 +330,11 @@ impl ServerSettings {
             origins: first(self.origins, other.origins),
             workers: self.workers.or(other.workers),
             max_connections: self.max_connections.or(other.max_connections),
+            connection_memory_bytes: self.connection_memory_bytes.or(other.connection_memory_bytes),
             idle_timeout: self.idle_timeout.or(other.idle_timeout),
             drain_delay: self.drain_delay.or(other.drain_delay),
             drain_timeout: self.drain_timeout.or(other.drain_timeout),
+            request_timeout: self.request_timeout.or(other.request_timeout),
             watch_interval: self.watch_interval.or(other.watch_interval),
             store: self.store.or(other.store),
             redis: self.redis.or(other.redis),

@@ -12,6 +12,7 @@
 
 mod family;
 mod process;
+mod samples;
 mod text;
 
 use crate::{

@@ -6,7 +6,10 @@
 
 mod access;
 pub(crate) mod browser;
+mod descriptors;
+mod http2;
 mod listen;
+mod memory;
 mod permission;
 mod secret;
 mod stream;
@@ -15,7 +18,14 @@ mod workers;
 mod wrong_secrets;
 
 pub use access::{Access, AuthError, Client, Token, bearer, network};
+pub use descriptors::raise_descriptor_limit;
+pub(crate) use descriptors::{RESERVED, connections_allowed};
+pub(crate) use http2::{
+    HEADER_TABLE, Http2Stream, LOOKS, MAX_ERROR_RESETS, MAX_FRAME, MAX_PENDING_RESETS, Progress,
+    Stall,
+};
 pub use listen::{BindError, Bound};
+pub use memory::{Claim, ConnectionMemory, MemoryBudget, MemoryError};
 pub use permission::{Permission, Permissions};
 pub use secret::Secret;
 pub use stream::Stream;
@@ -80,6 +90,40 @@ pub struct Traffic {
     bad_requests: AtomicU64,
     wrong_secrets: AtomicU64,
     cut_off: AtomicU64,
+    refused: [AtomicU64; RefusalReason::ALL.len()],
+}
+
+/// Which bound refused a request or closed a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// The listener has as many connections as it may.
+    Connections,
+    /// The connection, or all together, held as much memory as they may.
+    Memory,
+    /// The process has no file descriptors for more connections.
+    Descriptors,
+    /// A request that had begun did not arrive within the request timeout.
+    Slow,
+    /// The client did not read its replies within the request timeout.
+    Unread,
+}
+
+impl RefusalReason {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Connections, Self::Memory, Self::Descriptors, Self::Slow, Self::Unread];
+
+    /// Returns the name used in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Connections => "connections",
+            Self::Memory => "memory",
+            Self::Descriptors => "descriptors",
+            Self::Slow => "slow",
+            Self::Unread => "unread",
+        }
+    }
 }
 
 /// What [`Traffic`] has counted.
@@ -99,6 +143,8 @@ pub struct TrafficCounts {
     pub wrong_secrets: u64,
     /// Wrong passwords and tokens for which the connection was closed: too many of one source.
     pub cut_off: u64,
+    /// Requests refused and connections closed by a bound, in the order of [`RefusalReason::ALL`].
+    pub refused: [u64; RefusalReason::ALL.len()],
 }
 
 impl Traffic {
@@ -125,6 +171,11 @@ impl Traffic {
         self.turned_away.fetch_add(1, Relaxed);
     }
 
+    /// Counts a request that was refused, or a connection that was closed, by a bound.
+    pub fn refused(&self, reason: RefusalReason) {
+        self.refused[reason as usize].fetch_add(1, Relaxed);
+    }
+
     /// Returns what was counted.
     pub fn counts(&self) -> TrafficCounts {
         TrafficCounts {
@@ -135,6 +186,7 @@ impl Traffic {
             bad_requests: self.bad_requests.load(Relaxed),
             wrong_secrets: self.wrong_secrets.load(Relaxed),
             cut_off: self.cut_off.load(Relaxed),
+            refused: self.refused.each_ref().map(|count| count.load(Relaxed)),
         }
     }
 }
@@ -148,6 +200,8 @@ pub struct Connection {
     pub listener: Listener,
     /// The other end; none for Unix sockets.
     pub peer: Option<SocketAddr>,
+    /// What it holds of the memory of all connections.
+    pub memory: Arc<ConnectionMemory>,
     drain: watch::Receiver<bool>,
 }
 
@@ -158,8 +212,8 @@ impl Connection {
         let traffic = shared.traffic(listener);
         traffic.open.fetch_add(1, Relaxed);
         traffic.accepted.fetch_add(1, Relaxed);
-        let drain = shared.drain();
-        Self { shared, listener, peer, drain }
+        let (memory, drain) = (ConnectionMemory::open(&shared, listener), shared.drain());
+        Self { shared, listener, peer, memory, drain }
     }
 
     /// Returns the counts of its listener.
@@ -185,14 +239,4 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.traffic().open.fetch_sub(1, Relaxed);
     }
-}
-
-/// Lets the process have as many file descriptors as it may, and returns how many that are.
-#[must_use]
-pub fn raise_descriptor_limit() -> Option<u64> {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // A limit that cannot be raised stays as it is.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    getrlimit(Resource::Nofile).current
 }

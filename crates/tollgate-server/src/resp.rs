@@ -26,7 +26,7 @@ mod together;
 mod transaction;
 
 use crate::{
-    net::{Client, Connection, Stream},
+    net::{Claim, Client, Connection, RefusalReason, Stream},
     server::Shared,
     trace::{Caller, Done, Outcome, Tally},
 };
@@ -42,7 +42,7 @@ use std::{
 };
 use together::Together;
 use tokio::{
-    io::{AsyncWrite, AsyncWriteExt},
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     time::{Interval, MissedTickBehavior, Timeout, interval, timeout},
 };
 
@@ -94,11 +94,22 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
     let mut session = Session::new(&shared, Client::new(&stream, &connection));
     let settings = &shared.settings;
     let (request_timeout, mut input) = (settings.request_timeout, Input::new(settings.max_request));
+    let mut claim = Arc::clone(&connection.memory).claim();
+    // Commands that wait for a store are copied.
+    let copies = if shared.engine.is_immediate() { 1 } else { 2 };
     let mut idle = looks(settings.idle_timeout).await;
     let mut draining = pin!(connection.draining());
     let (mut is_draining, mut silent_looks) = (false, 0);
     let mut late: Option<Deadline> = None;
     loop {
+        // OVERFLOW: an input is bounded by the longest request.
+        if let Err(error) = claim.hold(copies * input.reading() + session.held()) {
+            session.traffic().refused(RefusalReason::Memory);
+            session.wrong(format_args!("ERR {error}"));
+            let _ = write(&mut stream, session.replies.bytes(), request_timeout).await;
+            linger(&mut stream).await;
+            break;
+        }
         let woken = tokio::select! {
             biased;
             read = input.read(&mut stream) => Woken::Read(read),
@@ -107,7 +118,11 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
             _ = idle.tick() => Woken::Look,
         };
         match woken {
-            Woken::Read(Ok(0) | Err(_)) | Woken::Late => break,
+            Woken::Read(Ok(0) | Err(_)) => break,
+            Woken::Late => {
+                session.traffic().refused(RefusalReason::Slow);
+                break;
+            }
             Woken::Read(Ok(_)) => silent_looks = 0,
             // What has begun is finished: a command that is not complete may still be.
             Woken::Drain if input.is_empty() => break,
@@ -118,9 +133,18 @@ pub async fn serve(mut stream: Stream, mut connection: Connection) {
         if !matches!(woken, Woken::Read(_)) {
             continue;
         }
-        let answered = match answer(&shared, &mut stream, &mut session, &mut input).await {
+        let answered = answer(&shared, &mut stream, &mut session, (&mut input, &mut claim)).await;
+        let answered = match answered {
             Ok(Some(answered)) => answered,
-            Ok(None) | Err(_) => break,
+            Ok(None) => break,
+            Err(error) => {
+                match error.kind() {
+                    io::ErrorKind::TimedOut => session.traffic().refused(RefusalReason::Unread),
+                    io::ErrorKind::OutOfMemory => session.traffic().refused(RefusalReason::Memory),
+                    _ => {}
+                }
+                break;
+            }
         };
         if input.is_empty() {
             if is_draining {
@@ -140,12 +164,16 @@ async fn answer(
     shared: &Shared,
     stream: &mut Stream,
     session: &mut Session,
-    input: &mut Input,
+    (input, claim): (&mut Input, &mut Claim),
 ) -> io::Result<Option<u64>> {
     let mut answered = 0;
     loop {
         let (count, next) = decide(shared, session, input).await;
         answered += count;
+        if !session.replies.bytes().is_empty() {
+            let held = claim.hold(input.reading() + session.held());
+            held.map_err(|error| io::Error::new(io::ErrorKind::OutOfMemory, error))?;
+        }
         let limit = shared.settings.request_timeout;
         let mut written = 0;
         if let (Next::Wait(end), Some(penalty)) = (next, session.penalty.take()) {
@@ -165,6 +193,7 @@ async fn answer(
         }
     }
     input.compact(KEEP);
+    session.answer.trim(KEEP);
     Ok(Some(answered))
 }
 
@@ -261,6 +290,20 @@ async fn write(stream: &mut Stream, bytes: &[u8], limit: Duration) -> io::Result
         stream.flush().await
     };
     timeout(limit, rest).await?
+}
+
+/// Throws away some of what the client still sends, or it might never see the last reply.
+async fn linger(stream: &mut Stream) {
+    let (limit, reads) = (Duration::from_secs(1), 64);
+    let discard = async {
+        let mut bytes = [0; 4 << 10];
+        for _ in 0..reads {
+            if !matches!(stream.read(&mut bytes).await, Ok(1..)) {
+                return;
+            }
+        }
+    };
+    let _ = timeout(limit, discard).await;
 }
 
 /// Returns the times at which to look whether a connection is idle.

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! session  a connection: gathers calls            bridge  health and reflection, by tonic
+//! late     calls that wait for their client or a store
 //! desk     one call: bytes in, reply out          grpc    frames, heads, statuses
 //! request  wire  the question, read in place      response  metadata  the answer, written
 //! json     the same over HTTP
@@ -15,6 +16,7 @@ mod decide;
 mod desk;
 mod grpc;
 pub mod json;
+mod late;
 mod metadata;
 pub mod request;
 mod response;
@@ -26,7 +28,8 @@ pub use bridge::DESCRIPTORS;
 pub use session::METHOD;
 pub use wire::WireError;
 
-use crate::net::{Client, Connection, Stream};
+use crate::net::{Client, Connection, Http2Stream, Stream};
+use bytes::BytesMut;
 use session::Session;
 use std::sync::Arc;
 use tokio::time::timeout;
@@ -35,10 +38,13 @@ use tokio::time::timeout;
 pub async fn serve(stream: Stream, mut connection: Connection) {
     let (shared, client) = (Arc::clone(&connection.shared), Client::new(&stream, &connection));
     let settings = &shared.settings;
+    let (stream, stall) = Http2Stream::new(BytesMut::new(), stream);
+    let progress = Arc::clone(stream.progress());
     let shaken = session::builder(settings.max_request).handshake(stream);
     let Ok(Ok(http)) = timeout(settings.request_timeout, shaken).await else {
         // No HTTP/2, or not in time.
         return connection.traffic().bad_request();
     };
-    Session::new(http, Arc::clone(&shared), client).run(connection.draining()).await;
+    let owner = (Arc::clone(&shared), client, Arc::clone(&connection.memory));
+    Session::new(http, owner, (progress, stall)).run(connection.draining()).await;
 }

@@ -15,7 +15,7 @@ pub use start::{Server, StartError};
 use crate::{
     admin::Desk,
     engine::Engine,
-    net::{Access, Listener, Traffic, WrongSecrets},
+    net::{Access, Listener, MemoryBudget, Traffic, WrongSecrets},
     rls::Bridge,
     trace::Trace,
 };
@@ -56,6 +56,8 @@ pub struct Shared {
     /// Slows down who sends wrong secrets.
     pub(crate) wrong_secrets: WrongSecrets,
     access: ArcSwap<Access>,
+    /// The memory that connections hold.
+    pub memory: Arc<MemoryBudget>,
     traffic: [Traffic; Listener::ALL.len()],
     phase: AtomicU8,
     drain: watch::Sender<bool>,
@@ -69,6 +71,7 @@ impl Shared {
         let admin = Desk::new(engine.now());
         let wrong_secrets = WrongSecrets::new(engine.clock());
         let access = ArcSwap::from_pointee(settings.access.clone());
+        let memory = MemoryBudget::new(settings.connection_memory_bytes);
         Arc::new(Self {
             engine,
             settings,
@@ -77,6 +80,7 @@ impl Shared {
             bridge: Bridge::default(),
             wrong_secrets,
             access,
+            memory,
             traffic: Default::default(),
             phase: AtomicU8::new(Phase::Serving as u8),
             drain,

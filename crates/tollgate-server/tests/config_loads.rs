@@ -157,9 +157,11 @@ fn the_process_has_settings() {
         ("limits.example.com", "https://ui.example.com")
     );
     assert_eq!((server.workers, server.max_connections), (Some(4), Some(10_000)));
+    assert_eq!(server.connection_memory_bytes, Some(64 << 20));
     assert_eq!(server.idle_timeout, Some(Duration::from_secs(75)));
     assert_eq!(server.drain_delay, Some(Duration::from_secs(5)));
     assert_eq!(server.drain_timeout, Some(Duration::from_secs(20)));
+    assert_eq!(server.request_timeout, Some(Duration::from_secs(5)));
     assert_eq!(server.watch_interval, Some(Duration::from_millis(500)));
     assert_eq!(server.snapshot.unwrap().every, Duration::from_secs(30));
     assert_eq!((server.memory.bounded, server.memory.max_keys), (Some(1_000_000), None));

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tokio::{io::AsyncWriteExt, net::UnixStream};
 use tollgate_server::{
     http,
-    net::{Connection, Listener, Stream},
-    server::Settings,
+    net::{Connection, ConnectionMemory, Listener, RefusalReason, Stream},
+    server::{Settings, Shared},
 };
 
 const CHECK: &str = r#"{"policy":"big","key":"a"}"#;
@@ -337,4 +337,124 @@ async fn admitted(address: std::net::SocketAddr, body: impl Fn(usize) -> String)
         }
     }
     passed
+}
+
+fn refused(shared: &Shared, reason: RefusalReason) -> u64 {
+    shared.traffic(Listener::Http).counts().refused[reason as usize]
+}
+
+/// Connects by HTTP/2 with a window for replies.
+async fn http2(
+    address: std::net::SocketAddr,
+    window: u32,
+) -> (h2::client::SendRequest<bytes::Bytes>, tokio::task::JoinHandle<Result<(), h2::Error>>) {
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (sender, connection) = builder.initial_window_size(window).handshake(stream).await.unwrap();
+    (sender, tokio::spawn(connection))
+}
+
+fn check() -> ::http::Request<()> {
+    let request = ::http::Request::post("http://t/v1/check");
+    request.header("content-type", "application/json").body(()).unwrap()
+}
+
+/// Sends the bytes of a body as the window grows, and does not end it.
+async fn send(stream: &mut h2::SendStream<bytes::Bytes>, length: usize) {
+    let mut left = bytes::Bytes::from(vec![b' '; length]);
+    while !left.is_empty() {
+        stream.reserve_capacity(left.len());
+        let Some(Ok(room)) = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await else {
+            return;
+        };
+        if stream.send_data(left.split_to(room.min(left.len())), false).is_err() {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_one_http_2_connection_are_bounded_together() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let base = shared.memory.used();
+    let (mut sender, _driver) = http2(address, 65_535).await;
+    let (mut open, mut refusals) = (Vec::new(), 0);
+    for _ in 0..12 {
+        sender = sender.ready().await.unwrap();
+        let (response, mut stream) = sender.send_request(check(), false).unwrap();
+        send(&mut stream, 900_000).await;
+        open.push((tokio::spawn(response), stream));
+        refusals = refused(&shared, RefusalReason::Memory);
+    }
+    assert!(refusals > 0, "12 bodies of 900 kB are more than a connection may hold");
+    assert!(shared.memory.used() < 10 << 20, "{}", shared.memory.used());
+    let mut statuses = Vec::new();
+    for (response, mut stream) in open {
+        stream.send_reset(h2::Reason::CANCEL);
+        statuses.extend(response.await.unwrap().ok().map(|response| response.status()));
+    }
+    assert!(statuses.iter().all(|status| *status == 503), "{statuses:?}");
+    assert_eq!(statuses.len() as u64, refusals);
+    let idle = || shared.memory.used() - base <= 16 << 10;
+    for _ in 0..500 {
+        if !idle() {
+            let _ =
+                tokio::time::timeout(Duration::from_millis(10), std::future::pending::<()>()).await;
+        }
+    }
+    assert!(idle(), "{} bytes are held by an idle connection", shared.memory.used() - base);
+    drop(sender);
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_2_replies_that_are_not_read_close_the_connection() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let (mut sender, driver) = http2(address, 0).await;
+    let (_response, mut stream) = sender.send_request(check(), false).unwrap();
+    stream.send_data(bytes::Bytes::from_static(CHECK.as_bytes()), true).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(25), driver).await;
+    assert!(ended.is_ok(), "the request timeout is ten seconds");
+    assert_eq!(refused(&shared, RefusalReason::Unread), 1);
+    assert_eq!(shared.memory.used(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_http_2_request_that_does_not_end_is_given_up() {
+    let (address, shared, _) = start(CONFIG, Settings::default()).await;
+    let (mut sender, _driver) = http2(address, 65_535).await;
+    let (response, mut stream) = sender.send_request(check(), false).unwrap();
+    stream.send_data(bytes::Bytes::from_static(b"{"), false).unwrap();
+    assert_eq!(response.await.unwrap().status(), 408);
+    assert_eq!(refused(&shared, RefusalReason::Slow), 1);
+    // HEADERS without END_HEADERS.
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    stream.write_all(b"\0\0\x01\x01\0\0\0\0\x01\x82").await.unwrap();
+    let mut rest = Vec::new();
+    let read = tokio::io::AsyncReadExt::read_to_end(&mut stream, &mut rest);
+    assert!(tokio::time::timeout(Duration::from_secs(20), read).await.is_ok());
+    assert_eq!(refused(&shared, RefusalReason::Slow), 2);
+}
+
+#[tokio::test]
+async fn large_requests_are_refused_while_the_memory_is_used_up_and_small_ones_are_served() {
+    let settings = Settings { connection_memory_bytes: 4 << 20, ..Settings::default() };
+    let (address, shared, _) = start(CONFIG, settings).await;
+    let mut client = Client::connect(address).await;
+    assert_eq!(client.ask("POST", "/v1/check", CHECK).await.status, 200);
+    let mut held = ConnectionMemory::open(&shared, Listener::Grpc).claim();
+    held.resize((3 << 20) - (16 << 10)).unwrap();
+    assert_eq!(client.ask("POST", "/v1/check", CHECK).await.status, 200);
+    let mut large = Client::connect(address).await;
+    large.send(post("Content-Length: 500000\r\n", &" ".repeat(200_000))).await;
+    let got = large.read().await;
+    assert_eq!((got.status, got.header("connection")), (503, Some("close")), "{got:?}");
+    assert!(got.body.contains("connection_memory_bytes"), "{}", got.body);
+    assert_eq!(refused(&shared, RefusalReason::Memory), 1);
+    let mut other = Client::connect(address).await;
+    assert_eq!(other.ask("POST", "/v1/check", CHECK).await.status, 200);
+    drop(held);
+    let body = format!("{CHECK}{}", " ".repeat(400_000));
+    assert_eq!(other.ask("POST", "/v1/check", &body).await.status, 200);
 }

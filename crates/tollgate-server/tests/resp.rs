@@ -16,7 +16,7 @@ use tokio::{
     net::UnixStream,
 };
 use tollgate_server::{
-    net::{Access, Connection, Listener, Secret, Stream, Token},
+    net::{Access, Connection, ConnectionMemory, Listener, RefusalReason, Secret, Stream, Token},
     resp::{self, REPLIES_MAX},
     server::Settings,
 };
@@ -372,4 +372,22 @@ async fn draining_closes_what_is_silent_and_finishes_what_has_begun() {
     pass(1).await;
     begun.write_all(b"NG\r\n").await.unwrap();
     assert_eq!(rest(&mut begun).await, "+PONG\r\n");
+}
+
+#[tokio::test]
+async fn large_commands_are_refused_while_the_memory_is_used_up_and_small_ones_are_served() {
+    let (mut client, shared) =
+        pair(Settings { connection_memory_bytes: 4 << 20, ..settings(100, 10) });
+    let mut held = ConnectionMemory::open(&shared, Listener::Http).claim();
+    held.resize((3 << 20) - (16 << 10)).unwrap();
+    let mut pong = [0; 7];
+    client.write_all(b"PING\r\n").await.unwrap();
+    client.read_exact(&mut pong).await.unwrap();
+    assert_eq!(&pong, b"+PONG\r\n");
+    client.write_all(b"*2\r\n$4\r\nECHO\r\n$500000\r\n").await.unwrap();
+    let _ = client.write_all(&[b'x'; 200_000]).await;
+    let said = rest(&mut client).await;
+    assert!(said.starts_with("-ERR the connections hold"), "{said}");
+    let refused = shared.traffic(Listener::Resp).counts().refused;
+    assert_eq!(refused[RefusalReason::Memory as usize], 1);
 }

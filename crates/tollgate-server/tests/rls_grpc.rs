@@ -9,9 +9,13 @@ mod support;
 use bytes::Bytes;
 use http::{Request, Version};
 use prost::Message;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use support::{Client, framed, messages::RateLimitRequest, reply, request, server, unframed};
-use tollgate_server::{net::Listener, rls, server::Settings};
+use tollgate_server::{
+    net::{ConnectionMemory, Listener, RefusalReason},
+    rls,
+    server::{Settings, Shared},
+};
 
 const SHOP: &str = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: {unit: hour, requests_per_unit: 5}\n";
 
@@ -263,4 +267,181 @@ async fn a_client_can_learn_the_protocol_and_use_it() {
         let code = told.get_field_by_name("overall_code").unwrap().as_enum_number();
         assert_eq!(code, Some(1), "{told}");
     }
+}
+
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+
+fn refused(shared: &Shared, reason: RefusalReason) -> u64 {
+    shared.traffic(Listener::Grpc).counts().refused[reason as usize]
+}
+
+/// Lets time pass, and all tasks run meanwhile.
+async fn pass(seconds: u64) {
+    let never = std::future::pending::<()>();
+    let _ = tokio::time::timeout(Duration::from_secs(seconds), never).await;
+}
+
+/// Waits for the end of a call that gets no answer, and returns how its stream was reset.
+async fn reset(answer: h2::client::ResponseFuture) -> Option<h2::Reason> {
+    let mut body = match answer.await {
+        Ok(response) => response.into_body(),
+        Err(error) => return error.reason(),
+    };
+    while let Some(piece) = body.data().await {
+        if let Err(error) = piece {
+            return error.reason();
+        }
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_that_is_not_read_is_given_up_after_the_request_timeout() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect_with_window(&shared, 0).await;
+    let base = shared.memory.used();
+    let mut answers = Vec::new();
+    for _ in 0..10 {
+        let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
+        let body = framed(&request(&[("user", "a")]).encode_to_vec());
+        stream.send_data(body, true).unwrap();
+        answers.push(answer);
+    }
+    pass(9).await;
+    assert!(shared.memory.used() > base, "unsent replies are counted");
+    for answer in answers {
+        assert_eq!(reset(answer).await, Some(h2::Reason::CANCEL));
+    }
+    assert_eq!(refused(&shared, RefusalReason::Unread), 10);
+    assert_eq!(shared.memory.used(), base);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reflection_that_sends_and_never_reads_is_ended() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect_with_window(&shared, 0).await;
+    let base = shared.memory.used();
+    // It sends more than is kept for it; the other sends little and does not read.
+    let list = framed(&[&[0x3a, 0xe8, 0x07][..], &[b'x'; 1000]].concat());
+    for (count, seconds) in [(60, 1), (3, 11)] {
+        let (answer, mut stream) = client.open(REFLECTION, "application/grpc").await;
+        for _ in 0..count {
+            stream.send_data(list.clone(), false).unwrap();
+        }
+        let ended = tokio::time::timeout(Duration::from_secs(seconds), reset(answer)).await;
+        assert_eq!(ended.unwrap(), Some(h2::Reason::CANCEL), "{count}");
+    }
+    pass(1).await;
+    assert_eq!(shared.memory.used(), base);
+}
+
+#[tokio::test]
+async fn calls_of_health_and_reflection_at_once_are_bounded() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect(&shared).await;
+    let mut open = Vec::new();
+    for _ in 0..16 {
+        open.push(client.open(REFLECTION, "application/grpc").await);
+    }
+    let refused = client.call("/grpc.health.v1.Health/Check", framed(b"")).await;
+    assert_eq!(refused.code(), Some(8), "{refused:?}");
+    assert_eq!(client.ask(&request(&[("user", "a")])).await.overall_code, 1, "it goes on");
+    drop(open);
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    let served = client.call("/grpc.health.v1.Health/Check", framed(b"")).await;
+    assert_eq!(served.code(), Some(0), "{served:?}");
+    // Longer messages than any name.
+    let long = client.call("/grpc.health.v1.Health/Check", framed(&[b'x'; 20_000])).await;
+    assert_eq!(long.code(), Some(11), "{long:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_refused_while_the_memory_is_used_up() {
+    let settings = Settings { connection_memory_bytes: 4 << 20, ..Settings::default() };
+    let (shared, _hand) = server(SHOP, settings);
+    let mut client = Client::connect(&shared).await;
+    let mut held = ConnectionMemory::open(&shared, Listener::Http).claim();
+    held.resize(3 << 20).unwrap_err();
+    held.resize((3 << 20) - (16 << 10)).unwrap();
+    let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
+    let half = [&[0, 0, 0xf, 0, 0][..], &[0; 60_000]].concat();
+    stream.send_data(half.into(), false).unwrap();
+    let refusal = reply(answer).await;
+    assert_eq!(refusal.code(), Some(8), "{refusal:?}");
+    assert!(refusal.text().contains("connection_memory_bytes"), "{}", refusal.text());
+    assert_eq!(refused(&shared, RefusalReason::Memory), 1);
+    // What is small is served, also by a new connection.
+    assert_eq!(client.ask(&request(&[("user", "a")])).await.overall_code, 1);
+    let health = "/grpc.health.v1.Health/Check";
+    let mut other = Client::connect(&shared).await;
+    assert_eq!(other.call(health, framed(b"")).await.code(), Some(0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_that_does_not_end_and_a_socket_that_is_not_read_close_the_connection() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // HEADERS without END_HEADERS; and a frame of which half is there.
+    for bytes in [&b"\0\0\x01\x01\0\0\0\0\x01\x82"[..], b"\0\0\x08\x06\0\0\0\0\0abc"] {
+        let (shared, _hand) = server(SHOP, Settings::default());
+        let (mut near, far) = tokio::net::UnixStream::pair().unwrap();
+        let connection =
+            tollgate_server::net::Connection::new(shared.clone(), Listener::Grpc, None);
+        let served = tokio::spawn(rls::serve(tollgate_server::net::Stream::Unix(far), connection));
+        near.write_all(preface).await.unwrap();
+        near.write_all(bytes).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(20), served).await;
+        ended.unwrap().unwrap();
+        assert_eq!(refused(&shared, RefusalReason::Slow), 1);
+        let mut rest = Vec::new();
+        let _ = near.read_to_end(&mut rest).await;
+    }
+    // PINGs, whose acknowledgements are never read.
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let (mut near, far) = tokio::net::UnixStream::pair().unwrap();
+    let connection =
+        tollgate_server::net::Connection::new(Arc::clone(&shared), Listener::Grpc, None);
+    let served = tokio::spawn(rls::serve(tollgate_server::net::Stream::Unix(far), connection));
+    near.write_all(preface).await.unwrap();
+    let pings = b"\0\0\x08\x06\0\0\0\0\0abcdefgh".repeat(10_000);
+    let poured = async {
+        for _ in 0..1000 {
+            if near.write_all(&pings).await.is_err() {
+                return;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(20), poured).await.is_ok());
+    served.await.unwrap();
+    assert_eq!(refused(&shared, RefusalReason::Unread), 1);
+}
+
+/// More replies than the client's window and the connection's own bound take at once.
+#[tokio::test]
+async fn many_long_replies_at_once_are_all_sent_to_a_client_that_reads() {
+    let (shared, _hand) = server(SHOP, Settings::default());
+    let mut client = Client::connect(&shared).await;
+    // It learns how many calls it may have at once.
+    client.ask(&request(&[("user", "a")])).await;
+    let many: Vec<_> = (0..64).map(|_| ("user", "a")).collect();
+    let body = framed(&request(&many).encode_to_vec());
+    let mut answers = Vec::new();
+    for _ in 0..600 {
+        let (answer, mut stream) = client.open(rls::METHOD, "application/grpc").await;
+        stream.send_data(body.clone(), true).unwrap();
+        answers.push(tokio::spawn(reply(answer)));
+    }
+    let mut length = 0;
+    for answer in answers {
+        let reply = answer.await.unwrap();
+        assert_eq!(reply.code(), Some(0), "{reply:?}");
+        length += reply.body.len();
+    }
+    assert!(length > 1 << 19, "{length} bytes are too few to fill anything");
+    assert_eq!(
+        refused(&shared, RefusalReason::Unread) + refused(&shared, RefusalReason::Memory),
+        0
+    );
 }

@@ -10,6 +10,7 @@ mod fleet;
 mod hostile;
 mod life;
 mod log;
+mod memory;
 mod process;
 mod reload;
 mod snapshot;

@@ -377,7 +377,18 @@ pub(super) static SERVER: Section = Section {
         key("hosts", Texts, Ours, "Names by which clients call this server, beside localhost."),
         key("origins", Texts, Ours, "Origins of web pages that may call this server."),
         key("workers", Count, Ours, "Worker threads."),
-        key("max_connections", Count, Ours, "Connections per listener."),
+        key(
+            "max_connections",
+            Count,
+            Ours,
+            "Connections per listener; by default what the descriptor limit allows.",
+        ),
+        key(
+            "connection_memory_bytes",
+            Count,
+            Ours,
+            "Bytes that all connections together may hold; 134217728 (128 MiB) by default.",
+        ),
         key("idle_timeout", Period, Ours, "How long a connection may be silent."),
         key(
             "drain_delay",
@@ -390,6 +401,12 @@ pub(super) static SERVER: Section = Section {
             Period,
             Ours,
             "How long connections have to finish at shutdown, all together: 10s if not said.",
+        ),
+        key(
+            "request_timeout",
+            Period,
+            Ours,
+            "How long a request may take to arrive, and a reply to be read; 10s by default.",
         ),
         key(
             "watch_interval",

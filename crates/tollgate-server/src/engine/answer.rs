@@ -137,6 +137,13 @@ impl Answer {
         Self::default()
     }
 
+    /// Gives memory back, if its keys have taken more than `keep` bytes.
+    pub(crate) fn trim(&mut self, keep: usize) {
+        if self.keys.capacity() > keep {
+            *self = Self::default();
+        }
+    }
+
     /// Tells whether the request passes.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -8,17 +8,17 @@ use super::{
     call::{Call, Fields, Span},
     chunk::{Chunks, too_large},
     head::{self, Framing, Head},
-    reply::{Kind, Problem, Reply},
+    reply::{Kind, Problem, put},
     route::{Desk, Moment},
 };
-use crate::net::{Client, Connection, Stream, Traffic};
+use crate::net::{Claim, Client, Connection, MemoryError, RefusalReason, Stream, Traffic};
 use bytes::{Buf, BytesMut};
-use std::{io, pin::pin, time::Duration};
+use std::{io, pin::pin, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::{Interval, MissedTickBehavior, interval, timeout},
 };
-use tollgate_tower::answer::raw::{Date, push_number};
+use tollgate_tower::answer::raw::Date;
 
 /// Replies are written when there are so many bytes, even if more requests are here.
 const MOST_OUT: usize = 64 << 10;
@@ -47,8 +47,9 @@ pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
     let shared = connection.shared.clone();
     let traffic = shared.traffic(connection.listener);
     let client = Client::new(&stream, connection);
+    let claim = Arc::clone(&connection.memory).claim();
     let mut draining = pin!(connection.draining());
-    let mut wire = Wire::new(stream, Desk::new(shared.clone(), client));
+    let mut wire = Wire::new(stream, Desk::new(shared.clone(), client), claim);
     let mut is_first = true;
     loop {
         let more = tokio::select! {
@@ -68,7 +69,8 @@ pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
         }
         loop {
             wire.batch(traffic).await;
-            if !wire.flush().await {
+            if let Err(unsent) = wire.flush().await {
+                unsent.count(traffic);
                 return End::Closed;
             }
             if wire.is_closing {
@@ -88,6 +90,8 @@ pub(super) async fn serve(stream: Stream, connection: &mut Connection) -> End {
 struct Wire {
     stream: Stream,
     desk: Desk,
+    /// Counts what the buffers hold while it waits for the client.
+    claim: Claim,
     input: BytesMut,
     out: Vec<u8>,
     spans: Vec<Span>,
@@ -164,7 +168,7 @@ impl Pending {
 }
 
 impl Wire {
-    fn new(stream: Stream, desk: Desk) -> Self {
+    fn new(stream: Stream, desk: Desk, claim: Claim) -> Self {
         let idle = desk.shared.settings.idle_timeout / IDLE_PARTS;
         let mut ticks = interval(idle.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -172,6 +176,7 @@ impl Wire {
         Self {
             stream,
             desk,
+            claim,
             input: BytesMut::with_capacity(READ / 2),
             out: Vec::with_capacity(READ / 4),
             spans: Vec::with_capacity(16),
@@ -252,7 +257,10 @@ impl Wire {
                     if self.desk.reply.is_bad {
                         traffic.bad_request();
                     }
-                    if self.out.len() > MOST_OUT && !self.flush().await {
+                    if self.out.len() > MOST_OUT
+                        && let Err(unsent) = self.flush().await
+                    {
+                        unsent.count(traffic);
                         self.is_closing = true;
                     }
                 }
@@ -286,7 +294,7 @@ impl Wire {
         desk.answer(moment, &call).await;
         if let Some(penalty) = desk.reply.penalty {
             // The replies to requests before this one do not wait.
-            if !self.flush().await {
+            if self.flush().await.is_err() {
                 self.is_closing = true;
                 return;
             }
@@ -304,6 +312,10 @@ impl Wire {
         self.is_closing = !keeps;
         self.pending.clear();
         self.input.advance(length);
+        if length > KEPT {
+            // What is behind a large request does not keep its memory.
+            self.input = BytesMut::from(&self.input[..]);
+        }
     }
 
     /// Answers a request that cannot be read.
@@ -315,6 +327,8 @@ impl Wire {
         self.desk.reply.problem(problem);
         put(&mut self.out, &self.desk.reply, (self.date.text(now), "Connection: close\r\n"), false);
         (self.is_closing, self.is_cut) = (true, true);
+        // Nothing more is read of it, and its memory may be what there was too little of.
+        (self.input, self.pending.body) = (BytesMut::new(), Vec::new());
     }
 
     /// Reads until the request that has begun is whole. If it takes too long, or makes no sense, it
@@ -326,10 +340,14 @@ impl Wire {
             Ok(Ok(false)) => self.is_closing = true,
             Ok(Err(problem)) => {
                 traffic.requests(1);
+                if problem.kind == Kind::NoMemory {
+                    traffic.refused(RefusalReason::Memory);
+                }
                 self.refuse(&problem, traffic);
             }
             Err(_) => {
                 traffic.requests(1);
+                traffic.refused(RefusalReason::Slow);
                 let text = format!("the request did not arrive within {} ms", limit.as_millis());
                 self.refuse(&Problem::new(Kind::Slow, text), traffic);
             }
@@ -343,11 +361,12 @@ impl Wire {
             if head.is_some_and(|head| head.expects_continue) && !self.pending.is_told {
                 self.pending.is_told = true;
                 self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-                if !self.flush().await {
+                if self.flush().await.is_err() {
                     return Ok(false);
                 }
             }
             self.input.reserve(READ);
+            self.hold()?;
             if !matches!(self.stream.read_buf(&mut self.input).await, Ok(1..)) {
                 return Ok(false);
             }
@@ -361,11 +380,20 @@ impl Wire {
         }
     }
 
-    /// Writes what there is to write. Returns false if that cannot be done.
-    async fn flush(&mut self) -> bool {
+    /// Counts what its buffers hold.
+    fn hold(&mut self) -> Result<(), MemoryError> {
+        let Self { input, out, pending, desk, .. } = self;
+        // OVERFLOW: all of it is in memory.
+        let replies = out.capacity() + desk.reply.body.capacity();
+        self.claim.hold(input.capacity() + pending.body.capacity() + replies)
+    }
+
+    /// Writes what there is to write.
+    async fn flush(&mut self) -> Result<(), Unsent> {
         if self.out.is_empty() {
-            return true;
+            return Ok(());
         }
+        self.hold().map_err(|_| Unsent::NoMemory)?;
         let limit = self.timeout();
         let write = async {
             self.stream.write_all(&self.out).await?;
@@ -373,7 +401,11 @@ impl Wire {
         };
         let written: Result<io::Result<()>, _> = timeout(limit, write).await;
         self.out.clear();
-        matches!(written, Ok(Ok(())))
+        match written {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Unsent::Gone),
+            Err(_) => Err(Unsent::Unread),
+        }
     }
 
     /// Closes so that the client sees the last reply.
@@ -403,49 +435,29 @@ impl Wire {
         }
         self.out.shrink_to(KEPT);
         self.desk.reply.body.shrink_to(KEPT);
+        self.desk.answer.trim(KEPT);
+        // To hold less always succeeds.
+        let _ = self.hold();
     }
 }
 
-/// Appends a reply.
-fn put(out: &mut Vec<u8>, reply: &Reply, (date, connection): (&[u8], &str), is_head: bool) {
-    out.extend_from_slice(status_line(reply.status).as_bytes());
-    out.extend_from_slice(date);
-    out.extend_from_slice(b"\r\nContent-Type: ");
-    out.extend_from_slice(reply.content_type.as_bytes());
-    out.extend_from_slice(b"\r\nContent-Length: ");
-    push_number(out, reply.body.len() as u64);
-    out.extend_from_slice(b"\r\n");
-    for (name, value) in reply.headers() {
-        out.extend_from_slice(name.as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value);
-        out.extend_from_slice(b"\r\n");
-    }
-    out.extend_from_slice(connection.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    if !is_head {
-        out.extend_from_slice(&reply.body);
-    }
+/// Why replies were not written.
+#[derive(Clone, Copy, Debug)]
+enum Unsent {
+    /// The client has gone.
+    Gone,
+    /// It did not read them in time.
+    Unread,
+    /// They are larger than the connection may hold while it waits.
+    NoMemory,
 }
 
-/// Returns the first line of a reply, and the name of the header that follows it.
-const fn status_line(status: u16) -> &'static str {
-    match status {
-        200 => "HTTP/1.1 200 OK\r\nDate: ",
-        400 => "HTTP/1.1 400 Bad Request\r\nDate: ",
-        401 => "HTTP/1.1 401 Unauthorized\r\nDate: ",
-        403 => "HTTP/1.1 403 Forbidden\r\nDate: ",
-        404 => "HTTP/1.1 404 Not Found\r\nDate: ",
-        405 => "HTTP/1.1 405 Method Not Allowed\r\nDate: ",
-        408 => "HTTP/1.1 408 Request Timeout\r\nDate: ",
-        413 => "HTTP/1.1 413 Content Too Large\r\nDate: ",
-        415 => "HTTP/1.1 415 Unsupported Media Type\r\nDate: ",
-        421 => "HTTP/1.1 421 Misdirected Request\r\nDate: ",
-        417 => "HTTP/1.1 417 Expectation Failed\r\nDate: ",
-        429 => "HTTP/1.1 429 Too Many Requests\r\nDate: ",
-        431 => "HTTP/1.1 431 Request Header Fields Too Large\r\nDate: ",
-        501 => "HTTP/1.1 501 Not Implemented\r\nDate: ",
-        503 => "HTTP/1.1 503 Service Unavailable\r\nDate: ",
-        _ => "HTTP/1.1 500 Internal Server Error\r\nDate: ",
+impl Unsent {
+    fn count(self, traffic: &Traffic) {
+        match self {
+            Self::Gone => {}
+            Self::Unread => traffic.refused(RefusalReason::Unread),
+            Self::NoMemory => traffic.refused(RefusalReason::Memory),
+        }
     }
 }

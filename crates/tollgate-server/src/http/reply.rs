@@ -1,7 +1,7 @@
 //! A reply, before it is put on the wire.
 
 use super::json::Bad;
-use crate::net::Penalty;
+use crate::net::{MemoryError, Penalty};
 use tollgate_tower::answer::raw::{push_number, push_text};
 
 /// A reply. Its memory is used again.
@@ -79,8 +79,10 @@ impl Reply {
         push_text(out, detail);
         out.push(b'}');
         self.is_bad = status < 500;
-        self.closes |=
-            matches!(kind, Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow);
+        self.closes |= matches!(
+            kind,
+            Kind::BadHttp | Kind::HeadTooLarge | Kind::TooLarge | Kind::Slow | Kind::NoMemory
+        );
         if *kind == Kind::Unauthorized {
             self.header_text("WWW-Authenticate", "Bearer");
         }
@@ -97,6 +99,12 @@ pub(super) struct Problem {
 impl Problem {
     pub(super) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into() }
+    }
+}
+
+impl From<MemoryError> for Problem {
+    fn from(error: MemoryError) -> Self {
+        Self { kind: Kind::NoMemory, detail: error.to_string() }
     }
 }
 
@@ -125,6 +133,7 @@ pub(super) enum Kind {
     Expectation,
     HeadTooLarge,
     StoreFailed,
+    NoMemory,
 }
 
 impl Kind {
@@ -146,7 +155,57 @@ impl Kind {
             Self::ForeignHost => (421, "foreign-host", "This server does not have this name"),
             Self::Expectation => (417, "expectation", "The expectation is not known"),
             Self::HeadTooLarge => (431, "head-too-large", "The head of the request is too large"),
+            Self::NoMemory => (503, "no-memory", "The connections hold as much as they may"),
             Self::StoreFailed => (503, "store-failed", "The store could not answer"),
         }
+    }
+}
+
+/// Appends a reply of HTTP/1.
+pub(super) fn put(
+    out: &mut Vec<u8>,
+    reply: &Reply,
+    (date, connection): (&[u8], &str),
+    is_head: bool,
+) {
+    out.extend_from_slice(status_line(reply.status).as_bytes());
+    out.extend_from_slice(date);
+    out.extend_from_slice(b"\r\nContent-Type: ");
+    out.extend_from_slice(reply.content_type.as_bytes());
+    out.extend_from_slice(b"\r\nContent-Length: ");
+    push_number(out, reply.body.len() as u64);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in reply.headers() {
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(connection.as_bytes());
+    out.extend_from_slice(b"\r\n");
+    if !is_head {
+        out.extend_from_slice(&reply.body);
+    }
+}
+
+/// Returns the first line of a reply, and the name of the header that follows it.
+const fn status_line(status: u16) -> &'static str {
+    match status {
+        200 => "HTTP/1.1 200 OK\r\nDate: ",
+        400 => "HTTP/1.1 400 Bad Request\r\nDate: ",
+        401 => "HTTP/1.1 401 Unauthorized\r\nDate: ",
+        403 => "HTTP/1.1 403 Forbidden\r\nDate: ",
+        404 => "HTTP/1.1 404 Not Found\r\nDate: ",
+        405 => "HTTP/1.1 405 Method Not Allowed\r\nDate: ",
+        408 => "HTTP/1.1 408 Request Timeout\r\nDate: ",
+        413 => "HTTP/1.1 413 Content Too Large\r\nDate: ",
+        415 => "HTTP/1.1 415 Unsupported Media Type\r\nDate: ",
+        421 => "HTTP/1.1 421 Misdirected Request\r\nDate: ",
+        417 => "HTTP/1.1 417 Expectation Failed\r\nDate: ",
+        429 => "HTTP/1.1 429 Too Many Requests\r\nDate: ",
+        431 => "HTTP/1.1 431 Request Header Fields Too Large\r\nDate: ",
+        501 => "HTTP/1.1 501 Not Implemented\r\nDate: ",
+        503 => "HTTP/1.1 503 Service Unavailable\r\nDate: ",
+        _ => "HTTP/1.1 500 Internal Server Error\r\nDate: ",
     }
 }

@@ -4,37 +4,48 @@ use super::{
     call::{Call, Fields, Span},
     chunk::too_large,
     head::MAX_HEAD,
-    reply::{Kind, Problem},
+    reply::{Kind, Problem, Reply},
     route::{Desk, Moment},
 };
 use crate::{
-    net::{Client, Connection, Stream},
+    net::{
+        Claim, Client, Connection, HEADER_TABLE, Http2Stream, LOOKS, MAX_ERROR_RESETS, MAX_FRAME,
+        MAX_PENDING_RESETS, RefusalReason, Stream,
+    },
     server::Shared,
 };
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body::Body;
+use http_body_util::{BodyExt, Full};
 use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::{
     convert::Infallible,
-    io,
-    pin::{Pin, pin},
+    pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
     sync::Notify,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Interval, MissedTickBehavior, interval, timeout},
 };
 
 /// Requests in flight on one connection.
 const MOST_STREAMS: u32 = 256;
+
+/// Bytes that clients may send ahead: of one stream, and of a connection. Bodies are read as they come,
+/// so these bound what waits in the HTTP/2 library.
+const WINDOWS: (u32, u32) = (64 << 10, 256 << 10);
+
+/// Bytes of a reply that wait in the HTTP/2 library.
+const SEND_BUFFER: usize = 64 << 10;
+
+/// What a stream takes beside its head, body and reply: its task, and its state in the library.
+const STREAM: usize = 16 << 10;
 
 /// What the streams of a connection have done.
 #[derive(Debug, Default)]
@@ -43,6 +54,66 @@ struct Activity {
     ended: AtomicU64,
     /// Notified when the connection is to take no more requests.
     cut_off: Notify,
+    /// How often [`Activity::has_unread`] was called.
+    looks: AtomicU32,
+    /// Replies that are not sent yet, by the look before which they were begun.
+    unsent: [AtomicU32; LOOKS as usize + 2],
+}
+
+// ORDERING: Relaxed, for all of it. Only tasks of this connection's thread use it.
+impl Activity {
+    /// Counts a request that has begun.
+    fn begin(self: Arc<Self>) -> InFlight {
+        self.begun.fetch_add(1, Relaxed);
+        InFlight { activity: self, slot: None }
+    }
+
+    /// Tells whether a reply has waited for more than [`LOOKS`] looks.
+    fn has_unread(&self) -> bool {
+        let looks = self.looks.fetch_add(1, Relaxed).wrapping_add(2);
+        self.unsent[looks as usize % self.unsent.len()].load(Relaxed) > 0
+    }
+}
+
+/// A request that has begun, until its reply is written or its client has reset it.
+#[derive(Debug)]
+struct InFlight {
+    activity: Arc<Activity>,
+    /// Where its reply is counted as unsent, when there is one.
+    slot: Option<usize>,
+}
+
+impl InFlight {
+    /// Counts its reply as unsent.
+    fn reply(&mut self) {
+        let Activity { looks, unsent, .. } = &*self.activity;
+        let slot = looks.load(Relaxed) as usize % unsent.len();
+        unsent[slot].fetch_add(1, Relaxed);
+        self.slot = Some(slot);
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed, as above.
+        if let Some(slot) = self.slot {
+            self.activity.unsent[slot].fetch_sub(1, Relaxed);
+        }
+        self.activity.ended.fetch_add(1, Relaxed);
+    }
+}
+
+/// The body of a reply. The HTTP/2 library drops it when it is written.
+struct ReplyBody {
+    bytes: Vec<u8>,
+    _claim: Claim,
+    _in_flight: InFlight,
+}
+
+impl AsRef<[u8]> for ReplyBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// Serves a connection whose first bytes were read already.
@@ -51,27 +122,16 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     let client = Client::new(&stream, connection);
     let activity = Arc::new(Activity::default());
     let idle = shared.settings.idle_timeout.max(Duration::from_millis(1));
+    let memory = Arc::clone(&connection.memory);
     let service = service_fn(|request: Request<Incoming>| {
-        let (shared, activity) = (shared.clone(), activity.clone());
-        async move {
-            // ORDERING: Relaxed. Only this connection's task looks at them, to see whether they move.
-            activity.begun.fetch_add(1, Relaxed);
-            let response = answer(shared, client, &activity, request).await;
-            activity.ended.fetch_add(1, Relaxed);
-            Ok::<_, Infallible>(response)
-        }
+        let (shared, in_flight) = (shared.clone(), activity.clone().begin());
+        let claim = Arc::clone(&memory).claim();
+        async move { Ok::<_, Infallible>(answer(shared, client, request, (claim, in_flight)).await) }
     });
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MOST_STREAMS)
-        .max_header_list_size(MAX_HEAD as u32);
-    let io = TokioIo::new(Rewound { first, stream });
-    let mut served = pin!(builder.serve_connection(io, service));
+    let (io, mut stall) = Http2Stream::new(first, stream);
+    let mut served = pin!(builder().serve_connection(TokioIo::new(io), service));
     let mut draining = pin!(connection.draining());
-    let mut ticks = interval(idle);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.reset();
+    let (mut ticks, mut looks) = (every(idle), every(shared.settings.request_timeout / LOOKS));
     let (mut is_ending, mut seen) = (false, 0);
     loop {
         tokio::select! {
@@ -83,6 +143,12 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
             () = &mut draining, if !is_ending => {
                 is_ending = true;
                 served.as_mut().graceful_shutdown();
+            }
+            _ = looks.tick() => {
+                let unread = activity.has_unread().then_some(RefusalReason::Unread);
+                if let Some(reason) = stall.look().or(unread) {
+                    return shared.traffic(client.listener).refused(reason);
+                }
             }
             _ = ticks.tick() => {
                 // ORDERING: Relaxed, as above.
@@ -101,17 +167,61 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     }
 }
 
+/// Returns how HTTP/2 is spoken. What is not set here is bounded by the library: tiny DATA frames that
+/// nobody has read, by half of the connection's window; frames that continue a block of headers, by its
+/// length; PING and SETTINGS are acknowledged one by one.
+fn builder() -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(MAX_HEAD as u32)
+        .header_table_size(HEADER_TABLE)
+        .max_frame_size(MAX_FRAME)
+        .initial_stream_window_size(WINDOWS.0)
+        .initial_connection_window_size(WINDOWS.1)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(MAX_ERROR_RESETS);
+    builder
+}
+
+/// Returns ticks, the first of them after a whole period.
+fn every(period: Duration) -> Interval {
+    let mut ticks = interval(period.max(Duration::from_millis(1)));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.reset();
+    ticks
+}
+
+/// Returns how much the head of a request takes: as it came, and as it is copied for `Call`.
+fn head_bytes(parts: &http::request::Parts) -> usize {
+    /// An entry of a map of headers, with its place in the index.
+    const ENTRY: usize = 128;
+    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    // OVERFLOW: the head of a request is bounded.
+    2 * fields.sum::<usize>() + ENTRY * parts.headers.capacity() + parts.uri.path().len()
+}
+
 async fn answer(
     shared: Arc<Shared>,
     client: Client,
-    activity: &Activity,
     request: Request<Incoming>,
+    (mut claim, mut in_flight): (Claim, InFlight),
 ) -> Response<Full<Bytes>> {
     let (parts, body) = request.into_parts();
+    let traffic = shared.traffic(client.listener);
     let mut desk = Desk::new(shared.clone(), client);
     desk.reply.clear();
-    match body_of(body, &shared).await {
-        Err(problem) => desk.reply.problem(&problem),
+    match body_of(body, &shared, &mut claim, STREAM + head_bytes(&parts)).await {
+        Err(problem) => {
+            match problem.kind {
+                Kind::NoMemory => traffic.refused(RefusalReason::Memory),
+                Kind::Slow => traffic.refused(RefusalReason::Slow),
+                _ => {}
+            }
+            desk.reply.problem(&problem);
+        }
         Ok(body) => {
             let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(parts.headers.len() + 1));
             let mut add = |name: &str, value: &[u8]| {
@@ -143,36 +253,69 @@ async fn answer(
             if let Some(penalty) = desk.reply.penalty
                 && penalty.served(&shared).await
             {
-                activity.cut_off.notify_one();
+                in_flight.activity.cut_off.notify_one();
             }
             if desk.reply.penalty.is_none() && shared.engine.timing().is_due() {
                 shared.engine.timing().note(shared.engine.now().since(moment.now()));
             }
         }
     }
-    let traffic = shared.traffic(client.listener);
     traffic.requests(1);
     if desk.reply.is_bad {
         traffic.bad_request();
     }
-    response(desk, parts.method == http::Method::HEAD)
-}
-
-async fn body_of(body: Incoming, shared: &Shared) -> Result<Bytes, Problem> {
-    let (most, limit) = (shared.settings.max_request, shared.settings.request_timeout);
-    match timeout(limit, Limited::new(body, most).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large(most)),
-        Ok(Err(error)) => Err(Problem::new(Kind::BadHttp, format!("the body broke off: {error}"))),
-        Err(_) => {
-            let text = format!("the body did not arrive within {} ms", limit.as_millis());
-            Err(Problem::new(Kind::Slow, text))
-        }
+    if let Err(error) = claim.resize(STREAM + desk.reply.body.capacity()) {
+        traffic.refused(RefusalReason::Memory);
+        desk.reply.clear();
+        desk.reply.problem(&Problem::from(error));
     }
+    in_flight.reply();
+    response(desk.reply, parts.method == http::Method::HEAD, (claim, in_flight))
 }
 
-fn response(desk: Desk, is_head: bool) -> Response<Full<Bytes>> {
-    let reply = desk.reply;
+/// Reads a body; `beside` is what its stream holds beside it.
+async fn body_of(
+    mut body: Incoming,
+    shared: &Shared,
+    claim: &mut Claim,
+    beside: usize,
+) -> Result<Bytes, Problem> {
+    let (most, limit) = (shared.settings.max_request, shared.settings.request_timeout);
+    claim.resize(beside)?;
+    let read = async {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let broken =
+                |error| Problem::new(Kind::BadHttp, format!("the body broke off: {error}"));
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            // OVERFLOW: both are bounded: by `most`, and by the longest frame.
+            let length = bytes.len() + data.len();
+            if length > most {
+                return Err(too_large(most));
+            }
+            if body.is_end_stream() && bytes.is_empty() {
+                return Ok(data);
+            }
+            if length > bytes.capacity() {
+                let capacity = length.next_power_of_two();
+                claim.resize(beside + capacity)?;
+                bytes.reserve(capacity - bytes.len());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(bytes.freeze())
+    };
+    timeout(limit, read).await.unwrap_or_else(|_| {
+        let text = format!("the body did not arrive within {} ms", limit.as_millis());
+        Err(Problem::new(Kind::Slow, text))
+    })
+}
+
+fn response(
+    reply: Reply,
+    is_head: bool,
+    (claim, in_flight): (Claim, InFlight),
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::from_u16(reply.status).unwrap_or_default();
     let headers = response.headers_mut();
@@ -185,60 +328,8 @@ fn response(desk: Desk, is_head: bool) -> Response<Full<Bytes>> {
         }
     }
     if !is_head {
-        *response.body_mut() = Full::new(reply.body.into());
+        let body = ReplyBody { bytes: reply.body, _claim: claim, _in_flight: in_flight };
+        *response.body_mut() = Full::new(Bytes::from_owner(body));
     }
     response
-}
-
-/// A stream of which the first bytes were read already.
-#[derive(Debug)]
-struct Rewound {
-    first: BytesMut,
-    stream: Stream,
-}
-
-impl AsyncRead for Rewound {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        if self.first.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
-        }
-        let here = self.first.len().min(buffer.remaining());
-        buffer.put_slice(&self.first[..here]);
-        self.first.advance(here);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Rewound {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

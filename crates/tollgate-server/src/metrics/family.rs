@@ -3,15 +3,15 @@
 use super::{
     Exposition,
     process::resident_bytes,
+    samples::{config_loads, decision_seconds, refusals, specials, store_decisions},
     text::{Kind, Writer},
 };
 use crate::{
     admin::{level, store_name},
-    engine::{BOUNDS_NS, NodeStatus, RemoteStatus},
+    engine::{NodeStatus, RemoteStatus},
     net::{Listener, TrafficCounts},
     plan::{Counted, LiveCounts, Rule},
 };
-use std::time::Duration;
 
 /// One metric with all its series.
 #[derive(Debug)]
@@ -369,6 +369,25 @@ impl Family {
             "Connections that were closed at once: too many, or no TLS.",
         ),
         family(
+            "tollgate_refused_total",
+            Counter,
+            Other(refusals),
+            "Requests refused and connections closed by a bound: connections, memory, descriptors, \
+             slow, unread.",
+        ),
+        family(
+            "tollgate_connection_memory_bytes",
+            Gauge,
+            One(|from| Some(from.shared.memory.used() as f64)),
+            "Memory that connections hold.",
+        ),
+        family(
+            "tollgate_connection_memory_limit_bytes",
+            Gauge,
+            One(|from| Some(from.shared.memory.limit() as f64)),
+            "Memory that connections may hold.",
+        ),
+        family(
             "tollgate_requests_total",
             Counter,
             Listeners(|_, counts| counts.requests),
@@ -448,52 +467,3 @@ impl Family {
 
 /// Servers of one store in the metrics, so that labels are bounded whatever a cluster says.
 const MOST_NODES: usize = 128;
-
-fn store_decisions(from: &Exposition, writer: &mut Writer) {
-    for (number, status) in &from.remotes {
-        let counts = &status.counts;
-        let [open, closed, local] = counts.degraded;
-        for (by, count) in [
-            ("store", counts.calls),
-            ("lease", counts.leased),
-            ("known-refusal", counts.refused_here),
-            ("failed-open", open),
-            ("failed-closed", closed),
-            ("failed-local", local),
-        ] {
-            let labels = [("store", store_name(&from.plan, *number)), ("by", by)];
-            writer.sample("tollgate_store_decisions_total", &labels, count);
-        }
-    }
-}
-
-/// Counts blocked and overridden keys.
-fn specials(from: &Exposition) -> (f64, f64) {
-    let (mut blocked, mut overridden) = (0.0, 0.0);
-    for special in from.shared.engine.overlay().list(from.now, usize::MAX) {
-        blocked += f64::from(u8::from(special.blocked_until.is_some()));
-        overridden += f64::from(u8::from(special.limit.is_some()));
-    }
-    (blocked, overridden)
-}
-
-fn decision_seconds(from: &Exposition, writer: &mut Writer) {
-    let (counts, sum) = from.shared.engine.timing().read();
-    let mut total = 0_u64;
-    for (index, count) in counts.iter().enumerate() {
-        total += count;
-        let bound = BOUNDS_NS.get(index).map(|ns| Duration::from_nanos(*ns).as_secs_f64());
-        let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-        writer.sample("tollgate_decision_seconds_bucket", &[("le", &bound)], total);
-    }
-    writer.sample("tollgate_decision_seconds_sum", &[], sum.as_secs_f64());
-    writer.sample("tollgate_decision_seconds_count", &[], total);
-}
-
-fn config_loads(from: &Exposition, writer: &mut Writer) {
-    if let Some(control) = &from.control {
-        for (result, count) in [("ok", control.loads), ("error", control.failed_loads)] {
-            writer.sample("tollgate_config_load_total", &[("result", result)], count);
-        }
-    }
-}

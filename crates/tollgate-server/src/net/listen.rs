@@ -5,6 +5,7 @@ use crate::config::Endpoint;
 use std::{
     fmt, fs, io,
     net::{SocketAddr, TcpListener},
+    os::fd::AsFd,
     os::unix::{
         fs::FileTypeExt,
         net::{UnixListener, UnixStream},
@@ -74,6 +75,7 @@ impl Bound {
             Endpoint::Off => return Ok(None),
             Endpoint::Tcp(address) => TcpListener::bind(address).and_then(|socket| {
                 socket.set_nonblocking(true)?;
+                widen_backlog(&socket)?;
                 Ok(Socket::Tcp(socket))
             }),
             Endpoint::Unix(path) => bind_unix(path),
@@ -103,6 +105,12 @@ impl Bound {
     }
 }
 
+/// Lets as many connections wait to be accepted as the system allows, which cuts the number off. The
+/// standard library has set 128; a second `listen` replaces that.
+fn widen_backlog(socket: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::listen(socket, i32::MAX)?)
+}
+
 /// Binds a Unix socket. One that nobody listens on any more is replaced.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
@@ -112,6 +120,7 @@ fn bind_unix(path: &Path) -> io::Result<Socket> {
     }
     let socket = UnixListener::bind(path)?;
     socket.set_nonblocking(true)?;
+    widen_backlog(&socket)?;
     Ok(Socket::Unix(socket, UnixPath(path.into())))
 }
 
@@ -143,5 +152,25 @@ impl Accepting {
                 Ok((Raw::Unix(stream.into_std()?), None))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{net::TcpStream, time::Duration};
+
+    /// The kernel drops a connection beyond the backlog, and the client tries again a second later.
+    #[test]
+    fn the_backlog_is_what_the_system_allows() {
+        let most = fs::read_to_string("/proc/sys/net/core/somaxconn").expect("this is Linux");
+        let most: usize = most.trim().parse().expect("a number");
+        let any = Endpoint::Tcp("127.0.0.1:0".parse().expect("an address"));
+        let bound = Bound::bind(Listener::Http, &any).expect("a free port").expect("it is on");
+        let Endpoint::Tcp(address) = bound.endpoint() else { panic!("it is TCP") };
+        let clients: Result<Vec<_>, _> = (0..most.min(400))
+            .map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(500)))
+            .collect();
+        assert!(clients.is_ok(), "{clients:?}");
     }
 }

@@ -1,6 +1,9 @@
 //! The threads that serve connections.
 
-use super::{Bound, Connection, Listener, Stream, listen::Raw, tls::TlsOf};
+use super::{
+    Bound, Connection, Listener, RefusalReason, Stream, descriptors::ADMIN_DESCRIPTORS,
+    listen::Raw, tls::TlsOf,
+};
 use crate::{admin, http, resp, rls, server::Shared};
 use std::{
     io,
@@ -89,8 +92,9 @@ impl Workers {
 
     fn hand_over(&self, raw: Raw, listener: Listener, peer: Option<SocketAddr>) {
         let traffic = self.shared.traffic(listener);
-        if traffic.counts().open >= self.shared.settings.max_connections as u64 {
+        if let Some(reason) = self.refuses(listener) {
             traffic.turned_away();
+            traffic.refused(reason);
             return;
         }
         // ORDERING: Relaxed. Which worker is least busy is a guess anyhow.
@@ -102,6 +106,23 @@ impl Workers {
         if worker.jobs.try_send(job).is_err() {
             worker.busy.fetch_sub(1, Relaxed);
             traffic.turned_away();
+        }
+    }
+
+    /// Returns which bound one more connection of a listener would exceed, if one.
+    fn refuses(&self, listener: Listener) -> Option<RefusalReason> {
+        let Shared { settings, memory, .. } = &*self.shared;
+        let open = |listener: Listener| self.shared.traffic(listener).counts().open;
+        let extra = if listener == Listener::Admin { ADMIN_DESCRIPTORS } else { 0 };
+        let most = settings.max_descriptors.saturating_add(extra) as u64;
+        if Listener::ALL.into_iter().map(open).sum::<u64>() >= most {
+            Some(RefusalReason::Descriptors)
+        } else if open(listener) >= settings.max_connections as u64 {
+            Some(RefusalReason::Connections)
+        } else if !memory.admits(listener) {
+            Some(RefusalReason::Memory)
+        } else {
+            None
         }
     }
 
@@ -201,10 +222,10 @@ mod tests {
         Workers::start(&shared, &Arc::new(TlsOf::default())).expect("threads can be started")
     }
 
-    fn connect(workers: &Workers) -> std::os::unix::net::UnixStream {
+    fn connect(workers: &Workers, listener: Listener) -> std::os::unix::net::UnixStream {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().expect("a pair of sockets");
         theirs.set_nonblocking(true).expect("it is open");
-        workers.hand_over(Raw::Unix(theirs), Listener::Resp, None);
+        workers.hand_over(Raw::Unix(theirs), listener, None);
         ours
     }
 
@@ -213,7 +234,7 @@ mod tests {
         let workers = workers(Settings { workers: 4, ..Settings::default() });
         let clients: Vec<_> = (0..4)
             .map(|_| {
-                let mut client = connect(&workers);
+                let mut client = connect(&workers, Listener::Resp);
                 client.write_all(b"*2\r\n$4\r\n").expect("it is open");
                 client
             })
@@ -238,10 +259,36 @@ mod tests {
     #[tokio::test]
     async fn connections_are_bounded_before_a_worker_takes_them() {
         let workers = workers(Settings { workers: 1, max_connections: 2, ..Settings::default() });
-        let clients: Vec<_> = (0..50).map(|_| connect(&workers)).collect();
+        let clients: Vec<_> = (0..50).map(|_| connect(&workers, Listener::Resp)).collect();
         let counts = workers.shared.traffic(Listener::Resp).counts();
         assert_eq!((counts.open, counts.accepted, counts.turned_away), (2, 2, 48));
+        assert_eq!(counts.refused[RefusalReason::Connections as usize], 48);
         drop(clients);
         workers.end().await;
+    }
+
+    /// Descriptors and memory are reserved for the admin listener.
+    #[tokio::test]
+    async fn connections_are_bounded_over_all_listeners_and_admins_come_in_nevertheless() {
+        let few = Settings { workers: 1, max_descriptors: 3, ..Settings::default() };
+        let small = Settings { workers: 1, connection_memory_bytes: 3 * (8 << 10), ..few.clone() };
+        let small = Settings { max_descriptors: usize::MAX, ..small };
+        for (settings, reason) in
+            [(few, RefusalReason::Descriptors), (small, RefusalReason::Memory)]
+        {
+            let workers = workers(settings);
+            let clients: Vec<_> = [Listener::Resp, Listener::Http, Listener::Grpc]
+                .into_iter()
+                .flat_map(|listener| [connect(&workers, listener), connect(&workers, listener)])
+                .collect();
+            let counts = |listener| workers.shared.traffic(listener).counts();
+            assert_eq!(counts(Listener::Resp).open, 2);
+            assert_eq!((counts(Listener::Http).open, counts(Listener::Grpc).open), (1, 0));
+            assert_eq!(counts(Listener::Grpc).refused[reason as usize], 2);
+            let admin = connect(&workers, Listener::Admin);
+            assert_eq!(counts(Listener::Admin).open, 1);
+            drop((clients, admin));
+            workers.end().await;
+        }
     }
 }

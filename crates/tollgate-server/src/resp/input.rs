@@ -29,6 +29,12 @@ impl Input {
         self.start == self.buffer.len()
     }
 
+    /// Returns how much memory it has while it reads.
+    pub(super) fn reading(&self) -> usize {
+        // OVERFLOW: it is in memory, or is about to be.
+        self.buffer.capacity().max(self.buffer.len() + self.chunk)
+    }
+
     /// Reads what is there, some at least; zero is the end. Cancel-safe.
     pub(super) async fn read(&mut self, stream: &mut Stream) -> io::Result<usize> {
         // The parser has refused a command that is longer than its bound, and lines too; so this

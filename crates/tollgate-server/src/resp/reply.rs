@@ -37,6 +37,12 @@ impl Replies {
         &self.bytes
     }
 
+    /// Returns how much memory it has.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     /// Forgets what was written, and gives memory above `keep` bytes back.
     pub fn clear(&mut self, keep: usize) {
         self.bytes.clear();

@@ -123,6 +123,14 @@ impl Session {
         self.tally.join(std::mem::take(&mut fork.tally));
     }
 
+    /// Returns how much memory it keeps: replies, queued commands, and what the client says it is.
+    pub(super) fn held(&self) -> usize {
+        let queued = self.transaction.as_ref().map_or(0, Transaction::bytes);
+        let names = self.name.capacity() + self.library.0.capacity() + self.library.1.capacity();
+        // OVERFLOW: all of it is in memory.
+        self.replies.capacity() + queued + names
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }

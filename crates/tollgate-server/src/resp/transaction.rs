@@ -26,6 +26,13 @@ pub(super) struct Transaction {
     is_aborted: bool,
 }
 
+impl Transaction {
+    /// Returns how much memory it has.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
 impl Session {
     /// `MULTI`
     pub(super) fn multi(&mut self) {

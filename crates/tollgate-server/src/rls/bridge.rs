@@ -1,21 +1,43 @@
 //! Health and reflection, by tonic's services. They are rare, so each call is a task of its own.
+//!
+//! What a call holds is bounded: its messages have at most [`MAX_MESSAGE`] bytes, and messages that
+//! were sent and not answered at most [`MAX_UNANSWERED`]. A message that has begun and a reply that is
+//! not read end the call after the request timeout, and reflection ends after the idle timeout.
 
-use bytes::Bytes;
-use h2::{RecvStream, SendStream, server::SendResponse};
+use super::grpc::send;
+use crate::server::Settings;
+use bytes::{Bytes, BytesMut};
+use h2::{Reason, RecvStream, server::SendResponse};
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use std::{
+    future::{pending, poll_fn},
     pin::{Pin, pin},
-    task::{Context, Poll, ready},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
 };
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::timeout};
 use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tower_service::Service;
 
 /// The messages of this service, for reflection. Made from `proto/` by the test `rls_proto`.
 pub const DESCRIPTORS: &[u8] = include_bytes!("../../proto/rls.bin");
+
+/// The longest message that these services read. Requests are names.
+const MAX_MESSAGE: usize = 16 << 10;
+
+/// Bytes of a call that have come and were not read by its service yet.
+const MAX_UNANSWERED: usize = 2 * MAX_MESSAGE;
+
+/// What a call of these services takes: buffers of tonic for a message and its reply, which repeats the
+/// request, and what has come meanwhile.
+pub(super) const CALL: usize = 32 << 10;
+
+/// Calls of these services that a connection may have at once.
+pub(super) const MAX_CALLS: usize = 16;
 
 /// What health checks may ask about: everything, and the name that the reference has.
 const HEALTH_NAMES: [&str; 2] = ["", "ratelimit"];
@@ -64,14 +86,14 @@ async fn routes() -> (HealthReporter, Routes) {
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let routes = Routes::new(health);
+    let routes = Routes::new(health.max_decoding_message_size(MAX_MESSAGE));
     // A set that cannot be read is caught by the tests; here it only means no reflection.
     let routes = match reflection().build_v1() {
-        Ok(service) => routes.add_service(service),
+        Ok(service) => routes.add_service(service.max_decoding_message_size(MAX_MESSAGE)),
         Err(_) => routes,
     };
     let routes = match reflection().build_v1alpha() {
-        Ok(service) => routes.add_service(service),
+        Ok(service) => routes.add_service(service.max_decoding_message_size(MAX_MESSAGE)),
         Err(_) => routes,
     };
     (reporter, routes.prepare())
@@ -81,30 +103,52 @@ async fn routes() -> (HealthReporter, Routes) {
 pub(super) async fn call(
     bridge: &Bridge,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
+    respond: SendResponse<Bytes>,
+    settings: &Settings,
 ) {
-    let mut routes = bridge.routes.get_or_init(routes).await.1.clone();
-    let request = request.map(|stream| Incoming { stream, is_data_done: false });
-    let response = match routes.call(request).await {
-        Ok(response) => response,
-        Err(never) => match never {},
+    let is_health = is_health(request.uri().path());
+    let (head, stream) = request.into_parts();
+    let arrived = Arc::<Mutex<Arrived>>::default();
+    let mut feed = Feed { stream, arrived: Arc::clone(&arrived) };
+    let answered = async {
+        let mut routes = bridge.routes.get_or_init(routes).await.1.clone();
+        if is_health {
+            // One message, which is there before the service is called.
+            let whole = timeout(settings.request_timeout, whole(&arrived)).await;
+            whole.map_err(|_| Reason::CANCEL)?;
+        }
+        let incoming = Incoming(Arc::clone(&arrived));
+        let response = match routes.call(Request::from_parts(head, incoming)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        pump(response, respond, settings.request_timeout).await
     };
-    let (parts, body) = response.into_parts();
-    let response = Response::from_parts(parts, ());
-    if let Ok(stream) = respond.send_response(response, body.is_end_stream()) {
-        // An error means that the client is gone.
-        let _ = pump(body, stream).await;
+    // A watch lasts as long as its client; the library pings.
+    let limit = if is_health { Duration::MAX } else { settings.idle_timeout };
+    tokio::select! {
+        biased;
+        () = feed.fill() => {}
+        // An error means that the client is gone, or too slow; a stream that is dropped is reset.
+        _ = timeout(limit, answered) => {}
     }
 }
 
-/// Sends a body and its trailers.
-async fn pump(body: tonic::body::Body, mut stream: SendStream<Bytes>) -> Result<(), h2::Error> {
+/// Sends a response, its body and its trailers.
+async fn pump(
+    response: Response<tonic::body::Body>,
+    mut respond: SendResponse<Bytes>,
+    limit: Duration,
+) -> Result<(), h2::Error> {
+    let (parts, body) = response.into_parts();
+    let mut stream =
+        respond.send_response(Response::from_parts(parts, ()), body.is_end_stream())?;
     if body.is_end_stream() {
         return Ok(());
     }
     let mut body = pin!(body);
     loop {
-        let next = std::future::poll_fn(|cx| {
+        let next = poll_fn(|cx| {
             // A stream that says nothing for long, such as a watch, can still be reset.
             if let Poll::Ready(reset) = stream.poll_reset(cx) {
                 return Poll::Ready(Err(reset.map_or_else(|error| error, h2::Error::from)));
@@ -113,7 +157,10 @@ async fn pump(body: tonic::body::Body, mut stream: SendStream<Bytes>) -> Result<
         });
         let Some(Ok(frame)) = next.await? else { break };
         match frame.into_data() {
-            Ok(data) => send(data, &mut stream).await?,
+            Ok(data) => match timeout(limit, send(data, &mut stream)).await {
+                Ok(sent) => sent?,
+                Err(_) => return Err(Reason::CANCEL.into()),
+            },
             Err(frame) => match frame.into_trailers() {
                 Ok(trailers) => return stream.send_trailers(trailers),
                 Err(_) => break,
@@ -123,44 +170,101 @@ async fn pump(body: tonic::body::Body, mut stream: SendStream<Bytes>) -> Result<
     stream.send_data(Bytes::new(), true)
 }
 
-/// Sends bytes as the client has room for them.
-async fn send(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
-    while !data.is_empty() {
-        stream.reserve_capacity(data.len());
-        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
-        let Some(room) = room.transpose()? else { return Ok(()) };
-        let part = data.split_to(room.min(data.len()));
-        stream.send_data(part, false)?;
+/// What has come of a call, between the task that reads it and the service, which may be another task.
+#[derive(Debug, Default)]
+struct Arrived {
+    bytes: BytesMut,
+    /// Whether no more comes.
+    is_over: bool,
+    /// Wakes the service.
+    waker: Option<Waker>,
+}
+
+impl Arrived {
+    fn lock(arrived: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    Ok(())
+
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Waits until a body is there.
+async fn whole(arrived: &Mutex<Arrived>) {
+    poll_fn(|cx| {
+        let mut arrived = Arrived::lock(arrived);
+        if arrived.is_over {
+            return Poll::Ready(());
+        }
+        arrived.waker = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Reads the body of a request as it comes, so that what waits is bounded here and not by the windows
+/// of the connection. When it is dropped, the body ends for the service.
+#[derive(Debug)]
+struct Feed {
+    stream: RecvStream,
+    arrived: Arc<Mutex<Arrived>>,
+}
+
+impl Feed {
+    /// Reads. Returns when the client resets the call, or sends more than it reads replies to.
+    async fn fill(&mut self) {
+        while let Some(data) = poll_fn(|cx| self.stream.poll_data(cx)).await {
+            let Ok(data) = data else { return };
+            let mut arrived = Arrived::lock(&self.arrived);
+            // OVERFLOW: the first is bounded here, and the other by the longest frame.
+            if arrived.bytes.len() + data.len() > MAX_UNANSWERED {
+                return;
+            }
+            arrived.bytes.extend_from_slice(&data);
+            arrived.wake();
+            if self.stream.flow_control().release_capacity(data.len()).is_err() {
+                return;
+            }
+        }
+        self.end();
+        pending().await
+    }
+
+    fn end(&self) {
+        let mut arrived = Arrived::lock(&self.arrived);
+        arrived.is_over = true;
+        arrived.wake();
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.end();
+    }
 }
 
 /// The body of a request, for tonic.
-struct Incoming {
-    stream: RecvStream,
-    is_data_done: bool,
-}
+struct Incoming(Arc<Mutex<Arrived>>);
 
 impl Body for Incoming {
     type Data = Bytes;
     type Error = h2::Error;
 
     fn poll_frame(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
-        if !self.is_data_done {
-            if let Some(data) = ready!(self.stream.poll_data(cx)?) {
-                self.stream.flow_control().release_capacity(data.len())?;
-                return Poll::Ready(Some(Ok(Frame::data(data))));
-            }
-            self.is_data_done = true;
+        let mut arrived = Arrived::lock(&self.0);
+        if !arrived.bytes.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(arrived.bytes.split().freeze()))));
         }
-        let trailers = ready!(self.stream.poll_trailers(cx)?);
-        Poll::Ready(trailers.map(|trailers| Ok(Frame::trailers(trailers))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream()
+        if arrived.is_over {
+            return Poll::Ready(None);
+        }
+        arrived.waker = Some(cx.waker().clone());
+        Poll::Pending
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     decide::{self, Decided},
-    grpc::{self, GrpcCode, GrpcError, Heads, PREFIX},
+    grpc::{self, GrpcCode, GrpcError, Heads, LateReply, PREFIX},
     metadata,
     request::{BadRequest, Decoder},
     response::{self, Headers},
@@ -21,6 +21,17 @@ use tollgate::Tick;
 
 /// Replies of a connection share pieces of memory of this size.
 const PIECE: usize = 16 * 1024;
+
+/// What became of a call.
+#[derive(Debug)]
+pub(super) enum Served {
+    /// Its reply of so many bytes was given to the HTTP/2 library.
+    Replied(usize),
+    /// Its reply waits for the client's window.
+    Late(LateReply),
+    /// It made no sense.
+    Bad,
+}
 
 /// What answers calls.
 #[derive(Debug)]
@@ -43,14 +54,14 @@ impl Desk {
         }
     }
 
-    /// Answers a call whose body is there. Returns false if it made no sense.
+    /// Answers a call whose body is there.
     pub(super) async fn serve(
         &mut self,
         shared: &Shared,
         at: (&Plan, Tick),
         (body, caller, granted): (&[u8], Caller, Permissions),
         respond: SendResponse<Bytes>,
-    ) -> bool {
+    ) -> Served {
         let traced = shared.trace.begin(caller);
         let decided = self.decide((shared, granted), at, body).await;
         if let Some(traced) = traced {
@@ -58,17 +69,28 @@ impl Desk {
         }
         match decided {
             Ok(()) => {
+                let length = self.out.len();
                 if self.piece.capacity() < self.out.len() {
                     self.piece.reserve(self.out.len().max(PIECE));
                 }
                 self.piece.extend_from_slice(&self.out);
-                self.heads.reply(respond, self.piece.split().freeze());
-                true
+                let late = self.heads.reply(respond, self.piece.split().freeze());
+                self.shrink();
+                late.map_or(Served::Replied(length), Served::Late)
             }
             Err(error) => {
                 grpc::refuse(respond, &error);
-                false
+                Served::Bad
             }
+        }
+    }
+
+    /// Gives memory back after a large call.
+    fn shrink(&mut self) {
+        self.out.shrink_to(PIECE);
+        self.answer.trim(PIECE);
+        if self.piece.capacity() > PIECE {
+            self.piece = BytesMut::new();
         }
     }
 

@@ -2,7 +2,7 @@
 //! replies, and statuses.
 
 use bytes::Bytes;
-use h2::server::SendResponse;
+use h2::{SendStream, server::SendResponse};
 use http::{
     HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
     header::{ALLOW, CONTENT_TYPE},
@@ -103,16 +103,59 @@ impl Heads {
         Self { head, trailers }
     }
 
-    /// Answers with a message. A client that is gone is no matter.
-    pub(super) fn reply(&self, mut respond: SendResponse<Bytes>, framed: Bytes) {
+    /// Answers with a message. A client that is gone is no matter. Returns what does not fit in the
+    /// client's window, and must wait.
+    pub(super) fn reply(
+        &self,
+        mut respond: SendResponse<Bytes>,
+        framed: Bytes,
+    ) -> Option<LateReply> {
         let mut response = Response::new(());
         *response.headers_mut() = self.head.clone();
-        if let Ok(mut stream) = respond.send_response(response, false)
-            && stream.send_data(framed, false).is_ok()
-        {
-            let _ = stream.send_trailers(self.trailers.clone());
+        let mut stream = respond.send_response(response, false).ok()?;
+        let trailers = self.trailers.clone();
+        stream.reserve_capacity(framed.len());
+        if stream.capacity() < framed.len() {
+            // A copy: the message is a slice of a piece that it would keep.
+            return Some(LateReply { stream, framed: Bytes::copy_from_slice(&framed), trailers });
         }
+        stream.send_data(framed, false).ok()?;
+        let _ = stream.send_trailers(trailers);
+        None
     }
+}
+
+/// A reply that waits for the client's window.
+#[derive(Debug)]
+pub(super) struct LateReply {
+    stream: SendStream<Bytes>,
+    framed: Bytes,
+    trailers: HeaderMap,
+}
+
+impl LateReply {
+    /// Returns how long the message is.
+    pub(super) const fn len(&self) -> usize {
+        self.framed.len()
+    }
+
+    /// Sends it as the client's window grows. Dropped before, it resets the stream.
+    pub(super) async fn send(mut self) -> Result<(), h2::Error> {
+        send(self.framed, &mut self.stream).await?;
+        self.stream.send_trailers(self.trailers)
+    }
+}
+
+/// Sends bytes as the client has room for them.
+pub(super) async fn send(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+    while !data.is_empty() {
+        stream.reserve_capacity(data.len());
+        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let Some(room) = room.transpose()? else { return Ok(()) };
+        let part = data.split_to(room.min(data.len()));
+        stream.send_data(part, false)?;
+    }
+    Ok(())
 }
 
 /// Answers with an error, in one frame of headers.

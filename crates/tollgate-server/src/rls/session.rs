@@ -7,15 +7,20 @@
 
 use super::{
     bridge,
-    desk::Desk,
-    grpc::{self, GrpcCode, GrpcError},
+    desk::{Desk, Served},
+    grpc::{self, GrpcCode, GrpcError, LateReply},
+    late::{Body, CALL, Late, Partial, no_memory, send_in_time},
 };
 use crate::{
-    net::{AuthError, Client, Listener, Penalty, Permission, Permissions, Stream, bearer},
+    net::{
+        self, AuthError, Client, ConnectionMemory, HEADER_TABLE, Http2Stream, MAX_ERROR_RESETS,
+        MAX_FRAME, MAX_PENDING_RESETS, Penalty, Permission, Permissions, Progress, RefusalReason,
+        Stall, Traffic, bearer,
+    },
     server::Shared,
     trace::Caller,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::{
     Ping, PingPong, RecvStream,
     server::{Builder, Connection, SendResponse},
@@ -25,18 +30,20 @@ use http::{
     header::{AUTHORIZATION, CONTENT_TYPE},
 };
 use std::{
+    collections::VecDeque,
     future::poll_fn,
     pin::pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
-use tokio::time::{Interval, interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// The method of Envoy's protocol.
 pub const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// Streams of a connection at once. Envoy opens one per request that it waits for.
-const MAX_STREAMS: u32 = 1024;
+const MAX_STREAMS: u32 = 256;
 
 /// The longest head of a call, in bytes: names and values, and 32 for each.
 const MAX_HEAD: u32 = 16 * 1024;
@@ -47,11 +54,17 @@ const BATCH: usize = 256;
 /// Room in windows beside a body of the longest kind.
 const WINDOW_ROOM: usize = 64 * 1024;
 
+/// Bytes of a reply that wait in the HTTP/2 library.
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// An idle connection is looked at so many times in the time that it may be idle.
 const LOOKS: u32 = 4;
 
 /// Returns how HTTP/2 is spoken. Windows are as large as the longest call, and are given back when a
-/// call is over, so they bound what a client can make a connection hold.
+/// call is over, so they bound what a client can make a connection hold. What is not set here is
+/// bounded by the library: tiny DATA frames that nobody has read, by half of the connection's window;
+/// frames that continue a block of headers, by its length; PING and SETTINGS are acknowledged one by
+/// one.
 pub(super) fn builder(max_request: usize) -> Builder {
     let window = u32::try_from(max_request.saturating_add(WINDOW_ROOM)).unwrap_or(u32::MAX);
     // The most that HTTP/2 has is 2^31 - 1.
@@ -60,6 +73,11 @@ pub(super) fn builder(max_request: usize) -> Builder {
     builder
         .max_concurrent_streams(MAX_STREAMS)
         .max_header_list_size(MAX_HEAD)
+        .header_table_size(HEADER_TABLE)
+        .max_frame_size(MAX_FRAME)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .max_local_error_reset_streams(Some(MAX_ERROR_RESETS))
         .initial_window_size(window)
         .initial_connection_window_size(window.saturating_mul(2).min(i32::MAX as u32));
     builder
@@ -67,11 +85,14 @@ pub(super) fn builder(max_request: usize) -> Builder {
 
 /// A connection being served.
 pub(super) struct Session {
-    http: Connection<Stream, Bytes>,
+    http: Connection<Http2Stream, Bytes>,
     shared: Arc<Shared>,
     client: Client,
+    memory: Arc<ConnectionMemory>,
+    progress: Arc<Progress>,
+    stall: (Stall, Interval),
     /// Calls to be decided, with their bodies.
-    ready: Vec<(Bytes, Asker, SendResponse<Bytes>)>,
+    ready: VecDeque<(Bytes, Asker, SendResponse<Bytes>)>,
     desk: Desk,
     /// Whether no store must be waited for.
     is_immediate: bool,
@@ -83,11 +104,13 @@ pub(super) struct Session {
     is_single: bool,
     /// Each task holds one.
     tasks: Arc<()>,
+    /// Each call of health or reflection holds one.
+    bridged: Arc<()>,
     idle: Idle,
 }
 
 /// Who asks: the parent of its trace, and what it may do.
-type Asker = (Caller, Permissions);
+pub(super) type Asker = (Caller, Permissions);
 
 /// How long nothing has happened.
 struct Idle {
@@ -116,30 +139,40 @@ enum Event {
     Calls,
     Drain,
     Look,
+    /// The client stands still within a frame, or does not read.
+    Stalled(RefusalReason),
     Closed,
 }
 
 impl Session {
     pub(super) fn new(
-        mut http: Connection<Stream, Bytes>,
-        shared: Arc<Shared>,
-        client: Client,
+        mut http: Connection<Http2Stream, Bytes>,
+        (shared, client, memory): (Arc<Shared>, Client, Arc<ConnectionMemory>),
+        (progress, stall): (Arc<Progress>, Stall),
     ) -> Self {
         let is_immediate = shared.engine.is_immediate();
         let every = shared.settings.idle_timeout / LOOKS;
-        let look = interval(every.max(std::time::Duration::from_millis(1)));
+        let look = interval(every.max(Duration::from_millis(1)));
+        let every = shared.settings.request_timeout / net::LOOKS;
+        let mut looks = interval(every.max(Duration::from_millis(1)));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stall = (stall, looks);
         let ping = http.ping_pong();
         Self {
             http,
             shared,
             client,
-            ready: Vec::new(),
+            memory,
+            progress,
+            stall,
+            ready: VecDeque::new(),
             desk: Desk::new(),
             is_immediate,
             others: 0,
             awake: 0,
             is_single: true,
             tasks: Arc::default(),
+            bridged: Arc::default(),
             idle: Idle { look, quiet: 0, is_closing: false, ping, is_pinged: false },
         }
     }
@@ -164,11 +197,18 @@ impl Session {
                     return Poll::Ready(Event::Drain);
                 }
                 self.idle.poll_pong(cx);
+                let (stall, look) = &mut self.stall;
+                while look.poll_tick(cx).is_ready() {
+                    if let Some(reason) = stall.look() {
+                        return Poll::Ready(Event::Stalled(reason));
+                    }
+                }
                 self.idle.look.poll_tick(cx).map(|_| Event::Look)
             });
             match event.await {
                 Event::Calls => self.decide().await,
                 Event::Closed => return,
+                Event::Stalled(reason) => return self.traffic().refused(reason),
                 Event::Drain => {
                     is_draining = true;
                     self.http.graceful_shutdown();
@@ -181,6 +221,10 @@ impl Session {
 
     /// Accepts what has arrived. Returns true when the connection is closed.
     fn gather(&mut self, cx: &mut Context<'_>) -> bool {
+        // Calls that are left wait for the replies before them to be written.
+        if !self.ready.is_empty() && self.http.poll_closed(cx).is_ready() {
+            return true;
+        }
         let most = if self.is_single { 1 } else { BATCH };
         while self.ready.len() < most {
             match self.http.poll_accept(cx) {
@@ -216,27 +260,16 @@ impl Session {
             Err((error, Some(penalty))) => return self.slow_down(respond, error, penalty),
         };
         if !is_ours {
-            self.others += 1;
-            let (task, mut drain) = (Arc::clone(&self.tasks), self.shared.drain());
-            let shared = Arc::clone(&self.shared);
-            tokio::spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = bridge::call(&shared.bridge, request, respond) => {}
-                    // A watch never ends by itself; dropped, it is reset.
-                    _ = drain.wait_for(|draining| *draining) => {}
-                }
-                drop(task);
-            });
-            return;
+            return self.start_bridged(request, respond);
         }
         let parent = || request.headers().get("traceparent").map(|value| value.as_bytes());
         let asker = (self.shared.trace.caller(parent), granted);
-        let mut body = Partial { stream: request.into_body(), first: Bytes::new(), more: None };
+        let stream = request.into_body();
+        let mut body = Partial { stream, first: Bytes::new(), more: None, claim: None };
         let most = self.shared.settings.max_request;
         match body.poll_whole(most, cx) {
             Poll::Ready(Ok(Some(whole))) if self.is_immediate => {
-                self.ready.push((whole, asker, respond));
+                self.ready.push_back((whole, asker, respond));
             }
             Poll::Ready(Ok(Some(whole))) => self.start(Body::Whole(whole), asker, respond),
             // Reset by the client: nobody waits.
@@ -244,6 +277,46 @@ impl Session {
             Poll::Ready(Err(error)) => self.wrong(respond, &error),
             Poll::Pending => self.start(Body::Partial(body), asker, respond),
         }
+    }
+
+    fn traffic(&self) -> &Traffic {
+        self.shared.traffic(self.client.listener)
+    }
+
+    /// Answers a call of health or reflection.
+    fn start_bridged(&mut self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let mut claim = Arc::clone(&self.memory).claim();
+        let claimed = if Arc::strong_count(&self.bridged) > bridge::MAX_CALLS {
+            Err(GrpcError::new(
+                GrpcCode::ResourceExhausted,
+                &"too many calls of this service at once",
+            ))
+        } else {
+            claim.resize(bridge::CALL).map_err(|error| no_memory(&error))
+        };
+        if let Err(error) = claimed {
+            return self.refuse(respond, &error);
+        }
+        self.others += 1;
+        let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
+        let bridged = Arc::clone(&self.bridged);
+        tokio::spawn(async move {
+            let mut drain = shared.drain();
+            tokio::select! {
+                biased;
+                () = bridge::call(&shared.bridge, request, respond, &shared.settings) => {}
+                // A watch never ends by itself; dropped, it is reset.
+                _ = drain.wait_for(|draining| *draining) => {}
+            }
+            drop((task, bridged, claim));
+        });
+    }
+
+    /// Refuses a call that would hold more than it may.
+    fn refuse(&mut self, respond: SendResponse<Bytes>, error: &GrpcError) {
+        self.others += 1;
+        self.traffic().refused(RefusalReason::Memory);
+        grpc::refuse(respond, error);
     }
 
     /// Returns what the client of a call may do, if that includes the call. Health needs nothing.
@@ -283,11 +356,16 @@ impl Session {
         }
         self.others += 1;
         self.shared.traffic(self.client.listener).bad_request();
+        let mut claim = Arc::clone(&self.memory).claim();
+        if claim.resize(CALL).is_err() {
+            // Dropped, the call is reset.
+            return self.traffic().refused(RefusalReason::Memory);
+        }
         let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
         tokio::spawn(async move {
             penalty.served(&shared).await;
             grpc::refuse(respond, &error);
-            drop(task);
+            drop((task, claim));
         });
     }
 
@@ -304,38 +382,75 @@ impl Session {
     }
 
     /// Answers a call in a task of its own.
-    fn start(&mut self, body: Body, asker: Asker, respond: SendResponse<Bytes>) {
+    fn start(&mut self, mut body: Body, asker: Asker, respond: SendResponse<Bytes>) {
+        let mut claim = Arc::clone(&self.memory).claim();
+        if let Err(error) = claim.resize(CALL + body.wait()) {
+            return self.refuse(respond, &no_memory(&error));
+        }
         self.others += 1;
-        let (task, shared) = (Arc::clone(&self.tasks), Arc::clone(&self.shared));
-        let listener = self.client.listener;
+        let late = Late {
+            shared: Arc::clone(&self.shared),
+            listener: self.client.listener,
+            progress: Arc::clone(&self.progress),
+            _task: Arc::clone(&self.tasks),
+        };
+        tokio::spawn(late.serve((body, claim), asker, respond));
+    }
+
+    /// Sends a reply as the client's window grows.
+    fn send_late(&mut self, reply: LateReply) {
+        let mut claim = Arc::clone(&self.memory).claim();
+        if claim.resize(CALL + reply.len()).is_err() {
+            // Dropped, it resets the stream.
+            return self.traffic().refused(RefusalReason::Memory);
+        }
+        let (task, shared, listener) =
+            (Arc::clone(&self.tasks), Arc::clone(&self.shared), self.client.listener);
         tokio::spawn(async move {
-            serve_late(&shared, listener, (body, asker), respond).await;
-            drop(task);
+            send_in_time(&shared, listener, reply).await;
+            drop((task, claim));
         });
     }
 
-    /// Decides all calls that were gathered.
+    /// Decides the calls that were gathered, until the replies should be written.
     async fn decide(&mut self) {
         self.idle.quiet = 0;
-        let Self { shared, ready, desk, .. } = self;
-        let count = ready.len() as u64;
-        self.awake += count;
-        self.is_single &= self.awake <= 1;
-        let traffic = shared.traffic(self.client.listener);
-        traffic.requests(count + std::mem::take(&mut self.others));
-        if ready.is_empty() {
-            return;
+        if self.progress.is_full() {
+            self.refuse_unread();
         }
+        let Self { shared, ready, desk, progress, .. } = self;
+        let traffic = shared.traffic(self.client.listener);
         let engine = &shared.engine;
         let (plan, now) = (engine.plan(), engine.now());
-        for (body, (caller, granted), respond) in ready.drain(..) {
-            if !desk.serve(shared, (&plan, now), (&body, caller, granted), respond).await {
-                traffic.bad_request();
+        let (mut count, mut late) = (0_u32, Vec::new());
+        while let Some((body, (caller, granted), respond)) = ready.pop_front() {
+            count += 1;
+            match desk.serve(shared, (&plan, now), (&body, caller, granted), respond).await {
+                Served::Replied(bytes) => progress.sent(bytes),
+                Served::Late(reply) => late.push(reply),
+                Served::Bad => traffic.bad_request(),
+            }
+            if progress.is_full() {
+                break;
             }
         }
-        if engine.timing().is_due() {
-            // OVERFLOW: a batch has at most `BATCH` calls.
-            engine.timing().note(engine.now().since(now) / count as u32);
+        if count > 0 && engine.timing().is_due() {
+            engine.timing().note(engine.now().since(now) / count);
+        }
+        traffic.requests(u64::from(count) + std::mem::take(&mut self.others));
+        self.awake += u64::from(count);
+        self.is_single &= self.awake <= 1;
+        late.into_iter().for_each(|reply| self.send_late(reply));
+    }
+
+    /// Refuses the calls that were gathered: the replies before them could not be written.
+    fn refuse_unread(&mut self) {
+        let text = "the replies before this one were not read; read them";
+        let error = GrpcError::new(GrpcCode::ResourceExhausted, &text);
+        while let Some((_, _, respond)) = self.ready.pop_front() {
+            self.others += 1;
+            self.traffic().refused(RefusalReason::Unread);
+            grpc::refuse(respond, &error);
         }
     }
 
@@ -356,94 +471,5 @@ impl Session {
             idle.is_pinged = ping.send_ping(Ping::opaque()).is_ok();
         }
         is_over
-    }
-}
-
-/// What is there of a body when a task is started for it.
-enum Body {
-    Whole(Bytes),
-    Partial(Partial),
-}
-
-/// A body that comes in pieces; most come in one.
-struct Partial {
-    stream: RecvStream,
-    first: Bytes,
-    more: Option<BytesMut>,
-}
-
-impl Partial {
-    /// Reads on. Ready with `None` if the client has reset the stream.
-    fn poll_whole(
-        &mut self,
-        most: usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<Bytes>, GrpcError>> {
-        loop {
-            match self.stream.poll_data(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(None) => break,
-                Poll::Ready(Some(Err(_))) => return Poll::Ready(Ok(None)),
-                Poll::Ready(Some(Ok(piece))) => self.push(piece),
-            }
-            if self.stream.is_end_stream() {
-                break;
-            }
-            let so_far = self.more.as_deref().unwrap_or(&self.first);
-            let length = grpc::frame_length(so_far, most)?;
-            if so_far.len() > length.unwrap_or(most) {
-                return Poll::Ready(grpc::message(so_far, most).map(|_| None));
-            }
-        }
-        let whole = self.more.take().map_or_else(|| std::mem::take(&mut self.first), Into::into);
-        Poll::Ready(Ok(Some(whole)))
-    }
-
-    fn push(&mut self, piece: Bytes) {
-        match &mut self.more {
-            Some(more) => more.extend_from_slice(&piece),
-            None if self.first.is_empty() => self.first = piece,
-            None => {
-                let mut more = BytesMut::with_capacity(self.first.len() + piece.len());
-                more.extend_from_slice(&std::mem::take(&mut self.first));
-                more.extend_from_slice(&piece);
-                self.more = Some(more);
-            }
-        }
-    }
-}
-
-/// Waits for a body, and then for a store.
-async fn serve_late(
-    shared: &Shared,
-    listener: Listener,
-    (body, (caller, granted)): (Body, Asker),
-    respond: SendResponse<Bytes>,
-) {
-    let whole = match body {
-        Body::Whole(whole) => whole,
-        Body::Partial(mut partial) => {
-            let most = shared.settings.max_request;
-            let reading = poll_fn(|cx| partial.poll_whole(most, cx));
-            match timeout(shared.settings.request_timeout, reading).await {
-                Ok(Ok(Some(whole))) => whole,
-                Ok(Ok(None)) => return,
-                Ok(Err(error)) => {
-                    shared.traffic(listener).bad_request();
-                    return grpc::refuse(respond, &error);
-                }
-                Err(_) => {
-                    shared.traffic(listener).bad_request();
-                    let text = "the rest of the message did not come in time";
-                    let error = GrpcError::new(GrpcCode::DeadlineExceeded, &text);
-                    return grpc::refuse(respond, &error);
-                }
-            }
-        }
-    };
-    let engine = &shared.engine;
-    let (plan, now) = (engine.plan_arc(), engine.now());
-    if !Desk::new().serve(shared, (&plan, now), (&whole, caller, granted), respond).await {
-        shared.traffic(listener).bad_request();
     }
 }

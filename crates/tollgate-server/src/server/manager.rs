@@ -309,10 +309,11 @@ impl Manager {
 fn needs_restart(new: &ServerSettings, old: &ServerSettings) -> bool {
     let fixed = |settings: &ServerSettings| {
         let endpoints = [&settings.http, &settings.grpc, &settings.resp, &settings.admin];
-        let sizes = (settings.workers, settings.max_connections, settings.idle_timeout);
+        let sizes = (settings.workers, settings.max_connections, settings.connection_memory_bytes);
+        let timeouts = (settings.idle_timeout, settings.request_timeout);
         let drain = (settings.drain_delay, settings.drain_timeout);
         let rest = (settings.snapshot.clone(), settings.memory.clone());
-        (endpoints.map(Clone::clone), sizes, drain, rest)
+        (endpoints.map(Clone::clone), (sizes, timeouts, drain), rest)
     };
     fixed(new) != fixed(old)
 }

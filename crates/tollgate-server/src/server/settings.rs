@@ -27,9 +27,13 @@ pub struct Settings {
     pub workers: usize,
     /// Connections of each listener at once.
     pub max_connections: usize,
+    /// Connections of all listeners together: as many as the descriptor limit allows.
+    pub max_descriptors: usize,
+    /// Bytes that all connections together may hold.
+    pub connection_memory_bytes: usize,
     /// How long a connection may be silent.
     pub idle_timeout: Duration,
-    /// How long the head of a request, or the rest of one that has begun, may take.
+    /// How long a request that has begun may take to arrive, and a reply to be read.
     pub request_timeout: Duration,
     /// How long the server goes on serving after a signal to stop, and says that it is not ready.
     pub drain_delay: Duration,
@@ -57,6 +61,8 @@ impl Default for Settings {
             access: Access::default(),
             workers: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             max_connections: 16_384,
+            max_descriptors: usize::MAX,
+            connection_memory_bytes: 128 << 20,
             idle_timeout: Duration::from_secs(300),
             request_timeout: Duration::from_secs(10),
             drain_delay: Duration::ZERO,
@@ -81,9 +87,13 @@ impl Settings {
             admin: endpoint(&config.admin, default.admin),
             workers: config.workers.unwrap_or(default.workers),
             max_connections: config.max_connections.unwrap_or(default.max_connections),
+            connection_memory_bytes: config
+                .connection_memory_bytes
+                .unwrap_or(default.connection_memory_bytes),
             idle_timeout: config.idle_timeout.unwrap_or(default.idle_timeout),
             drain_delay: config.drain_delay.unwrap_or(default.drain_delay),
             drain_timeout: config.drain_timeout.unwrap_or(default.drain_timeout),
+            request_timeout: config.request_timeout.unwrap_or(default.request_timeout),
             response_headers: config.response_headers.unwrap_or(default.response_headers),
             dynamic_metadata: config.dynamic_metadata.unwrap_or(default.dynamic_metadata),
             ..Self::default()

@@ -8,7 +8,10 @@ use crate::{
         StoreKind,
     },
     engine::{Backend, Engine},
-    net::{Access, BindError, Bound, Listener, TlsOf, Workers, settings_of},
+    net::{
+        Access, BindError, Bound, Listener, RESERVED, TlsOf, Workers, connections_allowed,
+        settings_of,
+    },
     plan::Plan,
 };
 use std::{
@@ -94,7 +97,8 @@ impl Server {
     /// When a store is in Redis, and there is no tokio runtime.
     pub fn bind(source: Source, clock: &Clock) -> Result<Self, StartError> {
         let config = source.read().map_err(StartError)?;
-        let settings = settings(&config)?;
+        let mut settings = settings(&config)?;
+        bound_by_descriptors(&mut settings, config.server.max_connections)?;
         let tls = Arc::new(TlsOf::default());
         tls.install(TlsOf::read(&config.server).map_err(wrong)?);
         let mut bound = Vec::new();
@@ -311,6 +315,21 @@ fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
              listen on 127.0.0.1"
         );
     }
+}
+
+/// Bounds connections by the descriptors that the process may have, and logs the bounds.
+fn bound_by_descriptors(settings: &mut Settings, wanted: Option<usize>) -> Result<(), StartError> {
+    let allowed = connections_allowed(wanted).map_err(StartError)?;
+    settings.max_descriptors = allowed;
+    settings.max_connections = wanted.unwrap_or(allowed);
+    tracing::info!(
+        descriptors = allowed.saturating_add(RESERVED),
+        reserved = RESERVED,
+        max_connections = settings.max_connections,
+        connection_memory_bytes = settings.connection_memory_bytes,
+        "connections are bounded"
+    );
+    Ok(())
 }
 
 /// Opens the stores of a configuration, the default one first.

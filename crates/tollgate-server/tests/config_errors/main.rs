@@ -246,6 +246,13 @@ fn values_have_types() {
             ],
         ),
         (
+            "server: {request_timeout: 0s, connection_memory_bytes: 4_194_303}",
+            &[
+                "1:27 'request_timeout' must be above zero",
+                "1:31 'connection_memory_bytes' is 4194303; it must be at least 4194304",
+            ],
+        ),
+        (
             "server: {memory: {bounded: 5, max_keys: 5}}\nstores: {default: {}, a: {kind: redis}}",
             &[
                 "1:31 bounded and max_keys exclude each other: a bounded table has a fixed size; \

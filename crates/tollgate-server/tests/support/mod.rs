@@ -72,10 +72,17 @@ impl Reply {
 
 impl Client {
     pub async fn connect(shared: &Arc<Shared>) -> Self {
+        Self::connect_with_window(shared, 65_535).await
+    }
+
+    /// Connects with a window for replies.
+    pub async fn connect_with_window(shared: &Arc<Shared>, window: u32) -> Self {
         let (near, far) = tokio::net::UnixStream::pair().unwrap();
         let connection = Connection::new(Arc::clone(shared), Listener::Grpc, None);
         tokio::spawn(rls::serve(Stream::Unix(far), connection));
-        let (send, driver) = h2::client::handshake(near).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let shaken = builder.initial_window_size(window).handshake(near).await;
+        let (send, driver) = shaken.unwrap();
         tokio::spawn(async move {
             let _ = driver.await;
         });

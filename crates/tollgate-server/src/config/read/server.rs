@@ -28,9 +28,11 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
         origins: names(reader, fields, "origins", is_origin, "such as https://ui.example.com"),
         workers: at_least_one(reader, fields, "workers"),
         max_connections: at_least_one(reader, fields, "max_connections"),
+        connection_memory_bytes: connection_memory(reader, fields),
         idle_timeout: reader.period(fields, "idle_timeout"),
         drain_delay: reader.period_or_zero(fields, "drain_delay"),
         drain_timeout: reader.period_or_zero(fields, "drain_timeout"),
+        request_timeout: reader.period(fields, "request_timeout"),
         watch_interval: match Reader::is_off(fields, "watch_interval") {
             true => Some(Duration::ZERO),
             false => reader.period_or_zero(fields, "watch_interval"),
@@ -65,6 +67,20 @@ fn at_least_one(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Opt
         return None;
     }
     Some(number)
+}
+
+/// Less than this does not hold one request of the longest kind.
+const LEAST_CONNECTION_MEMORY: usize = 4 << 20;
+
+fn connection_memory(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<usize> {
+    const NAME: &str = "connection_memory_bytes";
+    let bytes = reader.small(fields, NAME)?;
+    if bytes < LEAST_CONNECTION_MEMORY {
+        let text = format!("'{NAME}' is {bytes}; it must be at least {LEAST_CONNECTION_MEMORY}");
+        reader.error(fields.spot_of(NAME), text);
+        return None;
+    }
+    Some(bytes)
 }
 
 fn tls(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<TlsSettings> {
