@@ -1,6 +1,6 @@
 //! Pictures as SVG text: whole numbers only, so that every machine draws the same.
 
-use crate::scenario::{Kind, Member, Outcome, ROOT};
+use super::scenario::{Kind, Member, Outcome, ROOT};
 use std::fmt::Write;
 
 const OWN: &str = "#2f6db3";
@@ -152,7 +152,7 @@ fn tree(outcome: &Outcome) -> String {
     let mut svg = Svg::new(820);
     let title = format!("{}: {}", outcome.case.name, outcome.case.title);
     svg.text((20, 30), (18, INK), Anchor::Start, &title);
-    let lent = outcome.lent / crate::scenario::SECONDS;
+    let lent = outcome.lent / super::scenario::SECONDS;
     let root = [
         String::from("root"),
         format!("rate {ROOT}/s, ceiling {ROOT}/s, hard"),

@@ -13,7 +13,7 @@
 //! | [`SlidingLog`] | limit in every window | one entry per event | limit in every window |
 //!
 //! To add one: a file here that implements [`Step`], a variant of [`Algorithm`], a variant of
-//! `limiter/cell.rs`; `tests/oracle.rs` and `tests/steps.rs` run it from there.
+//! `limiter/cell.rs`; `tests/limiting/oracle.rs` and `tests/limiting/steps.rs` run it from there.
 
 mod entry;
 mod fixed_window;

@@ -27,7 +27,7 @@
 //!
 //! A clock that goes backwards counts as standing still: [`Clock::now`] never returns less than
 //! before by more than the few nanoseconds that processor cores differ. A jump ahead refills at
-//! most to full. Tests: `tests/time.rs`.
+//! most to full. Tests: `tests/limiting/time.rs`.
 //!
 //! # Wall time
 //!

@@ -46,7 +46,7 @@ use std::{
 /// # What is kept
 ///
 /// Every pair that was added is in exactly one batch, also over [`stop`](Self::stop) and the drop of
-/// the last handle (`src/coalesce/tests.rs`, and with threads `tests/coalesce_waiting.rs`). The
+/// the last handle (`src/coalesce/tests.rs`, and with threads `tests/flow/coalesce_waiting.rs`). The
 /// exceptions are all asked for: [`discard`](Self::discard), [`OnDrop::Cancel`](crate::OnDrop::Cancel), and a runtime that is shut
 /// down under the coalescer. A batch whose flush panics is not flushed again.
 ///

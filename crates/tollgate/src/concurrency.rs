@@ -41,7 +41,7 @@ use word::Single;
 ///
 /// `_n` takes a cost. A call passes when nobody waits and `in flight + cost <= limit`. Waiters are
 /// served first come, first served: nobody overtakes, not even a small request that would fit, so
-/// a big one is never starved (`tests/concurrency.rs`: `a_big_request_is_not_starved`). A cost of 0
+/// a big one is never starved (`tests/limiting/concurrency.rs`: `a_big_request_is_not_starved`). A cost of 0
 /// is legal; it takes no permits but waits its turn like any other.
 ///
 /// # Concurrency

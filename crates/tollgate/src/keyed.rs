@@ -43,7 +43,7 @@ use std::{fmt, hash::Hash};
 /// and what a flood of keys does.
 ///
 /// A key that has refilled equals one that was never seen, so its slot is given to others, a few
-/// at a time, without a janitor and without anybody noticing (`tests/keyed.rs`:
+/// at a time, without a janitor and without anybody noticing (`tests/limiting/keyed.rs`:
 /// `eviction_is_invisible`).
 ///
 /// | I want | use |

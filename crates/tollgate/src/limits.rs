@@ -134,7 +134,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 ///
 /// The states are locked in the order of their addresses, looked at, charged and unlocked. Whoever
 /// takes from one of them meanwhile waits: so no other decision sees some of them charged and some
-/// not, and a refusal leaves no trace (`tests/limits.rs`). Nothing is allocated for up to eight
+/// not, and a refusal leaves no trace (`tests/limiting/limits.rs`). Nothing is allocated for up to eight
 /// limits.
 ///
 /// # Examples

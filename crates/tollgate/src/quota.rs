@@ -22,7 +22,7 @@ use std::time::Duration;
 /// | burst | 0 (denies all) | 10^15 |
 ///
 /// The long-run rate is kept to one part in 2^63, for rates that do not divide a
-/// nanosecond too: 700 million per second, 3 per second, 7 per minute (`tests/rate.rs`).
+/// nanosecond too: 700 million per second, 3 per second, 7 per minute (`tests/limiting/rate.rs`).
 ///
 /// # Examples
 ///

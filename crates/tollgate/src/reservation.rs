@@ -28,7 +28,7 @@ use std::{fmt, time::Duration};
 /// | [`settle`](Self::settle) | corrected to the actual cost, into debt if that is more |
 ///
 /// A cancel never gives back what somebody else took, and two takes of one instant give back both,
-/// in either order (`tests/refund.rs`). Later reservations that were handed out already do not
+/// in either order (`tests/limiting/refund.rs`). Later reservations that were handed out already do not
 /// move up.
 ///
 /// # Examples

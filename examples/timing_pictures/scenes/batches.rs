@@ -1,10 +1,10 @@
 //! Batches, and stages one behind the other.
 
+use super::super::drawing::{Kind, Picture, Row};
 use super::{
     Log,
     bursts::{TRIGGERS, inputs, ms, play},
 };
-use crate::drawing::{Kind, Picture, Row};
 use std::error::Error;
 use tollgate::{
     Coalescer, CoalescerBuilder, Debouncer, Driver, Fired, ManualClock, debounce_then_throttle,

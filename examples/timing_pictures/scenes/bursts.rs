@@ -1,7 +1,7 @@
 //! Bursts: debounce and throttle.
 
+use super::super::drawing::{Kind, Picture, Row};
 use super::Log;
-use crate::drawing::{Kind, Picture, Row};
 use std::{error::Error, time::Duration};
 use tollgate::{Debouncer, Driver, Fired, ManualClock, Throttle};
 

@@ -4,7 +4,7 @@ mod batches;
 mod bursts;
 mod queues;
 
-use crate::drawing::Picture;
+use super::drawing::Picture;
 use std::{
     error::Error,
     sync::{Arc, Mutex, PoisonError},

@@ -1,7 +1,7 @@
 //! Queues: waiting at a limiter, and the pacer.
 
+use super::super::drawing::{Kind, Picture, Row};
 use super::{Log, millis};
-use crate::drawing::{Kind, Picture, Row};
 use std::{
     error::Error,
     pin::Pin,

@@ -16,7 +16,7 @@ use std::{
 /// # Cancel safety
 ///
 /// It may be dropped at any time. If it was not ready yet, its pair was not added; room that was
-/// set aside for it goes to the next in line (`tests/coalesce_waiting.rs`:
+/// set aside for it goes to the next in line (`tests/flow/coalesce_waiting.rs`:
 /// `dropping_an_add_at_any_poll_leaves_nothing`). [`into_pair`](Self::into_pair) keeps the pair.
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Add<K: Send + 'static, V: Send + 'static> {

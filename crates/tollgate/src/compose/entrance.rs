@@ -26,7 +26,7 @@ use std::{
 ///
 /// The permits of the rate are taken by reservation. They stay spent when the place in flight is
 /// there too; if that is refused, or the caller gives up while it waits, they are given back
-/// (`tests/compose_entrance.rs`). For the moment between the two, others may find the rate used up.
+/// (`tests/flow/compose_entrance.rs`). For the moment between the two, others may find the rate used up.
 ///
 /// Why the rate comes first is told with the [order of layers](crate::compose#admission).
 ///

@@ -18,7 +18,7 @@ use std::{
 /// # Cancel safety
 ///
 /// It may be dropped at any time. Its place goes to the next, and permits that were set aside for
-/// it go back, which wakes the next (`tests/concurrency.rs`:
+/// it go back, which wakes the next (`tests/limiting/concurrency.rs`:
 /// `dropping_a_future_anywhere_conserves_everything`).
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Acquire {

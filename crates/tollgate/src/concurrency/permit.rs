@@ -17,7 +17,7 @@ use std::{
 ///
 /// Got from [`Concurrency`](super::Concurrency) or [`KeyedConcurrency`](super::KeyedConcurrency).
 /// It borrows nothing, so it may move into a task, a response body or another thread. It gives back
-/// on every way out: the end of a scope, `?`, a panic (`tests/concurrency.rs`:
+/// on every way out: the end of a scope, `?`, a panic (`tests/limiting/concurrency.rs`:
 /// `a_panic_gives_back`). Only [`std::mem::forget`] keeps permits in flight for good.
 ///
 /// # Examples

@@ -14,7 +14,7 @@
 //! INVARIANT: while the word is seized or somebody waits, only the holder of the lock changes it.
 //! The fast paths exchange a word with neither flag, so setting one makes them fail; a release that
 //! finds one takes the lock, where it sees the queue. Hence no release slips past a waiter that is
-//! about to sleep (`tests/loom_concurrency.rs`).
+//! about to sleep (`tests/loom/concurrency.rs`).
 
 use super::{
     counts::Tally,

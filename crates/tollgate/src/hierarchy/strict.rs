@@ -21,7 +21,7 @@ use std::{fmt, time::Duration};
 /// A decision is that of [`Limits`](crate::Limits): level number 0 is the root, and
 /// [`level_name`](Self::level_name) names the others. Nothing is taken and given back, so a refusal
 /// by one level costs the others nothing, and nobody is refused because of somebody who is refused
-/// as well (`tests/hierarchy.rs`).
+/// as well (`tests/limiting/hierarchy.rs`).
 ///
 /// # Examples
 ///

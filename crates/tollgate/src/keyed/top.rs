@@ -64,7 +64,7 @@ use summary::{ShortName, Summary};
 /// | a record | O(log k), no allocation if the key is listed on the thread's stripe |
 ///
 /// Stripes are as many as processors, rounded up to a power of two, at most 8. Held by
-/// `tests/top_keys.rs`.
+/// `tests/limiting/top_keys.rs`.
 ///
 /// # Examples
 ///

@@ -8,7 +8,7 @@
 //! look too, so it never outlives what it was made from.
 //!
 //! A call of one permit then costs a read of its home and of this line. Held by
-//! `tests/striped.rs`: `a_refusal_is_forgotten_when_something_changes`.
+//! `tests/limiting/striped.rs`: `a_refusal_is_forgotten_when_something_changes`.
 
 use super::spread::Sum;
 use crate::sync::MutexGuard;

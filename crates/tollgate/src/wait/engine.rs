@@ -8,7 +8,7 @@
 //!   again and again pushes its deadline away and wakes nobody;
 //! - a job is taken out of the machine and marked as running under the same lock under which
 //!   [`Engine::stop`] marks the end. So after `stop` has returned no action starts, and whoever
-//!   waits for the end sees the one that runs (`tests/loom_engine.rs`);
+//!   waits for the end sees the one that runs (`tests/loom/engine.rs`);
 //! - nothing of a stranger runs or is dropped under the lock: actions, values, wakers. The end is
 //!   told only after the action is dropped, with all that it captured.
 

@@ -25,7 +25,7 @@ pin_project! {
     /// # Cancel safety
     ///
     /// It may be dropped at any time. Its place goes to the next, and permits that were set aside
-    /// for it go back, as far as time has not refilled them already (`tests/waiting_cancel.rs`). A
+    /// for it go back, as far as time has not refilled them already (`tests/flow/waiting_cancel.rs`). A
     /// future that nobody polls any more holds up nobody else.
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct Wait {

@@ -1,0 +1,165 @@
+//! Debouncers by key on threads and in tokio tasks.
+
+use std::{collections::HashMap, sync::mpsc, thread, time::Duration};
+use tollgate::KeyedDebouncer;
+
+/// Long enough that it is over only if something is wrong.
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_thread_runs_what_is_due_and_ends() {
+    let (sender, runs) = mpsc::channel();
+    let debouncer = KeyedDebouncer::new(Duration::from_millis(2), move |key: u32, fired| {
+        let name = thread::current().name().map(str::to_owned);
+        sender.send((key, fired.into_value(), name)).unwrap();
+    })
+    .unwrap();
+    for (key, value) in [(1, "a"), (2, "b")] {
+        debouncer.trigger(key, value).unwrap();
+    }
+    let mut seen = [runs.recv_timeout(LONG).unwrap(), runs.recv_timeout(LONG).unwrap()];
+    seen.sort_unstable();
+    assert_eq!(seen.each_ref().map(|(key, value, _)| (*key, *value)), [(1, "a"), (2, "b")]);
+    assert_eq!(seen[0].2.as_deref(), Some("tollgate"));
+    debouncer.stop_and_wait(LONG).block().unwrap();
+    assert!(runs.recv().is_err(), "the action is released");
+}
+
+#[test]
+fn no_trigger_of_many_threads_is_lost() {
+    let (sender, runs) = mpsc::channel();
+    let debouncer = KeyedDebouncer::builder(Duration::from_micros(50))
+        .max_wait(Duration::from_micros(200))
+        .start(move |key: u32, fired| sender.send((key, fired.triggers())).unwrap())
+        .unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            let debouncer = debouncer.clone();
+            scope.spawn(move || {
+                for number in 0..5000 {
+                    debouncer.trigger(number % 37, number).unwrap();
+                }
+            });
+        }
+    });
+    debouncer.finish_and_wait(LONG).block().unwrap();
+    assert_eq!((debouncer.len(), debouncer.is_stopped()), (0, true));
+    let mut sums = HashMap::new();
+    runs.iter().for_each(|(key, triggers)| *sums.entry(key).or_insert(0) += triggers);
+    assert_eq!((sums.len(), sums.values().sum::<u64>()), (37, 20_000));
+}
+
+#[test]
+fn after_a_stop_nothing_starts_whoever_triggers() {
+    for _ in 0..50 {
+        let (sender, runs) = mpsc::channel();
+        let debouncer = KeyedDebouncer::builder(Duration::from_secs(3600))
+            .leading()
+            .start(move |key: u32, _| sender.send(key).unwrap())
+            .unwrap();
+        let stopped = thread::scope(|scope| {
+            for first in [0, 100] {
+                let debouncer = debouncer.clone();
+                scope.spawn(move || {
+                    (first..first + 100).all(|key| debouncer.trigger(key, ()).is_ok())
+                });
+            }
+            debouncer.stop_and_wait(LONG).block()
+        });
+        stopped.unwrap();
+        // The sender is gone with the action, so this list ends.
+        assert!(runs.iter().count() <= 200);
+    }
+}
+
+#[cfg(feature = "tokio")]
+mod tokio_time {
+    use super::LONG;
+    use std::{
+        sync::{Arc, Mutex},
+        time::Duration,
+    };
+    use tollgate::{
+        DebounceError, Driver, KeyedDebounceError, KeyedDebouncer, ManualClock, OnDrop,
+    };
+
+    const fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    type Log = Arc<Mutex<Vec<(u32, &'static str, u128)>>>;
+
+    /// Starts debouncers of 100 ms whose action takes 30 ms, and notes when each run began.
+    #[allow(clippy::disallowed_methods, reason = "the action takes its time, which is paused")]
+    fn start(log: &Log, on_drop: OnDrop) -> KeyedDebouncer<u32, &'static str> {
+        let (log, begin) = (Arc::clone(log), tokio::time::Instant::now());
+        KeyedDebouncer::builder(ms(100))
+            .on_drop(on_drop)
+            .start_async(move |key, fired| {
+                let log = Arc::clone(&log);
+                async move {
+                    let at = begin.elapsed().as_millis();
+                    log.lock().unwrap().push((key, fired.into_value(), at));
+                    tokio::time::sleep(ms(30)).await;
+                }
+            })
+            .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn runs_of_several_keys_follow_each_other_on_paused_time() {
+        let log = Log::default();
+        let debouncer = start(&log, OnDrop::Cancel);
+        debouncer.trigger(1, "a").unwrap();
+        tokio::time::advance(ms(10)).await;
+        debouncer.trigger(2, "b").unwrap();
+        debouncer.trigger(3, "c").unwrap();
+        tokio::time::advance(ms(40)).await;
+        debouncer.trigger(1, "d").unwrap();
+        debouncer.finish_and_wait(ms(1)).await.unwrap_err();
+        assert_eq!(log.lock().unwrap().len(), 1, "finishing fires at once, one after the other");
+        debouncer.finish_and_wait(LONG).await.unwrap();
+        assert_eq!(*log.lock().unwrap(), [(1, "d", 50), (2, "b", 80), (3, "c", 110)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_go_quiet_by_themselves() {
+        let log = Log::default();
+        let debouncer = start(&log, OnDrop::Cancel);
+        for key in 0..3 {
+            debouncer.trigger(key, "a").unwrap();
+        }
+        // Paused time moves on while everybody sleeps.
+        #[allow(clippy::disallowed_methods, reason = "paused time")]
+        tokio::time::sleep(ms(200)).await;
+        assert_eq!(*log.lock().unwrap(), [(0, "a", 100), (1, "a", 130), (2, "a", 160)]);
+        assert!(debouncer.is_empty() && !debouncer.is_running());
+        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_last_handle_keeps_or_loses_what_is_pending() {
+        for (on_drop, expected) in [(OnDrop::Cancel, 0), (OnDrop::Flush, 2)] {
+            let log = Log::default();
+            let debouncer = start(&log, on_drop);
+            debouncer.trigger(1, "a").unwrap();
+            debouncer.trigger(2, "b").unwrap();
+            drop(debouncer);
+            #[allow(clippy::disallowed_methods, reason = "paused time")]
+            tokio::time::sleep(ms(500)).await;
+            assert_eq!(log.lock().unwrap().len(), expected, "{on_drop:?}");
+            assert_eq!(Arc::strong_count(&log), 1, "the action is released");
+        }
+    }
+
+    #[test]
+    fn a_future_needs_a_runtime() {
+        let builder = || KeyedDebouncer::<u32, ()>::builder(ms(1));
+        let action = |_, _| std::future::ready(());
+        let outside = builder().start_async(action).unwrap_err();
+        assert!(matches!(outside, KeyedDebounceError::Debounce(DebounceError::NoRuntime(_))));
+        let manual = Driver::manual(&ManualClock::new());
+        let manual = builder().driver(manual).start_async(action).unwrap_err();
+        assert_eq!(manual, DebounceError::NotAsync.into());
+    }
+}

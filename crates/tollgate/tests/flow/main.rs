@@ -1,0 +1,31 @@
+//! Waiting, pacing, debouncing, throttling and coalescing: who acts when.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod coalesce;
+mod coalesce_action;
+mod coalesce_model;
+mod coalesce_waiting;
+mod compose;
+mod compose_entrance;
+mod debounce;
+mod debounce_drivers;
+mod debounce_lodash;
+mod keyed_debounce;
+mod keyed_debounce_drivers;
+mod keyed_waiting;
+mod keyed_waiting_cancel;
+mod keyed_waiting_model;
+mod pacer;
+mod pacer_threads;
+mod pacer_tokio;
+mod panics_and_shutdown;
+#[cfg(feature = "tokio")]
+mod queued;
+mod sometimes;
+mod timing_pictures;
+mod tokio_time;
+mod waiting;
+mod waiting_cancel;
+mod waiting_model;
+mod waiting_never_over;
+mod waiting_storm;

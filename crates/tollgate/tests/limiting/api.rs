@@ -1,0 +1,92 @@
+//! What the types promise at compile time.
+
+use std::fmt::Debug;
+use tollgate::{
+    Algorithm, Bypass, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter, LimiterBuilder,
+    ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation, Tick, TimerId,
+    hierarchy, watch,
+};
+
+fn shared<T: Send + Sync + Debug>() {}
+fn value<T: Copy + Send + Sync + Debug + Eq>() {}
+fn error<T: std::error::Error + Send + Sync + 'static>() {}
+
+#[test]
+fn public_types_are_shareable_and_printable() {
+    shared::<Limiter>();
+    shared::<LimiterBuilder>();
+    shared::<Reservation>();
+    shared::<Lease>();
+    shared::<Clock>();
+    shared::<ManualClock>();
+    shared::<watch::DenialLog>();
+    shared::<watch::Snapshot>();
+    shared::<watch::WaitHistogram>();
+    shared::<hierarchy::StrictTree>();
+    shared::<hierarchy::StrictBuilder>();
+    shared::<hierarchy::Level>();
+    shared::<hierarchy::BorrowingTree>();
+    shared::<hierarchy::BorrowingBuilder>();
+    shared::<hierarchy::Class>();
+    value::<hierarchy::Admission>();
+    value::<hierarchy::ClassCounts>();
+    value::<Decision>();
+    value::<Quota>();
+    value::<Tick>();
+    value::<TimerId>();
+    value::<Initial>();
+    value::<Inherit>();
+    value::<Algorithm>();
+    value::<Bypass>();
+    value::<Outcome>();
+    value::<watch::Health>();
+    value::<watch::Counts>();
+    error::<QuotaError>();
+    error::<ParseQuotaError>();
+    error::<Denied>();
+    error::<Refused>();
+    error::<hierarchy::HierarchyError>();
+    error::<hierarchy::PathError>();
+    error::<hierarchy::Unreserved>();
+}
+
+#[test]
+fn decisions_are_small() {
+    assert_eq!(size_of::<Decision>(), 64);
+    assert_eq!(size_of::<Limiter>(), 8);
+    assert_eq!(size_of::<Option<Limiter>>(), 8);
+}
+
+#[test]
+fn quotas_are_constants() {
+    const API: Quota = Quota::per_second(100).burst(20).initial(Initial::Empty);
+    const CHECKED: bool = API.check().is_ok();
+    const { assert!(CHECKED) };
+    assert_eq!(API.capacity(), 20);
+}
+
+#[test]
+fn algorithm_names_round_trip() {
+    for algorithm in Algorithm::ALL {
+        assert_eq!(algorithm.name().parse(), Ok(algorithm));
+    }
+    assert_eq!("token-bucket".parse(), Ok(Algorithm::Gcra));
+    assert_eq!(
+        "leaky".parse::<Algorithm>().unwrap_err().to_string(),
+        "\"leaky\" is no algorithm; use one of token-bucket, leaky-bucket, gcra, fixed-window, \
+         anchored-window, sliding-counter, sliding-log"
+    );
+}
+
+#[test]
+fn an_algorithm_alone_refuses_what_it_cannot_count() {
+    use tollgate::algorithm::{FixedWindow, Gcra, SlidingCounter, SlidingLog};
+    let (quota, epoch) = (Quota::unlimited(), std::time::Duration::ZERO);
+    let text = "an unlimited quota leaves an algorithm nothing to count; use a limiter, or give a \
+                rate";
+    assert_eq!(Gcra::new(&quota).unwrap_err().to_string(), text);
+    assert_eq!(FixedWindow::aligned(&quota, epoch), Err(QuotaError::NothingToCount));
+    assert_eq!(FixedWindow::anchored(&quota), Err(QuotaError::NothingToCount));
+    assert_eq!(SlidingCounter::new(&quota, epoch), Err(QuotaError::NothingToCount));
+    assert_eq!(SlidingLog::new(&quota), Err(QuotaError::NothingToCount));
+}

@@ -1,0 +1,195 @@
+//! G8: what a full table does, and what a flood of keys cannot do to it.
+
+use crate::support::*;
+use std::{collections::HashSet, time::Duration};
+use tollgate::{
+    Algorithm, Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason, WhenFull,
+};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Table {
+    Capped,
+    Bounded,
+}
+
+fn limiter(table: Table, keys: u64, quota: Quota) -> (KeyedBuilder<u64>, ManualClock) {
+    let (clock, hand) = Clock::manual();
+    let builder = KeyedLimiter::builder(quota).clock(clock);
+    let builder = match table {
+        Table::Capped => builder.max_keys(keys),
+        Table::Bounded => builder.bounded(keys),
+    };
+    (builder, hand)
+}
+
+/// Ten million fresh keys, one permit each, against a table for one million. In the meantime an
+/// abuser asks all the time, and a thousand honest keys ask as often as they may.
+#[test]
+fn ten_million_fresh_keys_wash_nobody_out() {
+    // Without optimisation a tenth as many do: `./test` runs both.
+    const CAP: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+    const FLOOD: u64 = 10 * CAP;
+    const ABUSER: u64 = u64::MAX;
+    for table in [Table::Capped, Table::Bounded] {
+        // A key is at rest a minute after it took one permit: longer than the flood lasts.
+        let (builder, hand) = limiter(table, CAP, Quota::per_minute(1).burst(10));
+        let limiter = builder.build().unwrap();
+        let honest = |key: u64| (1 << 60) + key % 1000;
+        let full = |key: u64| (0..10).filter(|_| limiter.try_acquire(&key).is_allowed()).count();
+        assert_eq!(full(ABUSER), 10);
+        let (mut by_abuser, mut refused_honest, mut most_bytes, mut most_keys) = (0, 0, 0, 0);
+        for key in 0..FLOOD {
+            assert!(limiter.try_acquire(&key).is_allowed(), "a fresh key is full");
+            if key % 100 == 0 {
+                by_abuser += u64::from(limiter.try_acquire(&ABUSER).is_allowed());
+            }
+            if key % (FLOOD / 8000) == 0 {
+                // 8000 asks of 1000 keys within 40 s: eight each, of ten they may have.
+                let honest = honest(key / (FLOOD / 8000));
+                refused_honest += u64::from(limiter.try_acquire(&honest).is_denied());
+                hand.advance(Duration::from_millis(5));
+            }
+            if key % (FLOOD / 20) == 0 {
+                most_bytes = most_bytes.max(limiter.bytes());
+                most_keys = most_keys.max(limiter.len());
+            }
+        }
+        assert_eq!(by_abuser, 0, "{table:?}: forty seconds earn an abuser nothing");
+        assert_eq!(refused_honest, 0, "{table:?}");
+        let per_key = (most_bytes as u64 - 32 * 1024) / CAP;
+        assert!(per_key <= 31, "{table:?}: {per_key} bytes for each key of the cap");
+        // A bounded table has room for half as many again as it was made for.
+        let most = if table == Table::Capped { CAP } else { CAP * 3 / 2 + 4 };
+        assert!(most_keys as u64 <= most, "{table:?}: {most_keys} keys");
+        let counts = limiter.table_counts();
+        assert!(counts.evicted > FLOOD - 2 * CAP, "{table:?}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_capped_table_holds_its_cap_exactly() {
+    for keys in [1, 2, 7, 1000] {
+        let (builder, hand) = limiter(Table::Capped, keys, Quota::per_minute(1));
+        let limiter = builder.build().unwrap();
+        for key in 0..3 * keys + 50 {
+            assert!(limiter.try_acquire(&key).is_allowed());
+            assert_eq!(limiter.len() as u64, (key + 1).min(keys), "cap {keys}, key {key}");
+        }
+        hand.advance(Duration::from_secs(60));
+        // All are at rest: as many fresh ones find room as the cap says, and no live one goes.
+        let evicted = limiter.table_counts().evicted;
+        (1_000_000..1_000_000 + keys)
+            .for_each(|key| assert!(limiter.try_acquire(&key).is_allowed()));
+        // Where a fresh one replaced another, one at rest was left over, and may have been swept since.
+        let (len, replaced) = (limiter.len() as u64, limiter.table_counts().evicted - evicted);
+        assert!(len <= keys && keys - len <= replaced, "{len} of {keys}, {replaced} replaced");
+        if keys <= 7 {
+            assert_eq!(limiter.table_counts().evicted, evicted, "cap {keys}");
+        }
+        limiter.clear();
+        assert!(limiter.is_empty());
+        (0..keys).for_each(|key| assert!(limiter.try_acquire(&key).is_allowed()));
+        limiter.reset(&0);
+        limiter.shrink();
+        assert_eq!(limiter.len() as u64, keys - 1);
+    }
+}
+
+#[test]
+fn a_capped_table_of_logs_holds_its_cap_exactly() {
+    for keys in [1, 5, 300] {
+        let (builder, _) = limiter(Table::Capped, keys, Quota::per_minute(2));
+        let limiter = builder.algorithm(Algorithm::SlidingLog).build().unwrap();
+        for key in 0..2 * keys + 20 {
+            assert!(limiter.try_acquire(&key).is_allowed());
+            assert_eq!(limiter.len() as u64, (key + 1).min(keys), "cap {keys}, key {key}");
+        }
+    }
+}
+
+#[test]
+fn the_entry_nearest_to_full_makes_room() {
+    for table in [Table::Capped, Table::Bounded] {
+        let cap = if table == Table::Capped { 8 } else { 1 };
+        let (builder, _) = limiter(table, cap, Quota::per_hour(10));
+        let limiter = builder.build().unwrap();
+        let keys: Vec<u64> = (0..20).collect();
+        // Heavier and heavier: each newcomer finds only lighter ones, and the heaviest stay.
+        for key in &keys {
+            let _ = limiter.try_acquire_n(key, 1 + key % 10);
+        }
+        let room = limiter.len();
+        assert!(room <= 8, "{table:?}: {room}");
+        let _ = limiter.force(&100, 50);
+        let _ = (200..400).all(|key| limiter.try_acquire(&key).is_allowed());
+        assert_eq!(limiter.try_acquire(&100).reason(), Reason::Quota);
+        assert!(limiter.try_acquire(&100).is_denied(), "{table:?}: who is in debt stays");
+    }
+}
+
+#[test]
+fn a_full_table_refuses_or_shares_as_declared() {
+    for table in [Table::Capped, Table::Bounded] {
+        let (builder, hand) = limiter(table, 1, Quota::per_minute(6));
+        let refusing = builder.when_full(WhenFull::Refuse).build().unwrap();
+        let mut inside = HashSet::new();
+        let mut outside = 0;
+        for key in 0..200 {
+            let decision = refusing.try_acquire(&key);
+            match decision.reason() {
+                Reason::Saturated => {
+                    assert!(decision.is_denied());
+                    assert_eq!(decision.retry_after(decision.at()), Some(Duration::from_secs(10)));
+                    outside += 1;
+                }
+                _ => {
+                    assert!(decision.is_allowed());
+                    inside.insert(key);
+                }
+            }
+        }
+        assert_eq!(inside.len(), refusing.len());
+        assert_eq!(refusing.table_counts().saturated, outside);
+        assert!(inside.iter().all(|key| refusing.available(key) == 5), "nobody lost state");
+        hand.advance(Duration::from_secs(10));
+        assert!(refusing.try_acquire(&1000).is_allowed(), "there is room when they are at rest");
+
+        let (builder, _) = limiter(table, 1, Quota::per_minute(6));
+        let share = WhenFull::Share(Quota::per_minute(3));
+        let sharing = builder.when_full(share).build().unwrap();
+        let passed = (0..200).filter(|key| sharing.try_acquire(key).is_allowed()).count();
+        assert_eq!(passed, sharing.len() + 3, "{table:?}: three for all that found no room");
+    }
+}
+
+/// At the load a bounded table is made for, nearly every key finds room.
+#[test]
+fn the_share_of_keys_without_room() {
+    let mut lost = 0;
+    for round in 0..20 {
+        let (builder, _) = limiter(Table::Bounded, 50_000, Quota::per_hour(5));
+        let limiter = builder.when_full(WhenFull::Refuse).build().unwrap();
+        let first = round * 1_000_000;
+        lost += (first..first + 50_000).filter(|key| limiter.try_acquire(key).is_denied()).count();
+    }
+    assert!(lost <= 100, "{lost} of a million found no room");
+}
+
+#[test]
+fn keys_of_all_tables_leave_when_they_are_at_rest() {
+    let mut random = Random(3);
+    for table in [Table::Capped, Table::Bounded] {
+        let (builder, hand) = limiter(table, 10_000, Quota::per_second(10).burst(2));
+        let limiter = builder.when_full(WhenFull::Refuse).build().unwrap();
+        // Each key is at rest after 200 ms at most; 40 ms bring a thousand others.
+        for _ in 0..300 {
+            for _ in 0..1000 {
+                let decision = limiter.try_acquire_n(&random.next(), 1 + random.below(2));
+                assert!(decision.is_allowed(), "{table:?}: {decision:?}");
+            }
+            hand.advance(Duration::from_millis(40));
+        }
+        assert_eq!(limiter.table_counts().saturated, 0, "{table:?}");
+        assert_eq!(limiter.table_counts().evicted, 0, "{table:?}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Which quota a key has, and keys that are blocked, punished or exempt.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tollgate::{
+    Assigned, Bypass, Clock, Escalation, Inherit, KeyedBuilder, KeyedLimiter, ManualClock, Quota,
+    Reason, Refused,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The same limiter over both tables.
+fn each_table(
+    quota: &str,
+    more: impl Fn(KeyedBuilder<str>) -> KeyedBuilder<str>,
+    mut test: impl FnMut(&KeyedLimiter<str>, &ManualClock),
+) {
+    for bounded in [false, true] {
+        let (clock, hand) = Clock::manual();
+        let builder = KeyedLimiter::builder(quota.parse().unwrap()).clock(clock);
+        let builder = if bounded { builder.bounded(1000) } else { builder };
+        test(&more(builder).build().unwrap(), &hand);
+    }
+}
+
+#[test]
+fn a_function_of_the_key_chooses_and_is_asked_again_after_a_while() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let choose = {
+        let asked = Arc::clone(&asked);
+        move |key: &str| {
+            asked.fetch_add(1, Relaxed);
+            match key.split(':').next() {
+                Some("pro") => Assigned::Tier("pro".into()),
+                Some("own") => Assigned::Quota(Quota::per_hour(key.len() as u64)),
+                Some("bad") => Assigned::Tier("no such tier".into()),
+                _ => Assigned::Default,
+            }
+        }
+    };
+    let more = |builder: KeyedBuilder<str>| {
+        builder.tier("pro", Quota::per_hour(50)).quota_by(60 * SECOND, choose.clone())
+    };
+    each_table("10/h", more, |limiter, hand| {
+        asked.store(0, Relaxed);
+        let limits = ["free:1", "pro:1", "own:12345", "bad:1"];
+        let limits = limits.map(|key| limiter.try_acquire(key).limit());
+        assert_eq!(limits, [10, 50, 9, 10]);
+        assert_eq!(limiter.table_counts().unusable_quotas, 1);
+        let _ = limiter.try_acquire_n("pro:1", 9);
+        assert_eq!(asked.load(Relaxed), 4, "the answer is kept");
+        limiter.set_tier("pro", Quota::per_hour(100), Inherit::Additive).unwrap();
+        assert_eq!(limiter.available("pro:1"), 90, "a tier changes live");
+        assert_eq!(limiter.tier("pro"), Some(Quota::per_hour(100)));
+        limiter.set_quota(Quota::per_hour(20), Inherit::Additive).unwrap();
+        assert_eq!((limiter.available("free:1"), limiter.available("pro:1")), (19, 90));
+        hand.advance(60 * SECOND);
+        let _ = limiter.try_acquire("pro:1");
+        assert_eq!(asked.load(Relaxed), 5, "and asked for again when it has expired");
+        assert_eq!(limiter.quota_of("own:12345"), Quota::per_hour(9));
+    });
+}
+
+#[test]
+fn an_override_holds_for_one_key_and_for_its_time() {
+    each_table(
+        "10/h",
+        |builder| builder,
+        |limiter, hand| {
+            let _ = limiter.try_acquire_n("vip", 10);
+            assert!(limiter.try_acquire("vip").is_denied());
+            limiter.override_quota("vip", Quota::per_hour(100), Some(60 * SECOND)).unwrap();
+            assert_eq!(limiter.quota_of("vip"), Quota::per_hour(100));
+            assert_eq!(limiter.available("vip"), 0, "what is left stays left");
+            hand.advance(36 * SECOND);
+            assert_eq!(limiter.available("vip"), 1, "and it refills at the new rate");
+            assert_eq!(limiter.quota_of("other"), Quota::per_hour(10));
+            hand.advance(24 * SECOND);
+            assert_eq!(limiter.quota_of("vip"), Quota::per_hour(10));
+            limiter.override_quota("vip", Quota::unlimited(), None).unwrap();
+            assert!((0..1000).all(|_| limiter.try_acquire("vip").is_allowed()));
+            assert!(limiter.clear_override("vip"));
+            assert!(!limiter.clear_override("vip"));
+            assert_eq!(limiter.quota_of("vip"), Quota::per_hour(10));
+        },
+    );
+}
+
+/// Numbers of quotas that no key uses any more are given to others.
+#[test]
+fn any_number_of_overrides_one_after_the_other() {
+    each_table(
+        "10/h",
+        |builder| builder,
+        |limiter, _| {
+            for round in 0..5000_u64 {
+                let quota = Quota::per_hour(100 + round);
+                limiter.override_quota("vip", quota, None).unwrap();
+                assert_eq!(limiter.try_acquire("vip").limit(), 100 + round);
+            }
+            let full = (0..3000_u64).find_map(|key| {
+                let quota = Quota::per_hour(10_000 + key);
+                limiter.override_quota(&key.to_string(), quota, None).err()
+            });
+            let text = full.unwrap().to_string();
+            assert!(text.starts_with("one limiter tells 2048 quotas apart"), "{text}");
+            assert_eq!(limiter.quota_of("17"), Quota::per_hour(10_017), "the others stay");
+        },
+    );
+}
+
+#[test]
+fn a_blocked_key_is_refused_until_its_time() {
+    each_table(
+        "10/h",
+        |builder| builder.counted(),
+        |limiter, hand| {
+            limiter.block("mallory", 30 * SECOND).unwrap();
+            let refused = limiter.try_acquire("mallory");
+            assert_eq!(refused.reason(), Reason::Blocked);
+            assert_eq!(refused.retry_after(limiter.now()), Some(30 * SECOND));
+            assert_eq!(limiter.peek("mallory").reason(), Reason::Blocked);
+            assert!(matches!(
+                limiter.reserve_within("mallory", 1, SECOND),
+                Err(Refused::TooLong { .. })
+            ));
+            assert_eq!(
+                limiter.blocked_until("mallory"),
+                Some(limiter.now().saturating_add(30 * SECOND))
+            );
+            hand.advance(30 * SECOND - Duration::from_nanos(1));
+            assert!(limiter.try_acquire("mallory").is_denied());
+            hand.advance(Duration::from_nanos(1));
+            assert_eq!(
+                limiter.try_acquire("mallory").remaining(),
+                9,
+                "nothing was charged meanwhile"
+            );
+            limiter.block("mallory", 30 * SECOND).unwrap();
+            assert!(limiter.unblock("mallory"));
+            assert!(!limiter.unblock("mallory"));
+            assert!(limiter.try_acquire("mallory").is_allowed());
+            assert_eq!(limiter.table_counts().notes, 0, "notes without content take no room");
+            assert_eq!((limiter.counts().allowed, limiter.counts().denied()), (2, 3));
+        },
+    );
+}
+
+#[test]
+fn lists_and_penalties() {
+    each_table(
+        "3/h",
+        |builder| builder,
+        |limiter, _| {
+            limiter.allow("monitor").unwrap();
+            assert!((0..100).all(|_| limiter.try_acquire("monitor").is_allowed()));
+            assert_eq!(limiter.try_acquire("monitor").reason(), Reason::AllowListed);
+            assert_eq!(limiter.available("monitor"), 3, "nothing is charged");
+            limiter.deny("scanner").unwrap();
+            let refused = limiter.try_acquire("scanner");
+            assert!(refused.is_never());
+            assert_eq!(refused.reason(), Reason::DenyListed);
+            assert!(limiter.unlist("scanner") && !limiter.unlist("scanner"));
+            assert!(limiter.try_acquire("scanner").is_allowed());
+
+            let _ = limiter.penalize("guesser", 5);
+            let refused = limiter.try_acquire("guesser");
+            assert_eq!(
+                refused.retry_after(limiter.now()),
+                Some(3600 * SECOND),
+                "two in debt and one"
+            );
+            limiter.bypass(Bypass::On);
+            assert!(limiter.try_acquire("guesser").is_bypassed());
+            limiter.bypass(Bypass::Off);
+            assert!(limiter.try_acquire("guesser").is_denied());
+        },
+    );
+}
+
+#[test]
+fn bans_escalate_and_end() {
+    let bans = Escalation::new(3, 10 * SECOND, 20 * SECOND).most(50 * SECOND);
+    each_table(
+        "1/h",
+        |builder| builder.escalate(bans),
+        |limiter, hand| {
+            assert!(limiter.try_acquire("k").is_allowed());
+            for length in [20, 40, 50, 50] {
+                for row in 0..2 {
+                    assert_eq!(limiter.try_acquire("k").reason(), Reason::Quota, "{length} {row}");
+                }
+                let banned = limiter.try_acquire("k");
+                assert_eq!(banned.retry_after(limiter.now()), Some(length * SECOND));
+                assert!((0..9).all(|_| limiter.try_acquire("k").reason() == Reason::Blocked));
+                hand.advance(length * SECOND);
+            }
+            assert!(limiter.try_acquire("other").is_allowed());
+            assert_eq!(limiter.blocked_until("other"), None);
+        },
+    );
+}
+
+#[test]
+fn keys_can_be_reserved_settled_and_cancelled() {
+    each_table(
+        "3600/h burst 10",
+        |builder| builder,
+        |limiter, hand| {
+            let first = limiter.reserve("a", 8).unwrap();
+            let second = limiter.reserve("a", 8).unwrap();
+            assert_eq!(second.delay(limiter.now()), 6 * SECOND);
+            assert_eq!(limiter.available("b"), 10, "other keys have nothing to do with it");
+            assert_eq!((second.cancel(), first.cancel()), (8, 8));
+            assert_eq!(limiter.available("a"), 10);
+            let estimate = limiter.reserve("a", 5).unwrap();
+            assert_eq!(estimate.settle(2).remaining(), 8);
+            let late = limiter.reserve("a", 5).unwrap();
+            hand.advance(60 * SECOND);
+            let _ = limiter.try_acquire_n("a", 4);
+            assert_eq!(late.cancel(), 0, "time has given it back already");
+            assert_eq!(limiter.available("a"), 6);
+            assert!(matches!(limiter.reserve("a", 11), Err(Refused::Never(_))));
+            // A change of quota carries open claims along.
+            let open = limiter.reserve("a", 6).unwrap();
+            limiter.set_quota(Quota::per_hour(3600).burst(20), Inherit::Additive).unwrap();
+            assert_eq!(limiter.available("a"), 10);
+            assert_eq!(open.cancel(), 6);
+            assert_eq!(limiter.available("a"), 16);
+            // An override makes them final.
+            let open = limiter.reserve("a", 6).unwrap();
+            limiter.override_quota("a", Quota::per_hour(7200).burst(20), None).unwrap();
+            assert_eq!((open.cancel(), limiter.available("a")), (0, 10));
+        },
+    );
+}
+
+#[test]
+fn heavy_keys_are_known_by_name() {
+    let more = |builder: KeyedBuilder<str>| builder.top_keys(100);
+    each_table("5/h", more, |limiter, _| {
+        for key in 0..500 {
+            let _ = limiter.try_acquire(&format!("small {key}"));
+        }
+        for _ in 0..50 {
+            let _ = limiter.try_acquire("scraper");
+        }
+        let _ = limiter.try_acquire_n("batch", 5);
+        let top = limiter.top_keys().unwrap();
+        let denied = top.top_denied(3);
+        assert_eq!((denied[0].name.as_ref(), denied.len()), ("scraper", 1));
+        assert!(denied[0].count - denied[0].error <= 45 && denied[0].count >= 45);
+        assert_eq!(top.total_denied(), 45);
+        let distinct = top.distinct();
+        assert!((450..=550).contains(&distinct), "{distinct} of 502");
+    });
+}
+
+#[test]
+fn a_lease_of_a_key_takes_batches_and_gives_back() {
+    each_table(
+        "100/h",
+        |builder| builder,
+        |limiter, hand| {
+            let mut lease = limiter.lease("hot", 10, SECOND);
+            assert!((0..3).all(|_| lease.try_acquire().is_allowed()));
+            assert_eq!((lease.held(), limiter.available("hot")), (7, 90));
+            // A change of quota ends the batch; what it held goes back.
+            limiter.set_quota(Quota::per_hour(200), Inherit::Additive).unwrap();
+            assert!(lease.try_acquire().is_allowed());
+            assert_eq!((lease.held(), limiter.available("hot")), (9, 187));
+            hand.advance(SECOND);
+            assert!(lease.try_acquire_n(20).is_allowed(), "more than a batch");
+            assert_eq!((lease.held(), limiter.available("hot")), (0, 176));
+            assert!(lease.try_acquire_n(177).is_denied());
+            assert_eq!(limiter.available("hot"), 176, "a refusal takes nothing");
+            assert!(lease.try_acquire().is_allowed());
+            drop(lease);
+            assert_eq!(limiter.available("hot"), 175);
+            let mut blocked = limiter.lease("hot", 10, SECOND);
+            assert!(blocked.try_acquire().is_allowed());
+            limiter.block("hot", SECOND).unwrap();
+            assert_eq!(blocked.try_acquire().reason(), Reason::Blocked, "a block is felt at once");
+        },
+    );
+}
+
+#[test]
+fn anonymous_refunds_lower_open_claims() {
+    each_table(
+        "10/h",
+        |builder| builder,
+        |limiter, _| {
+            let open = limiter.reserve("a", 4).unwrap();
+            assert_eq!(limiter.refund("a", 4), 4);
+            assert_eq!((open.cancel(), limiter.available("a")), (0, 10));
+            let open = limiter.reserve("a", 4).unwrap();
+            limiter.reset("a");
+            assert_eq!((open.cancel(), limiter.available("a")), (0, 10));
+        },
+    );
+}

@@ -1,0 +1,180 @@
+//! One demand without a list: `acquire_one_at` answers what `acquire_at` answers, and leaves the same
+//! behind.
+
+use proptest::prelude::*;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Clock, Inherit, Quota, WhenFull,
+    store::{Demand, MemoryStore, MemoryStoreBuilder, Policy, Store},
+};
+
+fn now_or_never<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => panic!("a store in memory never waits"),
+    }
+}
+
+const TABLES: usize = 5;
+
+/// Every table, and tables so small that keys are refused, or lose their state.
+fn table(number: usize) -> MemoryStoreBuilder {
+    let full = |builder: MemoryStoreBuilder| builder.when_full(WhenFull::Refuse);
+    match number {
+        0 => MemoryStore::builder(),
+        1 => MemoryStore::builder().bounded(1000),
+        2 => full(MemoryStore::builder().max_keys(2)),
+        3 => full(MemoryStore::builder().bounded(1)),
+        _ => MemoryStore::builder().max_keys(2),
+    }
+    .max_idle(Duration::from_secs(3600))
+}
+
+fn policies() -> Vec<Policy> {
+    let quota = Quota::per_second(10);
+    let mut all: Vec<_> = Algorithm::ALL
+        .into_iter()
+        .map(|algorithm| Policy::with_algorithm(algorithm.name(), quota, algorithm).unwrap())
+        .collect();
+    // One that needs more than a word, one whose fresh keys are not full, and one without a limit.
+    let large = Quota::per(1 << 40, Duration::from_secs(86_400));
+    all.push(Policy::with_algorithm("large", large, Algorithm::SlidingCounter).unwrap());
+    all.push(Policy::new("empty", quota.initial(tollgate::Initial::Empty)).unwrap());
+    all.push(Policy::new("unlimited", Quota::unlimited()).unwrap());
+    all
+}
+
+/// Two stores of one seed: the table decides alike in both whom it evicts.
+fn twins(number: usize) -> [MemoryStore; 2] {
+    let seed = tollgate::Seed::random();
+    [(), ()].map(|()| {
+        let (clock, hand) = Clock::manual();
+        hand.advance(Duration::from_secs(1_000_000));
+        table(number).clock(clock).seed(seed).build().unwrap()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn one_demand_is_decided_as_a_list_of_one(
+        number in 0..TABLES,
+        steps in prop::collection::vec((0..8_usize, 0..5_usize, 0..14_u64, 0..400_u64), 1..80),
+    ) {
+        let [plain, short] = twins(number);
+        // Each has its own: a policy remembers the store that asked last.
+        let (theirs, ours) = (policies(), policies());
+        let mut now = plain.clock().now();
+        for (row, (policy, key, cost, later_ms)) in steps.into_iter().enumerate() {
+            now = now.saturating_add(Duration::from_millis(later_ms));
+            // Keys of every length that the hash treats in its own way.
+            let key = &b"0123456789abcdefXYZ"[..[0, 3, 7, 8, 19][key]];
+            let mut demands = [Demand::new(&theirs[policy], key, cost)];
+            let expected = plain.acquire_at(now, &mut demands).unwrap();
+            let got = short.acquire_one_at(now, &ours[policy], key, cost).unwrap();
+            prop_assert_eq!(got, expected, "row {}, {:?}", row, ours[policy]);
+            prop_assert_eq!((plain.len(), plain.table_counts()), (short.len(), short.table_counts()));
+        }
+        for (policy, other) in ours.iter().zip(&theirs) {
+            let left = |store: &MemoryStore, policy| {
+                store.peek_at(now, &mut [Demand::new(policy, b"0123456", 0)]).unwrap()
+            };
+            prop_assert_eq!(left(&short, policy), left(&plain, other));
+        }
+    }
+}
+
+#[test]
+fn both_ways_charge_the_same_key() {
+    for number in 0..2 {
+        let [store, _] = twins(number);
+        let now = store.clock().now();
+        for policy in policies().iter().filter(|policy| policy.name() != "empty") {
+            let quota = policy.quota();
+            for taken in 1..=3 {
+                let decision = if taken == 2 {
+                    store.acquire_at(now, &mut [Demand::new(policy, b"key", 1)])
+                } else {
+                    store.acquire_one_at(now, policy, b"key", 1)
+                };
+                let left = if quota.is_unlimited() { u64::MAX } else { quota.count() - taken };
+                assert_eq!(decision.unwrap().remaining(), left, "{policy:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_policy_may_be_asked_for_in_two_stores() {
+    let [one, other] = twins(0);
+    let now = one.clock().now();
+    let policy = Policy::new("p", Quota::per_hour(10)).unwrap();
+    for taken in 1..=5 {
+        for store in [&one, &other] {
+            let decision = store.acquire_one_at(now, &policy, b"key", 1).unwrap();
+            assert_eq!(decision.remaining(), 10 - taken);
+        }
+    }
+    // The same name is the same policy, whoever asks.
+    let again = Policy::new("p", Quota::per_hour(10)).unwrap();
+    assert_eq!(other.acquire_one_at(now, &again, b"key", 1).unwrap().remaining(), 4);
+    assert_eq!(other.acquire_one_now(&again, b"key", 1).unwrap().remaining(), 3);
+}
+
+#[test]
+fn a_change_of_quota_is_seen_by_who_holds_the_old_policy() {
+    for number in 0..2 {
+        let [store, _] = twins(number);
+        let now = store.clock().now();
+        let old = Policy::new("p", Quota::per_hour(10)).unwrap();
+        let new = Policy::new("p", Quota::per_hour(100)).unwrap();
+        assert_eq!(store.acquire_one_at(now, &old, b"key", 4).unwrap().remaining(), 6);
+        now_or_never(store.change_quota(&old, &new, Inherit::Additive)).unwrap();
+        for (policy, left) in [(&old, 95), (&new, 94), (&old, 93)] {
+            let decision = store.acquire_one_at(now, policy, b"key", 1).unwrap();
+            assert_eq!((decision.limit(), decision.remaining()), (100, left));
+        }
+    }
+}
+
+#[test]
+fn a_policy_without_a_quota_is_an_error_as_in_a_list() {
+    let [store, _] = twins(0);
+    let now = store.clock().now();
+    let window = Policy::ad_hoc_window("window", Duration::from_secs(60)).unwrap();
+    for policy in [Policy::ad_hoc("throttle"), window] {
+        // Also when the policy has a class already.
+        for round in 0..2 {
+            let error = store.acquire_one_at(now, &policy, b"key", 1).unwrap_err();
+            let list = store.acquire_at(now, &mut [Demand::new(&policy, b"key", 1)]).unwrap_err();
+            assert_eq!(error.to_string(), list.to_string(), "round {round}");
+            assert!(error.is_invalid());
+            let quota = Quota::per_minute(30);
+            let mut demands = [Demand::ad_hoc(&policy, b"key", 1, quota).unwrap()];
+            assert!(store.acquire_at(now, &mut demands).unwrap().is_allowed());
+        }
+    }
+}
+
+#[test]
+fn more_quotas_than_the_store_can_tell_apart_are_an_error() {
+    let [store, _] = twins(0);
+    let now = store.clock().now();
+    let policy = |number: u64| Policy::new(format!("{number}"), Quota::per_hour(number)).unwrap();
+    let mut failed = None;
+    for number in 1..=3000 {
+        if let Err(error) = store.acquire_one_at(now, &policy(number), b"key", 1) {
+            failed = Some((number, error));
+            break;
+        }
+    }
+    let (number, error) = failed.unwrap();
+    assert!(error.is_full() && error.is_transient(), "{error}");
+    let list = store.acquire_at(now, &mut [Demand::new(&policy(number), b"key", 1)]).unwrap_err();
+    assert_eq!(list.to_string(), error.to_string());
+    // Time makes room: the others have refilled.
+    let later = now.saturating_add(Duration::from_secs(7200));
+    assert!(store.acquire_one_at(later, &policy(1), b"key", 1).unwrap().is_allowed());
+}

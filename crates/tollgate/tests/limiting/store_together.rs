@@ -1,0 +1,164 @@
+//! Several demands of one store in one decision: the short way of a few keys says what the long way
+//! of any number says, and all are charged or none (G6).
+
+use crate::support::*;
+use proptest::prelude::*;
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
+};
+use tollgate::{
+    Algorithm, Clock, Decision, Inherit, Quota, Tick,
+    store::{Demand, MemoryStore, Policy, Store},
+};
+
+const KEYS: [&[u8]; 3] = [b"one", b"two", b"three"];
+
+fn policies() -> [Policy; 7] {
+    let of = |name, quota: &str, algorithm| {
+        Policy::with_algorithm(name, quota.parse().unwrap(), algorithm).unwrap()
+    };
+    [
+        of("address", "10/s burst 4", Algorithm::Gcra),
+        of("user", "3/s burst 9", Algorithm::Gcra),
+        of("global", "20/s", Algorithm::Gcra),
+        of("window", "5/s", Algorithm::FixedWindow),
+        of("anchored", "7/s", Algorithm::AnchoredWindow),
+        of("sliding", "9/s", Algorithm::SlidingCounter),
+        of("log", "6/s", Algorithm::SlidingLog),
+    ]
+}
+
+fn stores() -> (MemoryStore, MemoryStore) {
+    let (clock, _) = Clock::manual();
+    let builder = || MemoryStore::builder().clock(clock.clone());
+    // The table of a bounded store knows no short way for several keys.
+    (builder().build().unwrap(), builder().bounded(1000).build().unwrap())
+}
+
+/// Returns the decision over all demands, and what each was told.
+fn ask(store: &MemoryStore, now: Tick, demands: &[Demand<'_>]) -> (Decision, Vec<Decision>) {
+    let mut demands = demands.to_vec();
+    let decision = store.acquire_at(now, &mut demands).unwrap();
+    (decision, demands.iter().map(|demand| demand.decision().unwrap()).collect())
+}
+
+/// Which policy, key and cost; the last policy, which has no short way, seldom.
+fn demand() -> impl Strategy<Value = (usize, usize, u64)> {
+    (prop_oneof![9 => 0..6_usize, 1 => Just(6)], 0..KEYS.len(), 0..6_u64)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_short_way_says_what_the_long_way_says(
+        steps in prop::collection::vec(
+            (prop::collection::vec(demand(), 1..6), 0..400_u64), 1..60,
+        ),
+    ) {
+        let (policies, (short, long), mut now) = (policies(), stores(), ms(0));
+        // There is room for all keys of all policies, and for no other: none is counted twice.
+        let room = policies.len() * KEYS.len();
+        let capped = MemoryStore::builder().clock(Clock::manual().0).max_keys(room as u64);
+        let capped = capped.build().unwrap();
+        for (row, (wanted, pause_ms)) in steps.iter().enumerate() {
+            now = now.saturating_add(Duration::from_millis(*pause_ms));
+            let demands: Vec<_> = wanted
+                .iter()
+                .map(|(policy, key, cost)| Demand::new(&policies[*policy], KEYS[*key], *cost))
+                .collect();
+            let expected = ask(&long, now, &demands);
+            prop_assert_eq!(ask(&short, now, &demands), expected.clone(), "row {}", row);
+            prop_assert_eq!(ask(&capped, now, &demands), expected, "row {}, capped", row);
+        }
+    }
+}
+
+#[test]
+fn a_refusal_charges_nothing_and_names_all_that_refused() {
+    let (policies, (short, long)) = (policies(), stores());
+    let demands: Vec<_> = policies[..3].iter().map(|it| Demand::new(it, KEYS[0], 2)).collect();
+    for store in [&short, &long] {
+        assert!((0..2).all(|_| ask(store, ms(0), &demands).0.is_allowed()));
+        for _ in 0..3 {
+            let (joined, each) = ask(store, ms(0), &demands);
+            assert_eq!(joined.refusing().collect::<Vec<_>>(), [0]);
+            assert_eq!(joined.retry_after(ms(0)), Some(Duration::from_millis(200)));
+            assert_eq!((joined.limit(), joined.remaining()), (4, 0));
+            let told: Vec<_> = each.iter().map(|it| (it.is_allowed(), it.remaining())).collect();
+            assert_eq!(told, [(false, 0), (true, 5), (true, 16)], "levels as they are");
+        }
+        // One that can never pass is refused with the others.
+        let (first, second) = (Demand::new(&policies[0], KEYS[0], 5), demands[1]);
+        let (joined, _) = ask(store, ms(0), &[first, second]);
+        assert!(joined.is_never() && joined.is_refused_by(0) && !joined.is_refused_by(1));
+    }
+}
+
+#[test]
+fn a_change_of_quota_is_seen_on_the_short_way() {
+    let (policies, (store, _)) = (policies(), stores());
+    let demands = [Demand::new(&policies[0], KEYS[0], 1), Demand::new(&policies[1], KEYS[1], 1)];
+    let left = |demands| ask(&store, ms(0), demands).1.iter().map(Decision::remaining).sum::<u64>();
+    assert_eq!((left(&demands), left(&demands)), (3 + 8, 2 + 7));
+    let wider = Policy::new("address", Quota::per_second(10).burst(50)).unwrap();
+    let change = store.change_quota(&policies[0], &wider, Inherit::Additive);
+    now_or_never(change).unwrap();
+    assert_eq!(left(&demands), 47 + 6, "also for whoever still has the old one");
+}
+
+/// Waits for what is ready at once.
+fn now_or_never<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => unreachable!("a store in memory is ready at once"),
+    }
+}
+
+/// Overlapping sets in any order, and single takers, on few keys: nobody waits in a circle, and what
+/// is admitted is charged, to all of a set or to none.
+#[test]
+fn sets_in_any_order_under_16_threads() {
+    const LIMIT: u64 = 2_000;
+    let store = MemoryStore::builder().clock(Clock::manual().0).build().unwrap();
+    let policies: Vec<_> = (0..6)
+        .map(|number| Policy::new(format!("{number}"), Quota::per_day(LIMIT)).unwrap())
+        .collect();
+    let debits: Vec<AtomicU64> = policies.iter().map(|_| AtomicU64::new(0)).collect();
+    let barrier = Barrier::new(16);
+    thread::scope(|scope| {
+        for seed in 0..16 {
+            let (store, policies, debits, barrier) = (&store, &policies, &debits, &barrier);
+            scope.spawn(move || {
+                let mut random = Random(seed);
+                barrier.wait();
+                for _ in 0..400 {
+                    let count = 1 + random.below(4) as usize;
+                    let set: Vec<_> = (0..count)
+                        .map(|_| (random.below(6) as usize, 1 + random.below(2)))
+                        .collect();
+                    let mut demands: Vec<_> = set
+                        .iter()
+                        .map(|(policy, cost)| Demand::new(&policies[*policy], b"k", *cost))
+                        .collect();
+                    if store.acquire_at(ms(0), &mut demands).unwrap().is_allowed() {
+                        set.iter().for_each(|(policy, cost)| {
+                            debits[*policy].fetch_add(*cost, Relaxed);
+                        });
+                    }
+                }
+            });
+        }
+    });
+    for (policy, debits) in policies.iter().zip(&debits) {
+        let left = store.peek_at(ms(0), &mut [Demand::new(policy, b"k", 0)]).unwrap().remaining();
+        assert_eq!(left, LIMIT - debits.load(Relaxed), "policy {}", policy.name());
+    }
+    assert!(debits.iter().any(|debits| debits.load(Relaxed) > LIMIT - 3), "the limits were tight");
+}
