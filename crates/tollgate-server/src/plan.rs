@@ -220,8 +220,9 @@ impl Plan {
             let text = match error.is_full() {
                 true => format!(
                     "the quota {} of policy \"{label}\" is one too many: a store tells 2047 distinct \
-                     quotas apart, those included whose keys have not refilled since an earlier \
-                     configuration; use fewer, or put some policies into another store (`stores`)",
+                     quotas apart, some of them for limits that come with a call and for keys that \
+                     have not refilled since an earlier configuration; use fewer, or put some \
+                     policies into another store (`stores`)",
                     policy.quota()
                 ),
                 false => format!("policy \"{label}\": {error}"),
