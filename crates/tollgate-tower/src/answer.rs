@@ -16,7 +16,7 @@
 //! # Times
 //!
 //! All times are rounded up, so that whoever comes back at the time told is let in if nobody else
-//! has come meanwhile (`tests/answer/retry.rs`). A refusal asks for one second at least. If no wait
+//! has come meanwhile (`tests/layers/response/retry.rs`). A refusal asks for one second at least. If no wait
 //! can help, no time is told at all. All times of one answer agree: `Retry-After` and `t` of
 //! `RateLimit` are the same number on a refusal, jitter included.
 //!

@@ -8,8 +8,8 @@
 //! | only know what a response says of the server's limits | [`Reader`] |
 //!
 //! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
-//! client of hyper-util and a channel of tonic are tested (`tests/client_wire.rs`,
-//! `tests/client_replay_wire.rs`). reqwest has requests and responses of its own, which can be turned
+//! client of hyper-util and a channel of tonic are tested (`tests/layers/client_wire.rs`,
+//! `tests/layers/client_replay_wire.rs`). reqwest has requests and responses of its own, which can be turned
 //! into those of `http` and back (`examples/client_follows.rs`). Put [`RetryLayer`] outside and [`PaceLayer`] inside of it:
 //!
 //! ```
@@ -28,14 +28,14 @@
 //!   none after a refusal (`src/client/lane/tests.rs`). That holds for one process: clients that
 //!   share a limit do not know of each other.
 //! * A server that tells what is left is followed without a refusal, whatever its algorithm is
-//!   (`tests/client_follows.rs`, `tests/roundtrip.rs`), and in whatever order it counts calls and
+//!   (`tests/layers/client_follows.rs`, `tests/layers/roundtrip.rs`), and in whatever order it counts calls and
 //!   answers them (`src/client/lane/tests.rs`). A server that tells nothing has to refuse
 //!   before anything is learned, and refuses what is in the air then.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
-//!   (`tests/client_replay.rs`), if [`replay`](RetryBuilder::replay) is asked for and it is short.
-//! * Without tokio's timers nobody waits, and nothing panics (`tests/client_no_timers.rs`).
+//!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is asked for and it is short.
+//! * Without tokio's timers nobody waits, and nothing panics (`tests/layers/client_no_timers.rs`).
 //! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
-//!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/client_pace.rs`).
+//!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).
 //! * A refusal at the end of a stream of gRPC, after messages, is in the trailers, and is not seen.
 
 mod counts;

@@ -49,15 +49,15 @@
 //!
 //! * All policies of a layer are charged, or none; a refusal costs nothing; clones share one limit;
 //!   what never ran is given back; a retry exactly at `Retry-After` passes in an idle system, by
-//!   every algorithm (`tests/limit.rs`).
+//!   every algorithm (`tests/layers/limit.rs`).
 //! * Of addresses in headers only those are taken that a trusted proxy has written
-//!   (`tests/keys_proxies.rs`). Tokens and API keys are counted, not checked.
+//!   (`tests/layers/keys_proxies.rs`). Tokens and API keys are counted, not checked.
 //! * Attempts at the same time get no further than one by one where failures are charged
 //!   (`examples/tests/examples.rs`).
-//! * Every header parses with an independent parser of structured fields (`tests/answer`).
-//! * A request that is cut off while it runs keeps what was reserved for it spent (`tests/docs.rs`); who
+//! * Every header parses with an independent parser of structured fields (`tests/layers/response`).
+//! * A request that is cut off while it runs keeps what was reserved for it spent (`tests/layers/page_examples.rs`); who
 //!   leaves while a store is asked has paid nothing, and a shadow is settled as if it were enforced
-//!   (`tests/modes.rs`).
+//!   (`tests/layers/modes.rs`).
 //! * [`client`] says what holds for clients.
 //!
 //! # Features

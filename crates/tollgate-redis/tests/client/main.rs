@@ -1,0 +1,8 @@
+//! The Redis client: connections, deadlines, breakers, topology.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod link;
+mod link_broken;
+mod link_fleet;
+mod link_speed;
+mod until;

@@ -1,0 +1,9 @@
+//! Decisions in odd combinations: modes, stores, parents, blocks, reservations.
+
+mod bench;
+mod huge;
+mod modes;
+mod parents;
+mod reload;
+mod reserved;
+mod told;

@@ -1,0 +1,29 @@
+//! Every protocol over real sockets, with real clients and proxies.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(unsafe_code, reason = "an allocator that counts has no safe form in std")]
+
+mod admin;
+mod admin_harness;
+mod envoy;
+mod forward_auth;
+mod http_api;
+mod http_openapi;
+mod http_support;
+mod http_wire;
+mod metrics;
+mod ports;
+mod proxies;
+mod resp;
+mod resp_clients;
+mod resp_memory;
+mod resp_support;
+mod resp_throttle;
+mod rls;
+mod rls_grpc;
+mod rls_json;
+mod rls_messages;
+mod rls_proto;
+mod support;
+mod tls;
+mod tls_support;
+mod trace;

@@ -1,0 +1,45 @@
+//! Layers for servers and clients: what they decide, charge and report.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod away;
+mod bandwidth;
+mod client_defaults;
+mod client_follows;
+mod client_learned;
+mod client_no_timers;
+mod client_pace;
+mod client_replay;
+mod client_replay_wire;
+mod client_retry;
+mod client_wire;
+mod concurrency;
+mod diagnostics;
+mod endings_and_figures;
+mod fast_path;
+mod first_use;
+mod fleet;
+mod grpc_details;
+mod heard;
+mod keys;
+mod keys_address;
+mod keys_proxies;
+mod layer_defaults;
+mod limit;
+mod limit_under_load;
+mod limit_watch;
+#[path = "../../../../examples/llm_budget.rs"]
+#[allow(dead_code, reason = "its main is not called")]
+mod llm_budget;
+mod modes;
+#[cfg(feature = "axum")]
+mod page_examples;
+mod reported_values;
+mod response;
+mod roundtrip;
+mod same_body;
+mod sockets;
+mod stacks;
+mod stub;
+mod usage;
+mod watch;
+mod wire;
