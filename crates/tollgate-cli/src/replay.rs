@@ -87,7 +87,9 @@ mod tests {
         }
     }
 
-    /// The table of `docs/choosing.md`, "The same 400 arrivals".
+    /// The table of [docs/choosing.md], "The same 400 arrivals".
+    ///
+    /// [docs/choosing.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/choosing.md
     #[test]
     fn four_hundred_arrivals_through_every_algorithm() {
         let arrivals = "every 10ms for 1s, 2s every 1ms for 100ms, 3s every 5ms for 1s";

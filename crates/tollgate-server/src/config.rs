@@ -133,7 +133,9 @@ pub struct Descriptor {
     /// All values that match a pattern share one count.
     pub share_threshold: bool,
     /// Let the value into the names of metrics. Accepted, but a value never becomes a label: see
-    /// `docs/config.md`.
+    /// [docs/config.md].
+    ///
+    /// [docs/config.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/config.md
     pub value_to_metric: bool,
     /// As [`value_to_metric`](Self::value_to_metric), for the whole path.
     pub detailed_metric: bool,

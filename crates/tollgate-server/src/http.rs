@@ -7,7 +7,10 @@
 //!
 //! What a path does is in `route`; it does not know which version of HTTP asks. Bodies are read by
 //! their shape (`body`, `json`), and what clients are told is written in `limits`. Proxies ask by
-//! `forward`. How to use it: `docs/service-http.md` and `docs/forward-auth.md`.
+//! `forward`. How to use it: [docs/service-http.md] and [docs/forward-auth.md].
+//!
+//! [docs/service-http.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/service-http.md
+//! [docs/forward-auth.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/forward-auth.md
 
 mod body;
 mod call;

@@ -9,7 +9,9 @@
 //! ```
 //!
 //! HTTP/2 is spoken by the `h2` crate itself: Envoy asks about each request that it proxies, so a
-//! call must cost little more than its frames. `docs/envoy.md` says how to set Envoy up.
+//! call must cost little more than its frames. [docs/envoy.md] says how to set Envoy up.
+//!
+//! [docs/envoy.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/envoy.md
 
 mod bridge;
 mod decide;

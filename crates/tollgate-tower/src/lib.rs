@@ -42,7 +42,7 @@
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | to repeat refused calls without making things worse | [`client::RetryLayer`] |
 //!
-//! The pages `docs/http.md` and `docs/clients.md` tell more: where in a stack the layer belongs,
+//! The pages [docs/http.md] and [docs/clients.md] tell more: where in a stack the layer belongs,
 //! proxies, settling, and all error codes. Each of the `examples` is tested.
 //!
 //! # What holds, and what does not
@@ -69,6 +69,16 @@
 //! | `metrics` | counts decisions through the `metrics` facade |
 //!
 //! None is on by default, and the layers work without them. MSRV: 1.89.
+//!
+//! [docs/http.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md
+//! [docs/clients.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md
+
+/// Returns the address of a section of the documentation.
+macro_rules! docs {
+    ($section:literal) => {
+        concat!("https://github.com/tollgate-rs/tollgate/blob/main/docs/", $section)
+    };
+}
 
 pub mod answer;
 mod bandwidth;

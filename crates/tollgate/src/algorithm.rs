@@ -40,7 +40,9 @@ use std::{fmt, str::FromStr};
 
 /// Which algorithm a limiter runs.
 ///
-/// `docs/choosing.md` says which to take; when in doubt, [`Gcra`](Self::Gcra).
+/// [docs/choosing.md] says which to take; when in doubt, [`Gcra`](Self::Gcra).
+///
+/// [docs/choosing.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/choosing.md
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {

@@ -8,12 +8,14 @@
 //! | who gets the capacity that others leave unused, and what is everybody sure of? | [borrowing](Hierarchy::borrowing) | whoever has a guaranteed share left, or finds a lender above |
 //!
 //! A strict tree has no guarantees: one greedy user can use up the root. A borrowing tree has them,
-//! and hands out what is idle. `docs/hierarchy.md` shows both side by side.
+//! and hands out what is idle. [docs/hierarchy.md] shows both side by side.
 //!
 //! A *path* names a node from the root down, without the root: `["acme", "alice"]`. A node is its
 //! whole path: "alice" under "acme" is another than "alice" under "other", and no choice of names
 //! makes two paths one. Nodes live in the tables of [`KeyedLimiter`](crate::KeyedLimiter): 16 bytes
 //! a state, none for a node at rest, and a fixed amount of memory if asked for.
+//!
+//! [docs/hierarchy.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/hierarchy.md
 
 mod borrowing;
 mod error;

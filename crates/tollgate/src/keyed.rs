@@ -39,7 +39,7 @@ use std::{fmt, hash::Hash};
 /// One limit for each of many keys: users, addresses, routes; clones share them.
 ///
 /// Every key has its own permits. Keys are not stored: a slot is a fingerprint and the state word,
-/// 16 bytes, whatever the length of the key. `docs/keys.md` has the memory, the odds of a collision,
+/// 16 bytes, whatever the length of the key. [docs/keys.md] has the memory, the odds of a collision,
 /// and what a flood of keys does.
 ///
 /// A key that has refilled equals one that was never seen, so its slot is given to others, a few
@@ -70,6 +70,8 @@ use std::{fmt, hash::Hash};
 /// assert!(limiter.try_acquire("bob").is_allowed());
 /// # Ok::<(), tollgate::KeyedError>(())
 /// ```
+///
+/// [docs/keys.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/keys.md
 pub struct KeyedLimiter<K: ?Sized> {
     pub(crate) core: Arc<Core>,
     typed: Arc<Typed<K>>,

@@ -75,7 +75,7 @@ use std::{
 /// Shares add up exactly to the quota, so it **never admits more** than burst + rate x w in any
 /// interval w, nor what one [`Limiter`] charged with the same calls would refuse. With
 /// [`Reach::All`], the default, a call is refused only if, at one instant, the whole permits of all
-/// stripes together are fewer than its cost. `docs/striping.md` says when to use it, and what the
+/// stripes together are fewer than its cost. [docs/striping.md] says when to use it, and what the
 /// price is.
 ///
 /// | call | looks at | refused although permits are free |
@@ -111,6 +111,8 @@ use std::{
 /// assert_eq!(limiter.shares().iter().map(|share| share.capacity()).sum::<u64>(), 1_000_000);
 /// # Ok::<(), tollgate::StripedError>(())
 /// ```
+///
+/// [docs/striping.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/striping.md
 #[derive(Clone)]
 #[doc(alias = "ShardedLimiter")]
 pub struct StripedLimiter {

@@ -90,11 +90,13 @@ impl Server {
     /// # Errors
     ///
     /// When the configuration is wrong, a file cannot be read, or an address is taken. Redis servers
-    /// that do not answer are no error: see `docs/redis.md`.
+    /// that do not answer are no error: see [docs/redis.md].
     ///
     /// # Panics
     ///
     /// When a store is in Redis, and there is no tokio runtime.
+    ///
+    /// [docs/redis.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis.md
     pub fn bind(source: Source, clock: &Clock) -> Result<Self, StartError> {
         let config = source.read().map_err(StartError)?;
         let mut settings = settings(&config)?;
@@ -311,8 +313,8 @@ fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
         let listener = bound.listener;
         tracing::warn!(
             %listener, %address,
-            "everybody who can reach this address may use it; set a token (docs/security.md), or \
-             listen on 127.0.0.1"
+            "everybody who can reach this address may use it; set a token, or listen on 127.0.0.1 \
+             (https://github.com/tollgate-rs/tollgate/blob/main/docs/security.md)"
         );
     }
 }

@@ -26,7 +26,7 @@ impl JitterError {
     /// Returns where the documentation tells more: a page and an anchor.
     #[must_use]
     pub const fn docs(&self) -> &'static str {
-        "docs/http.md#tg-a03"
+        docs!("http.md#tg-a03")
     }
 }
 
@@ -92,8 +92,7 @@ mod tests {
     #[test]
     fn refuses_more_than_a_window() {
         let error = Jitter::percent_of_window(101).unwrap_err();
-        let text = "a jitter of 101 % is longer than the window; give 0 to 100, such as 10 \
-                    (TG-A03, see docs/http.md#tg-a03)";
-        assert_eq!(error.to_string(), text);
+        let text = "a jitter of 101 % is longer than the window; give 0 to 100, such as 10";
+        assert_eq!(error.to_string(), format!("{text} (TG-A03, see {})", error.docs()));
     }
 }

@@ -95,9 +95,9 @@ crate::coded::coded!(LabelError, "TG-A01");
 impl LabelError {
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
-            Self::Unnamed => ("TG-A01", "docs/http.md#tg-a01"),
-            Self::TooLong { .. } => ("TG-A02", "docs/http.md#tg-a02"),
-            Self::NotAscii { .. } => ("TG-A04", "docs/http.md#tg-a04"),
+            Self::Unnamed => ("TG-A01", docs!("http.md#tg-a01")),
+            Self::TooLong { .. } => ("TG-A02", docs!("http.md#tg-a02")),
+            Self::NotAscii { .. } => ("TG-A04", docs!("http.md#tg-a04")),
         }
     }
 

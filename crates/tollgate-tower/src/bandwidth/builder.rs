@@ -177,9 +177,9 @@ impl BandwidthError {
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         match self {
-            Self::Nothing => "docs/http.md#tg-b01",
-            Self::Quota { .. } => "docs/http.md#tg-b02",
-            Self::NoRefill { .. } => "docs/http.md#tg-b03",
+            Self::Nothing => docs!("http.md#tg-b01"),
+            Self::Quota { .. } => docs!("http.md#tg-b02"),
+            Self::NoRefill { .. } => docs!("http.md#tg-b03"),
         }
     }
 }

@@ -108,21 +108,21 @@ impl KeyError {
 
     const fn place(&self) -> (&'static str, &'static str) {
         match self {
-            Self::TrustsEverybody { .. } => ("TG-K01", "docs/http.md#tg-k01"),
-            Self::NoHops { .. } => ("TG-K02", "docs/http.md#tg-k02"),
-            Self::HeaderName { .. } => ("TG-K03", "docs/http.md#tg-k03"),
-            Self::Prefix { .. } => ("TG-K04", "docs/http.md#tg-k04"),
-            Self::Empty { .. } => ("TG-K05", "docs/http.md#tg-k05"),
-            Self::Network { .. } => ("TG-K06", "docs/http.md#tg-k06"),
-            Self::NoNetworks => ("TG-K07", "docs/http.md#tg-k07"),
-            Self::HopsOfOneValue { .. } => ("TG-K08", "docs/http.md#tg-k08"),
-            Self::ListAsValue { .. } => ("TG-K09", "docs/http.md#tg-k09"),
-            Self::Unreachable { .. } => ("TG-K10", "docs/http.md#tg-k10"),
-            Self::MissingOfPart { .. } => ("TG-K11", "docs/http.md#tg-k11"),
-            Self::HashKeyLength { .. } => ("TG-K12", "docs/http.md#tg-k12"),
-            Self::HashKeyUnused => ("TG-K13", "docs/http.md#tg-k13"),
-            Self::TooMany { .. } => ("TG-K14", "docs/http.md#tg-k14"),
-            Self::CookieName { .. } => ("TG-K15", "docs/http.md#tg-k15"),
+            Self::TrustsEverybody { .. } => ("TG-K01", docs!("http.md#tg-k01")),
+            Self::NoHops { .. } => ("TG-K02", docs!("http.md#tg-k02")),
+            Self::HeaderName { .. } => ("TG-K03", docs!("http.md#tg-k03")),
+            Self::Prefix { .. } => ("TG-K04", docs!("http.md#tg-k04")),
+            Self::Empty { .. } => ("TG-K05", docs!("http.md#tg-k05")),
+            Self::Network { .. } => ("TG-K06", docs!("http.md#tg-k06")),
+            Self::NoNetworks => ("TG-K07", docs!("http.md#tg-k07")),
+            Self::HopsOfOneValue { .. } => ("TG-K08", docs!("http.md#tg-k08")),
+            Self::ListAsValue { .. } => ("TG-K09", docs!("http.md#tg-k09")),
+            Self::Unreachable { .. } => ("TG-K10", docs!("http.md#tg-k10")),
+            Self::MissingOfPart { .. } => ("TG-K11", docs!("http.md#tg-k11")),
+            Self::HashKeyLength { .. } => ("TG-K12", docs!("http.md#tg-k12")),
+            Self::HashKeyUnused => ("TG-K13", docs!("http.md#tg-k13")),
+            Self::TooMany { .. } => ("TG-K14", docs!("http.md#tg-k14")),
+            Self::CookieName { .. } => ("TG-K15", docs!("http.md#tg-k15")),
         }
     }
 }
@@ -263,10 +263,10 @@ impl Hint {
     #[must_use]
     pub const fn docs(self) -> &'static str {
         match self {
-            Self::Proxied { .. } => "docs/http.md#tg-k51",
-            Self::NoPeer => "docs/http.md#tg-k52",
-            Self::OtherHeader { .. } => "docs/http.md#tg-k53",
-            Self::NotBelieved => "docs/http.md#tg-k54",
+            Self::Proxied { .. } => docs!("http.md#tg-k51"),
+            Self::NoPeer => docs!("http.md#tg-k52"),
+            Self::OtherHeader { .. } => docs!("http.md#tg-k53"),
+            Self::NotBelieved => docs!("http.md#tg-k54"),
         }
     }
 }

@@ -109,7 +109,7 @@ impl Places {
                  gone: a layer that is built for each request starts with a full quota each time, \
                  and limits nothing; build it once, and clone it"
             );
-            Warning::new("TG-L51", "docs/http.md#tg-l51", &text)
+            Warning::new("TG-L51", docs!("http.md#tg-l51"), &text)
         })
     }
 

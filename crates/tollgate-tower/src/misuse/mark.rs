@@ -120,7 +120,7 @@ impl Marker {
             "one request was counted twice by \"{name}\": {why}; put it in once, or give the \
              policies different names"
         );
-        Some(Warning::new("TG-L52", "docs/http.md#tg-l52", &text))
+        Some(Warning::new("TG-L52", docs!("http.md#tg-l52"), &text))
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         let layer = marker(&["a", "b"], OWN);
         let text = told((&layer, &[0, 1]), (&layer, &[1])).unwrap();
         assert!(text.contains("twice by \"b\": the same layer"), "{text}");
-        assert!(text.ends_with("(TG-L52, see docs/http.md#tg-l52)"), "{text}");
+        assert!(text.ends_with(concat!("(TG-L52, see ", docs!("http.md#tg-l52"), ")")), "{text}");
         assert_eq!(told((&layer, &[0]), (&layer, &[0])), None, "told already");
     }
 

@@ -238,11 +238,11 @@ impl ConcurrencyLayerError {
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         match self {
-            Self::NoQueue => "docs/http.md#tg-r01",
-            Self::ZeroWait => "docs/http.md#tg-r02",
-            Self::Forbidden => "docs/http.md#tg-r03",
+            Self::NoQueue => docs!("http.md#tg-r01"),
+            Self::ZeroWait => docs!("http.md#tg-r02"),
+            Self::Forbidden => docs!("http.md#tg-r03"),
             Self::Key(error) => error.docs(),
-            Self::Label(_) => "docs/http.md#tg-r04",
+            Self::Label(_) => docs!("http.md#tg-r04"),
         }
     }
 }

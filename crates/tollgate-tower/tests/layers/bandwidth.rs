@@ -1,5 +1,6 @@
 //! The layer that shapes bodies: how fast they are, and what happens to those who hang up.
 
+use crate::DOCS;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
@@ -235,7 +236,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     ] {
         let error = builder.build().unwrap_err();
         assert_eq!(error.code(), code, "{error}");
-        let docs = format!("docs/http.md#{}", code.to_ascii_lowercase());
+        let docs = format!("{DOCS}/http.md#{}", code.to_ascii_lowercase());
         assert_eq!(error.docs(), docs);
         assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");
     }

@@ -1,5 +1,6 @@
 //! A client that paces itself, on paused time.
 
+use crate::DOCS;
 use crate::stub::{Stub, get, seconds};
 use http::{Request, Response, StatusCode};
 use std::{convert::Infallible, time::Duration};
@@ -363,7 +364,7 @@ fn nonsense_is_refused_with_a_way_out() {
         let error = builder.build().unwrap_err();
         assert_eq!((error, error.code()), (expected, code));
         assert!(error.to_string().contains(';'), "{error}: no way out");
-        let docs = format!("docs/clients.md#{}", code.to_ascii_lowercase());
+        let docs = format!("{DOCS}/clients.md#{}", code.to_ascii_lowercase());
         assert_eq!(error.docs(), docs);
         assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");
     }

@@ -1,5 +1,6 @@
 //! A client that repeats refused calls, on paused time.
 
+use crate::DOCS;
 use crate::stub::{Stub, get, response, seconds};
 use http::{Method, Request, Response};
 use std::time::Duration;
@@ -225,13 +226,13 @@ fn nonsense_is_refused_with_a_way_out() {
     assert_eq!(
         backoff.to_string(),
         "the first pause of 20s is longer than the longest, 10s; lower the one or raise the other \
-         (TG-C22, see docs/clients.md#tg-c22)"
+         (TG-C22, see https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md#tg-c22)"
     );
     // No clock is known by which the default budget cannot be built.
     let budget = RetryBudget::builder().min_per_second(u64::MAX).build().unwrap_err();
     let budget = RetryBuildError::Budget(budget);
     for (error, code) in [(attempts, "TG-C21"), (backoff, "TG-C22"), (budget, "TG-C23")] {
-        let docs = format!("docs/clients.md#{}", code.to_ascii_lowercase());
+        let docs = format!("{DOCS}/clients.md#{}", code.to_ascii_lowercase());
         assert_eq!((error.code(), error.docs()), (code, &*docs));
         assert!(error.to_string().contains(';'), "{error}: no way out");
         assert!(error.to_string().ends_with(&format!("({code}, see {docs})")), "{error}");

@@ -1,5 +1,6 @@
 //! The layer that limits requests in flight: who holds a slot, until when, and what others are told.
 
+use crate::DOCS;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
@@ -341,7 +342,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
     ] {
         let error = builder.build().unwrap_err();
         assert!(error.code().starts_with(code), "{error}");
-        assert_eq!(error.docs(), format!("docs/http.md#{}", error.code().to_ascii_lowercase()));
+        assert_eq!(error.docs(), format!("{DOCS}/http.md#{}", error.code().to_ascii_lowercase()));
         let place = format!("({}, see {})", error.code(), error.docs());
         assert!(error.to_string().ends_with(&place), "{error}");
     }

@@ -1,5 +1,6 @@
 //! What looks wrong once requests come is told in the log, once.
 
+use crate::DOCS;
 use crate::heard::Heard;
 use bytes::Bytes;
 use http::{Request, Response};
@@ -43,7 +44,7 @@ fn a_room_tells_once_what_looks_wrong_with_its_key() {
     });
     let [line] = &heard[..] else { panic!("{heard:?}") };
     assert!(line.starts_with("WARN message=the address of the connection is not known"), "{line}");
-    assert!(line.contains(" code=TG-K52 docs=docs/http.md#tg-k52"), "{line}");
+    assert!(line.contains(&format!(" code=TG-K52 docs={DOCS}/http.md#tg-k52")), "{line}");
 }
 
 /// A layer that is built here, and nowhere else, for each request: wrong.
@@ -59,7 +60,7 @@ fn a_layer_that_is_built_for_each_request_is_told_of_once() {
     let heard = Heard::during(built_for_each_request);
     let [line] = &heard[..] else { panic!("{heard:?}") };
     assert!(line.contains("tests/layers/diagnostics.rs:"), "{line}");
-    assert!(line.contains(" code=TG-L51 docs=docs/http.md#tg-l51"), "{line}");
+    assert!(line.contains(&format!(" code=TG-L51 docs={DOCS}/http.md#tg-l51")), "{line}");
     assert_eq!(Heard::during(built_for_each_request), [""; 0]);
 }
 
@@ -86,7 +87,7 @@ fn a_layer_that_is_there_twice_is_told_of_once_and_counts_twice() {
     });
     let [line] = &heard[..] else { panic!("{heard:?}") };
     assert!(line.contains("counted twice by \"p\": the same layer"), "{line}");
-    assert!(line.contains(" code=TG-L52 docs=docs/http.md#tg-l52"), "{line}");
+    assert!(line.contains(&format!(" code=TG-L52 docs={DOCS}/http.md#tg-l52")), "{line}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The layer that limits: who passes, who pays, and what clients are told.
 
+use crate::DOCS;
 use bytes::Bytes;
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -476,7 +477,7 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
         let error = builder.build().unwrap_err();
         assert_eq!(error.code(), code, "{error}");
         assert!(error.to_string().contains(code), "{error}");
-        let docs = format!("docs/http.md#{}", code.to_ascii_lowercase());
+        let docs = format!("{DOCS}/http.md#{}", code.to_ascii_lowercase());
         assert_eq!(error.docs(), docs, "{error}");
     }
 }

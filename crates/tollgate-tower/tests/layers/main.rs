@@ -43,3 +43,6 @@ mod stub;
 mod usage;
 mod watch;
 mod wire;
+
+/// Where the pages are that errors name.
+const DOCS: &str = "https://github.com/tollgate-rs/tollgate/blob/main/docs";

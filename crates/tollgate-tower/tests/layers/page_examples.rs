@@ -16,6 +16,7 @@ const CLIENTS: &str = include_str!("../../../../docs/clients.md");
 
 /// Returns the file and the anchor that a link goes to.
 fn target(link: &str) -> (&str, &str) {
+    let link = link.strip_prefix("https://github.com/tollgate-rs/tollgate/blob/main/").unwrap();
     link.split_once('#').unwrap()
 }
 

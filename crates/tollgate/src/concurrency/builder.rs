@@ -124,10 +124,12 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
     }
 
     /// Sets how many keys may be in use at once, by default 1,000,000: up to 76 MB of
-    /// table (`docs/concurrency.md`, "many keys").
+    /// table ([docs/concurrency.md], "many keys").
     ///
     /// A key beyond that is refused with [`Full::is_too_many_keys`](super::Full::is_too_many_keys).
     /// Keys in use go on as before.
+    ///
+    /// [docs/concurrency.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/concurrency.md
     pub fn max_keys(mut self, max_keys: u64) -> Self {
         self.bounds.max_keys = max_keys;
         self

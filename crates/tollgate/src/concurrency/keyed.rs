@@ -13,7 +13,7 @@ use std::{fmt, hash::Hash, marker::PhantomData};
 /// its own permits and its own queue, and the same limit unless
 /// [`set_key_limit`](Self::set_key_limit) gives it another.
 ///
-/// Keys are not stored, only 64-bit fingerprints; `docs/keys.md` has the odds of a collision. A
+/// Keys are not stored, only 64-bit fingerprints; [docs/keys.md] has the odds of a collision. A
 /// key with nothing in flight and nobody waiting takes no memory. What strangers can make grow has
 /// a bound: keys in use, waiters of one key, and waiters of all keys.
 ///
@@ -37,6 +37,8 @@ use std::{fmt, hash::Hash, marker::PhantomData};
 /// assert_eq!((limit.in_flight("alice"), limit.len()), (1, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [docs/keys.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/keys.md
 pub struct KeyedConcurrency<K: ?Sized> {
     pub(super) table: Arc<Table>,
     pub(super) keys: PhantomData<fn(&K)>,

@@ -30,7 +30,7 @@ use std::{collections::BTreeMap, fmt};
 /// debt if need be (at most what 60 seconds refill), so that a guaranteed share that is used stops
 /// those who borrow, and not the other way round.
 ///
-/// Made by [`Hierarchy::borrowing`](super::Hierarchy::borrowing); `docs/hierarchy.md` has pictures.
+/// Made by [`Hierarchy::borrowing`](super::Hierarchy::borrowing); [docs/hierarchy.md] has pictures.
 ///
 /// # Paths
 ///
@@ -79,6 +79,8 @@ use std::{collections::BTreeMap, fmt};
 /// assert_eq!(tree.counts("free").map(|counts| counts.lent), Some(1));
 /// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
 /// ```
+///
+/// [docs/hierarchy.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/hierarchy.md
 #[derive(Clone)]
 #[doc(alias = "HTB")]
 pub struct BorrowingTree {

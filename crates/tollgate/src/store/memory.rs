@@ -25,7 +25,7 @@ use std::{fmt, time::Duration};
 /// reservations). Each has a plain twin that needs no `await`: [`acquire_now`](Self::acquire_now).
 /// For a single demand there is [`acquire_one_now`](Self::acquire_one_now), which is faster.
 ///
-/// Keys are not stored, only fingerprints: see `docs/keys.md`.
+/// Keys are not stored, only fingerprints: see [docs/keys.md].
 ///
 /// # Examples
 ///
@@ -38,6 +38,8 @@ use std::{fmt, time::Duration};
 /// assert_eq!(store.acquire_now(&mut demands)?.remaining(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [docs/keys.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/keys.md
 #[derive(Clone)]
 pub struct MemoryStore {
     shared: Arc<Shared>,

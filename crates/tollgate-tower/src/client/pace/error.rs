@@ -117,11 +117,11 @@ crate::coded::coded!(PaceBuildError, "TG-C01");
 impl PaceBuildError {
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
-            Self::NothingToPaceBy => ("TG-C01", "docs/clients.md#tg-c01"),
-            Self::CostWithoutQuota => ("TG-C02", "docs/clients.md#tg-c02"),
-            Self::NoLanes => ("TG-C03", "docs/clients.md#tg-c03"),
-            Self::NoTime => ("TG-C04", "docs/clients.md#tg-c04"),
-            Self::Percent(_) => ("TG-C05", "docs/clients.md#tg-c05"),
+            Self::NothingToPaceBy => ("TG-C01", docs!("clients.md#tg-c01")),
+            Self::CostWithoutQuota => ("TG-C02", docs!("clients.md#tg-c02")),
+            Self::NoLanes => ("TG-C03", docs!("clients.md#tg-c03")),
+            Self::NoTime => ("TG-C04", docs!("clients.md#tg-c04")),
+            Self::Percent(_) => ("TG-C05", docs!("clients.md#tg-c05")),
         }
     }
 }

@@ -194,9 +194,9 @@ crate::coded::coded!(RetryBuildError, "TG-C21");
 impl RetryBuildError {
     const fn code_and_docs(&self) -> (&'static str, &'static str) {
         match self {
-            Self::NoAttempt => ("TG-C21", "docs/clients.md#tg-c21"),
-            Self::Backoff { .. } => ("TG-C22", "docs/clients.md#tg-c22"),
-            Self::Budget(_) => ("TG-C23", "docs/clients.md#tg-c23"),
+            Self::NoAttempt => ("TG-C21", docs!("clients.md#tg-c21")),
+            Self::Backoff { .. } => ("TG-C22", docs!("clients.md#tg-c22")),
+            Self::Budget(_) => ("TG-C23", docs!("clients.md#tg-c23")),
         }
     }
 }
