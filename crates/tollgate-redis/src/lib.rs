@@ -44,6 +44,8 @@ pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
 /// The pages, compiled.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
     #[doc = include_str!("../../../docs/redis.md")]
     struct Redis;
     #[doc = include_str!("../../../docs/redis-failure.md")]

@@ -21,3 +21,10 @@ pub mod resp;
 pub mod rls;
 pub mod server;
 pub mod trace;
+
+/// The crate's page, compiled: its example is a test.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+}

@@ -114,6 +114,8 @@ pub use room::{
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    struct CrateReadme;
     #[doc = include_str!("../../../README.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/quickstart.md")]

@@ -74,6 +74,8 @@ pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAn
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
 mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
     #[doc = include_str!("../../../docs/library.md")]
     struct Library;
     #[doc = include_str!("../../../docs/choosing.md")]
