@@ -78,10 +78,17 @@ impl Client {
                 self.target
             ))
         })?;
-        let (status, body) = split(&answer)
-            .ok_or_else(|| self.wrong(path, format_args!("its answer is no HTTP")))?;
+        let (status, body) = split(&answer).ok_or_else(|| {
+            self.wrong(
+                path,
+                format_args!("its answer is not HTTP; with TLS, write https:// before the address"),
+            )
+        })?;
         match status {
             200 | 503 => Ok(body.to_vec()),
+            401 if self.token.is_some() => {
+                Err(self.wrong(path, format_args!("it refuses the token of --token-file")))
+            }
             401 => Err(self.wrong(path, format_args!("it wants a token; give --token-file"))),
             status => {
                 let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();

@@ -1,11 +1,12 @@
 //! `tollgate serve`: the service.
 
+mod banner;
+
 use crate::{complain, log, plan::InputError};
 use clap::{ValueEnum, builder::TypedValueParser};
 use std::{
     ffi::OsStr,
-    io::{self, IsTerminal, Write},
-    net::SocketAddr,
+    io::{self, IsTerminal},
     path::PathBuf,
     process::ExitCode,
     sync::Arc,
@@ -21,8 +22,7 @@ use tollgate_server::{
         Endpoint, Fleet, MemorySettings, RedisOptions, ServerSettings, SnapshotSettings, StoreKind,
         TlsSettings, parse_duration,
     },
-    engine::Backend,
-    net::{Listener, raise_descriptor_limit},
+    net::raise_descriptor_limit,
     server::{Manager, Server, Source, notify},
     trace::TraceSettings,
 };
@@ -390,7 +390,7 @@ async fn serve(args: &ServeArgs) -> Result<(), String> {
     };
     let server = server.map_err(|error| error.to_string())?;
     args.trace.start(&server)?;
-    greet(&server, args.log.log_format);
+    banner::print(&server, args.log.log_format);
     let (stop, stopped) = mpsc::channel(1);
     tokio::spawn(signals.forward(Arc::clone(server.manager()), stop));
     server.run(stopped).await.map_err(|error| error.to_string())
@@ -442,63 +442,6 @@ impl Signals {
                 }
             }
         }
-    }
-}
-
-/// Says on standard error where it listens: in words with commands to try, or as events of the log.
-fn greet(server: &Server, format: LogFormat) {
-    let is_example = server.manager().source().paths.is_empty();
-    let plan = server.shared().engine.plan_arc();
-    let (version, size) = (env!("CARGO_PKG_VERSION"), crate::check::size(&plan));
-    let store = server.shared().engine.stores().first().map_or("no", Backend::kind);
-    let what = if is_example { "the built-in example" } else { "your configuration" };
-    if format == LogFormat::Json {
-        let (limits, domains) = (plan.rules().len(), plan.config().domains.len());
-        tracing::info!(version, is_example, limits, domains, store, "tollgate starts");
-        for (listener, endpoint) in server.endpoints() {
-            let tls = server.has_tls(listener);
-            tracing::info!(listener = listener.name(), address = %endpoint, tls, "listening");
-        }
-        return;
-    }
-    let mut text = format!("tollgate {version} with {what}: {size}, {store} store\n");
-    let mut tries = Vec::new();
-    for (listener, endpoint) in server.endpoints() {
-        let tls = server.has_tls(listener);
-        text += &format!("listening {listener} {endpoint}{}\n", if tls { " (tls)" } else { "" });
-        if let (true, Endpoint::Tcp(address)) = (is_example, &endpoint) {
-            tries.push(example_of(listener, *address, tls));
-        }
-    }
-    if !tries.is_empty() {
-        text += "\nTry, in another terminal:\n";
-        tries.iter().for_each(|line| text += &format!("  {line}\n"));
-        text += "\n";
-    }
-    let _ = io::stderr().write_all(text.as_bytes());
-}
-
-/// Returns a command to try. With TLS, `ca.pem` is the authority of the server's certificate.
-fn example_of(listener: Listener, address: SocketAddr, tls: bool) -> String {
-    let port = address.port();
-    let (https, cacert) = if tls { ("https", " --cacert ca.pem") } else { ("http", "") };
-    match listener {
-        Listener::Http => {
-            format!("curl -i{cacert} '{https}://{address}/v1/check?policy=api&key=alice'")
-        }
-        Listener::Resp => {
-            let tls = if tls { " --tls" } else { "" };
-            format!("redis-cli -p {port}{tls}{cacert} CL.THROTTLE alice 15 30 60")
-        }
-        Listener::Grpc => {
-            let tls = if tls { "-cacert ca.pem" } else { "-plaintext" };
-            format!(
-                "grpcurl {tls} -d '{{\"domain\":\"example\",\"descriptors\":[{{\"entries\":[{{\"key\":\"user\",\"value\":\"alice\"}}]}}]}}' \
-                 {address} envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
-            )
-        }
-        Listener::Admin if tls => format!("tollgate top --admin https://{address}{cacert}"),
-        Listener::Admin => format!("tollgate top --admin {address}"),
     }
 }
 

@@ -112,15 +112,16 @@ impl Report {
         if self.connected == 0 || (self.sent == 0 && self.answers == 0) {
             let what = if self.connected == 0 { "could be sent" } else { "was answered" };
             return Some(format!(
-                "nothing {what}: {shown}; is the server running, and is this its address? It goes \
-                 behind `load {}`, with https:// before it for TLS",
+                "nothing {what}: {shown}; is the server running, and is this its address \
+                 (`load {} ADDRESS`)? For TLS add --tls, for a private authority --cacert, for \
+                 mutual TLS --cert and --key",
                 self.protocol
             ));
         }
         if self.errors > plan.max_errors {
             let (errors, most) = (counted(self.errors, "error"), plan.max_errors);
             let way_out = match self.decided {
-                0 => format!("; no answer was a decision, so check the address and {asked}"),
+                0 => format!("; no answer was a decision, so check the address, --tls and {asked}"),
                 _ => String::new(),
             };
             return Some(format!("{errors}, at most {most} accepted; the first: {shown}{way_out}"));

@@ -131,4 +131,10 @@ fn the_banner_marks_listeners_with_tls() {
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(!text.contains("http://") && !text.contains("-plaintext"), "{text}");
+    assert!(text.contains("https://localhost:"), "certificates are for names: {text}");
+    // A command that the server would refuse is not offered.
+    let token = folder.path().join("token");
+    std::fs::write(&token, "secret").unwrap();
+    let said = said_until(serve().arg("--http-token-file").arg(&token), "tollgate top").join("\n");
+    assert!(said.contains("redis-cli") && !said.contains("curl -i"), "{said}");
 }

@@ -48,6 +48,9 @@ pub const LINTS: [&str; 18] = [
     "open-negative-hits",
 ];
 
+const COUNTS_REFUSED: &str = "refused hits are charged too, as the reference does: a caller that \
+                              keeps trying may never be let in again";
+
 /// The most lints that are told.
 const LINTS_MAX: usize = 1000;
 
@@ -172,9 +175,7 @@ impl<'a> Linter<'a> {
             self.add(at, "deny-on-failure", text);
         }
         if defaults.count_refused {
-            let text = "refused hits are charged too, as the reference does: a caller that keeps \
-                        trying may never be let in again";
-            self.add(at, "counts-refused", text);
+            self.add(at, "counts-refused", COUNTS_REFUSED);
         }
     }
 
@@ -229,6 +230,9 @@ impl<'a> Linter<'a> {
         if descriptor.shadow_mode {
             let text = "this rule is in shadow mode: it reports refusals, and lets pass";
             self.add(at, "shadow-mode", text);
+        }
+        if descriptor.count_refused == Some(true) && !self.domain.defaults.count_refused {
+            self.add(at, "counts-refused", COUNTS_REFUSED);
         }
         if *enforce < 100 {
             let text = format!(

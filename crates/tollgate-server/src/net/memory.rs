@@ -123,7 +123,7 @@ pub struct ConnectionMemory {
 }
 
 impl ConnectionMemory {
-    /// Takes the [`BASE`] of a connection, even above the budget: the server asks
+    /// Takes the base memory of a connection, even above the budget: the server asks
     /// [`MemoryBudget::admits`] before it accepts one.
     #[must_use]
     pub fn open(shared: &Shared, listener: Listener) -> Arc<Self> {
@@ -170,7 +170,7 @@ impl Drop for ConnectionMemory {
     }
 }
 
-/// Bytes that a connection holds beyond its [`BASE`].
+/// Bytes that a connection holds beyond its base memory.
 #[derive(Debug)]
 pub struct Claim {
     memory: Arc<ConnectionMemory>,

@@ -152,6 +152,14 @@ impl Server {
         settings_of(&self.shared.engine.plan().config().server, listener).is_some()
     }
 
+    /// Tells whether clients of a listener need a token, a password or a certificate.
+    #[must_use]
+    pub fn has_secret(&self, listener: Listener) -> bool {
+        let plan = self.shared.engine.plan();
+        let tls = settings_of(&plan.config().server, listener);
+        self.shared.access().has_tokens(listener) || tls.is_some_and(|tls| tls.client_ca.is_some())
+    }
+
     /// Connects to the shared stores, serves until `stop` receives, and shuts down. A further
     /// message ends the phase of the shutdown that is under way: the drain delay, or the drain.
     ///

@@ -72,6 +72,8 @@ fn risky_defaults_are_told_at_the_domain() {
     let text = "domain: d\ndefaults: {shadow_mode: true, failure: deny, count_refused: true}";
     let expected = [(1, "shadow-mode"), (1, "deny-on-failure"), (1, "counts-refused")];
     assert_eq!(lints_of(text), expected);
+    let rule = "domain: d\ndescriptors:\n- {key: a, count_refused: true, rate_limit: {quota: 1/s}}";
+    assert_eq!(lints_of(rule), [(3, "counts-refused")]);
 }
 
 #[test]
