@@ -179,6 +179,26 @@ async fn half_bodies(address: SocketAddr, path: &str) {
     std::future::pending().await
 }
 
+/// Requests whose heads are short on the wire and long in memory, and whose bodies never come.
+async fn tiny_headers(address: SocketAddr) {
+    let Some(mut client) = http2(address, 65_535).await else { return };
+    let mut request = post("/v1/check");
+    for number in 0..800 {
+        let name = http::HeaderName::try_from(format!("h{number}")).unwrap();
+        request.headers_mut().insert(name, http::HeaderValue::from_static(""));
+    }
+    let mut open = Vec::new();
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+        if poll_fn(|cx| client.poll_ready(cx)).await.is_err() {
+            return;
+        }
+        let Ok(stream) = client.send_request(request.clone(), false) else { return };
+        open.push(stream);
+    }
+    std::future::pending().await
+}
+
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 /// A call about 64 keys, whose reply is long.
@@ -271,6 +291,12 @@ fn a_hundred_connections_without_a_window_hold_what_is_configured() {
             }
         })
     });
+}
+
+/// The heads of many streams waited for their tasks, and were not counted before.
+#[test]
+fn a_hundred_connections_with_many_tiny_headers_hold_what_is_configured() {
+    withstand(HUNDRED, |to| by_hundred(move |_| tiny_headers(to.http)));
 }
 
 #[test]

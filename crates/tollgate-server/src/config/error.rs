@@ -112,7 +112,6 @@ impl Errors {
         }
         let source = self.sources.iter().find(|source| source.name == place.file);
         let source_line = source.and_then(|source| line_of(&source.text, place.line));
-        let source_line = source_line.filter(|line| !may_hold_secret(line));
         self.errors.push(ConfigError { place, text, source_line });
     }
 
@@ -146,24 +145,43 @@ impl Place {
     }
 }
 
+/// Returns a line to show; `None` if it, or a section that it is in, may hold a secret.
 fn line_of(text: &str, line: u32) -> Option<String> {
     let index = usize::try_from(line.checked_sub(1)?).ok()?;
+    let found = text.lines().nth(index)?;
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
+    // The lines above that are indented less and less are the sections that it is in.
+    let mut within = indent(found);
+    let mut hides = may_hold_secret(found);
+    let before: Vec<&str> = text.lines().take(index).collect();
+    for above in before.into_iter().rev() {
+        if indent(above) < within && !above.trim().is_empty() {
+            within = indent(above);
+            hides |= may_hold_secret(above);
+        }
+    }
     // More than this is cut when it is shown.
-    text.lines().nth(index).map(|line| line.chars().take(4096).collect())
+    (!hides).then(|| found.chars().take(4096).collect())
 }
 
-/// Returns true if a line may hold a password: an address, or a value whose name says so. Such a line
-/// is not shown; its place is.
+/// Returns true if a line may hold a password: an address, a value whose name says so, or the
+/// beginning of a section with such values. Such a line is not shown; its place is.
 fn may_hold_secret(line: &str) -> bool {
+    const NAMES: [&str; 8] = ["pass", "pw", "secret", "token", "auth", "cred", "redis", "stores"];
     let line = line.to_ascii_lowercase();
     let named = |word: &'static str| {
         let values = line.match_indices(word).map(|(at, word)| &line[at + word.len()..]);
+        // The rest of the name, as in `passwords` or `token_file`.
+        let values =
+            values.map(|rest| rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_'));
         let values = values.map(|rest| rest.trim_start_matches(['"', '\'', ' ']));
         values.filter_map(|rest| rest.strip_prefix([':', '=']))
     };
+    // `forward_auth` is about proxies.
+    let is_named = |word| word != "auth" || !line.contains("forward_auth");
     line.contains('@')
         || line.contains("://")
-        || ["password", "passwd", "secret", "token"].into_iter().any(|word| named(word).count() > 0)
+        || NAMES.into_iter().any(|word| is_named(word) && named(word).count() > 0)
         || ["store", "url"].into_iter().any(|word| named(word).any(|value| value.contains(':')))
 }
 

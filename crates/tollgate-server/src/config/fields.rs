@@ -100,7 +100,8 @@ impl Reader<'_> {
             return Vec::new();
         };
         let Kind::List(items) = &node.kind else {
-            self.error(node.spot, format!("'{name}' is a list, not {}", node.described()));
+            let found = if name == "tokens" { "a text".into() } else { node.described() };
+            self.error(node.spot, format!("'{name}' is a list, not {found}"));
             return Vec::new();
         };
         items.iter().filter_map(|item| self.list_item(item, section)).collect()
@@ -112,7 +113,9 @@ impl Reader<'_> {
         section: &'static Section,
     ) -> Option<Fields<'n>> {
         if !matches!(item.kind, Kind::Map(_)) {
-            let found = item.described();
+            // It may be the secret that belongs into a file.
+            let is_token = section.name.contains("token");
+            let found = if is_token { "a text".into() } else { item.described() };
             let text =
                 format!("config error, yaml file contains list of type other than map: {found}");
             self.error(item.spot, text);

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     net::{
         Claim, Client, Connection, HEADER_TABLE, Http2Stream, LOOKS, MAX_ERROR_RESETS, MAX_FRAME,
-        MAX_PENDING_RESETS, RefusalReason, Stream,
+        MAX_PENDING_RESETS, RefusalReason, Stream, Traffic,
     },
     server::Shared,
 };
@@ -34,8 +34,9 @@ use tokio::{
     time::{Interval, MissedTickBehavior, interval, timeout},
 };
 
-/// Requests in flight on one connection.
-const MOST_STREAMS: u32 = 256;
+/// Requests in flight on one connection: as few as the standard recommends, because each refused one
+/// still costs its task and its reply.
+const MOST_STREAMS: u32 = 100;
 
 /// Bytes that clients may send ahead: of one stream, and of a connection. Bodies are read as they come,
 /// so these bound what waits in the HTTP/2 library.
@@ -125,7 +126,11 @@ pub(super) async fn serve(stream: Stream, first: BytesMut, connection: &mut Conn
     let memory = Arc::clone(&connection.memory);
     let service = service_fn(|request: Request<Incoming>| {
         let (shared, in_flight) = (shared.clone(), activity.clone().begin());
-        let claim = Arc::clone(&memory).claim();
+        let mut claim = Arc::clone(&memory).claim();
+        // Counted before its task runs: the heads of many streams may wait for theirs. That of a
+        // refused one is dropped here.
+        let head = head_bytes(&request);
+        let request = claim.resize(head).map(|()| (request, head)).map_err(Problem::from);
         async move { Ok::<_, Infallible>(answer(shared, client, request, (claim, in_flight)).await) }
     });
     let (io, mut stall) = Http2Stream::new(first, stream);
@@ -194,35 +199,51 @@ fn every(period: Duration) -> Interval {
     ticks
 }
 
-/// Returns how much the head of a request takes: as it came, and as it is copied for `Call`.
-fn head_bytes(parts: &http::request::Parts) -> usize {
-    /// An entry of a map of headers, with its place in the index.
+/// Returns how much a stream with this head takes: the stream, and the head as it came and as it is
+/// copied for `Call`.
+fn head_bytes(request: &Request<Incoming>) -> usize {
+    /// An entry of a map of headers, with its place in the index; and a further value of a name.
     const ENTRY: usize = 128;
-    let fields = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len());
+    let headers = request.headers();
+    let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len());
     // OVERFLOW: the head of a request is bounded.
-    2 * fields.sum::<usize>() + ENTRY * parts.headers.capacity() + parts.uri.path().len()
+    let entries = headers.capacity() + headers.len();
+    STREAM + 2 * fields.sum::<usize>() + ENTRY * entries + request.uri().path().len()
+}
+
+/// Counts a request that a bound refuses.
+fn count(traffic: &Traffic, problem: &Problem) {
+    match problem.kind {
+        Kind::NoMemory => traffic.refused(RefusalReason::Memory),
+        Kind::Slow => traffic.refused(RefusalReason::Slow),
+        _ => {}
+    }
 }
 
 async fn answer(
     shared: Arc<Shared>,
     client: Client,
-    request: Request<Incoming>,
+    request: Result<(Request<Incoming>, usize), Problem>,
     (mut claim, mut in_flight): (Claim, InFlight),
 ) -> Response<Full<Bytes>> {
-    let (parts, body) = request.into_parts();
     let traffic = shared.traffic(client.listener);
     let mut desk = Desk::new(shared.clone(), client);
     desk.reply.clear();
-    match body_of(body, &shared, &mut claim, STREAM + head_bytes(&parts)).await {
+    let mut is_head = false;
+    let whole = match request {
+        Err(problem) => Err(problem),
+        Ok((request, head)) => {
+            let (parts, body) = request.into_parts();
+            is_head = parts.method == http::Method::HEAD;
+            body_of(body, &shared, &mut claim, head).await.map(|body| (parts, body))
+        }
+    };
+    match whole {
         Err(problem) => {
-            match problem.kind {
-                Kind::NoMemory => traffic.refused(RefusalReason::Memory),
-                Kind::Slow => traffic.refused(RefusalReason::Slow),
-                _ => {}
-            }
+            count(traffic, &problem);
             desk.reply.problem(&problem);
         }
-        Ok(body) => {
+        Ok((parts, body)) => {
             let (mut bytes, mut spans) = (Vec::new(), Vec::with_capacity(parts.headers.len() + 1));
             let mut add = |name: &str, value: &[u8]| {
                 // OVERFLOW: a head is short: hyper was told so.
@@ -267,10 +288,12 @@ async fn answer(
     if let Err(error) = claim.resize(STREAM + desk.reply.body.capacity()) {
         traffic.refused(RefusalReason::Memory);
         desk.reply.clear();
+        // A cleared buffer would keep its memory.
+        desk.reply.body = Vec::new();
         desk.reply.problem(&Problem::from(error));
     }
     in_flight.reply();
-    response(desk.reply, parts.method == http::Method::HEAD, (claim, in_flight))
+    response(desk.reply, is_head, (claim, in_flight))
 }
 
 /// Reads a body; `beside` is what its stream holds beside it.
@@ -281,7 +304,6 @@ async fn body_of(
     beside: usize,
 ) -> Result<Bytes, Problem> {
     let (most, limit) = (shared.settings.max_request, shared.settings.request_timeout);
-    claim.resize(beside)?;
     let read = async {
         let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {

@@ -2,7 +2,8 @@
 //!
 //! A right secret passes at once, whatever its source has sent before. The reply to a wrong one
 //! waits: each source has five replies free and one each second after that, by GCRA, and at most five
-//! replies wait. The connection that sends one more is closed.
+//! replies wait. One more is answered as late as the last of them, and its connection is closed then:
+//! to close it at once would tell a guesser sooner.
 
 use super::Client;
 use crate::server::Shared;
@@ -33,8 +34,7 @@ impl WrongSecrets {
         Self(limiter.ok())
     }
 
-    /// Counts a wrong secret. Returns how long the reply waits; `None` if the connection is closed
-    /// at once.
+    /// Counts a wrong secret. Returns how long the reply waits; `None` if too many wait.
     fn next(&self, client: &Client) -> Option<Duration> {
         let limiter = self.0.as_ref()?;
         let now = limiter.now();
@@ -57,7 +57,7 @@ impl fmt::Debug for WrongSecrets {
 pub(crate) enum Penalty {
     /// The reply waits so long.
     Wait(Duration),
-    /// Too many replies to this source wait: the connection is closed.
+    /// Too many replies to this source wait: this one waits longest, and the connection is closed.
     Close,
 }
 
@@ -71,16 +71,15 @@ impl Penalty {
 
     /// Waits, at most until the server shuts down. Returns true if the connection is to be closed.
     pub(crate) async fn served(self, shared: &Shared) -> bool {
-        match self {
-            Self::Wait(wait) => {
-                if !wait.is_zero() {
-                    let mut drain = shared.drain();
-                    let _ = timeout(wait, drain.wait_for(|draining| *draining)).await;
-                }
-                false
-            }
-            Self::Close => true,
+        let (wait, closes) = match self {
+            Self::Wait(wait) => (wait, false),
+            Self::Close => (MAX_WAIT, true),
+        };
+        if !wait.is_zero() {
+            let mut drain = shared.drain();
+            let _ = timeout(wait, drain.wait_for(|draining| *draining)).await;
         }
+        closes
     }
 }
 

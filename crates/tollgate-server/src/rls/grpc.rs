@@ -187,7 +187,7 @@ pub(super) fn refuse_http(mut respond: SendResponse<Bytes>, status: StatusCode) 
 fn percent_encoded(text: &str) -> String {
     /// More is of no use to anybody.
     const LONGEST: usize = 1024;
-    let mut encoded = String::with_capacity(text.len());
+    let mut encoded = String::with_capacity(text.len().min(LONGEST));
     for byte in text.bytes() {
         if encoded.len() > LONGEST {
             break;

@@ -31,7 +31,8 @@ impl JsonReply {
         Self {
             status,
             headers: vec![("content-type", "text/plain; charset=utf-8".into())],
-            body: text.to_string().into_bytes(),
+            // An error may repeat what the client has sent.
+            body: text.to_string().chars().take(1000).collect::<String>().into_bytes(),
         }
     }
 }

@@ -245,7 +245,8 @@ impl Session {
     ) {
         let is_ours = request.uri().path() == METHOD;
         if !is_ours && !bridge::is_known(request.uri().path()) {
-            let text = format!("there is no method {}", request.uri().path());
+            let path: String = request.uri().path().chars().take(200).collect();
+            let text = format!("there is no method {path}");
             return self.wrong(respond, &GrpcError::new(GrpcCode::Unimplemented, &text));
         }
         if request.method() != Method::POST {
@@ -352,7 +353,6 @@ impl Session {
     fn slow_down(&mut self, respond: SendResponse<Bytes>, error: GrpcError, penalty: Penalty) {
         if penalty == Penalty::Close {
             self.http.graceful_shutdown();
-            return self.wrong(respond, &error);
         }
         self.others += 1;
         self.shared.traffic(self.client.listener).bad_request();

@@ -117,8 +117,13 @@ impl Server {
         shared.admin.set_control(Arc::clone(&manager) as Arc<dyn Control>);
         // After the plan's quotas have their numbers, so that those of an older plan take none from them.
         for Snapshots { number, store, settings, .. } in &snapshots {
-            if settings.path.exists() {
+            if settings.path.is_file() {
                 restore(store, &settings.path);
+            } else if settings.path.exists() {
+                // To put a folder or a device aside would take it from somebody.
+                let path = settings.path.display();
+                let text = format!("{path} is not a regular file; give the path of a snapshot");
+                return Err(StartError(text));
             }
             // One that cannot be used was put aside.
             if settings.path.exists() {
