@@ -41,7 +41,7 @@ const MOST_KEYS: usize = 10;
 /// How wide the picture of `--once` is where there is no terminal.
 const WIDTH: u16 = 110;
 
-/// Seconds of the past that are asked for: the server keeps a minute.
+/// Seconds of history to request: the server keeps a minute.
 const PAST: u16 = 60;
 
 const KEYS: &str = "\

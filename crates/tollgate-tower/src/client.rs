@@ -32,7 +32,7 @@
 //!   answers them (`src/client/lane/tests.rs`). A server that tells nothing has to refuse
 //!   before anything is learned, and refuses what is in the air then.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
-//!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is asked for and it is short.
+//!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is on and it is short.
 //! * Without tokio's timers nobody waits, and nothing panics (`tests/layers/client_no_timers.rs`).
 //! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
 //!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).

@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) target: Arc<Target>,
     pub(crate) template: Arc<Template>,
     pub(crate) wire: Wire,
-    /// The flags that say what is asked for.
+    /// The flags that choose the limit to test.
     pub(crate) asked: String,
     pub(crate) keys: KeySpace,
     pub(crate) schedule: Schedule,

@@ -24,7 +24,7 @@ pub(super) struct Connector {
     pub(super) settings: Settings,
     pub(super) encryption: Encryption,
     pub(super) scripts: Scripts,
-    /// One permit: whoever has it reads a file.
+    /// One permit, so that one task at a time reads a file.
     pub(super) reading: Arc<Semaphore>,
 }
 

@@ -161,7 +161,7 @@ async fn authorize(
 ) -> Result<(), Problem> {
     let header = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let access = shared.access();
-    // Only `Origin`: what is asked without one changes nothing here.
+    // Only `Origin`: a request without one changes nothing here.
     let browser =
         Headers { host: header(header::HOST), origin: header(header::ORIGIN), site: None };
     access.check_browser(client, &browser).map_err(|foreign| {

@@ -17,7 +17,7 @@ const FREE: u64 = 5;
 /// The longest that a reply waits, and so how many of a source wait.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 
-/// Sources that are told apart. One more is treated as if it had used up its replies.
+/// Sources that are tracked. A further one counts as if it had used up its replies.
 const MAX_SOURCES: u64 = 65_536;
 
 /// Counts the wrong secrets of each source.

@@ -5,5 +5,5 @@ mod huge;
 mod modes;
 mod parents;
 mod reload;
+mod reported;
 mod reserved;
-mod told;

@@ -276,7 +276,7 @@ async fn what_never_ran_costs_nothing() {
     assert_eq!(status(&layer, "/", "a").await, 429);
 }
 
-/// On the fast path, on the general path, and with a store that is asked when the future is polled.
+/// On the fast path, on the general path, and with a store that decides when the future is polled.
 fn ways_of(policy: &Policy) -> [(&'static str, RateLimitLayer, ManualClock); 3] {
     ["fast", "general", "shared"].map(|way| {
         let (clock, hand) = Clock::manual();

@@ -5,7 +5,7 @@
 //! cannot keep the others from reserving; and per key, so that one client cannot do that to its policy,
 //! and because a cancel takes time in proportion to the open reservations of its key.
 //!
-//! Slots are taken before the quotas are asked: a bound refuses without a charge.
+//! A reservation takes its slots before the quotas decide, so a bound refuses without a charge.
 
 use crate::{Reservation, Tick, store::StoreError};
 use std::{
@@ -42,7 +42,7 @@ pub(super) struct OpenReservations {
 struct Open {
     until: Tick,
     slots: Box<[Slot]>,
-    /// None while the quotas are asked.
+    /// None while the quotas decide.
     reservations: Vec<Reservation>,
 }
 

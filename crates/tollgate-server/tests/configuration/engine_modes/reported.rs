@@ -1,4 +1,4 @@
-//! What is told of a decision: codes, what is left, when to try again.
+//! What an answer reports of a decision: codes, permits left, when to try again.
 
 use super::bench::Bench;
 use std::time::Duration;
