@@ -86,7 +86,7 @@ use std::{fmt, time::Duration};
 ///
 /// # Beside lodash
 ///
-/// It fires when lodash's `debounce` fires, with the same value (`tests/flow/debounce_lodash.rs`). What
+/// It fires when lodash's `debounce` fires, with the same value (`tests/flow/servers/debounce_lodash.rs`). What
 /// differs, and why:
 ///
 /// 1. A trigger that comes when the end of a burst is overdue, because the worker is late, begins a

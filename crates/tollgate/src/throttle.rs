@@ -35,7 +35,7 @@ use std::{error::Error, fmt, time::Duration};
 /// 200 ms, because at most one run per interval is what a throttle is for. Whoever wants lodash's
 /// times to the millisecond takes a debouncer with both edges and a
 /// [`max_wait`](DebounceBuilder::max_wait) of its delay: that is `_.throttle` exactly. Both are
-/// held by `tests/flow/debounce_lodash.rs`.
+/// held by `tests/flow/servers/debounce_lodash.rs`.
 ///
 /// # Examples
 ///

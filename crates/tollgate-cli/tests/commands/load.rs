@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -207,60 +207,33 @@ fn answer_http(stream: &TcpStream) {
     }
 }
 
-/// A redis-server of the test, stopped when dropped.
-struct Redis {
-    child: Child,
-    address: String,
-}
+#[cfg(feature = "test-servers")]
+mod servers {
+    use super::*;
+    use std::io::Read;
+    use tollgate_rig::{Flavor, Redis};
 
-impl Redis {
-    fn start() -> Self {
-        // Below the ports that the system gives out by itself, so that nobody else gets it.
-        let start = std::process::id().wrapping_mul(97);
-        let port = (0..12_000_u32)
-            .map(|step| 20_000 + (start.wrapping_add(step) % 12_000) as u16)
-            .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-            .unwrap();
-        let mut child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("redis-server is installed: apt-get install redis-server");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).any(|line| line.contains("Ready to accept"));
-        assert!(ready, "redis-server ended before it was ready");
-        Self { child, address: format!("127.0.0.1:{port}") }
+    #[test]
+    fn a_real_redis_counts_what_was_sent() {
+        let redis = Redis::start(Flavor::Redis);
+        let address = redis.address().to_string();
+        let report = report(&[
+            "resp",
+            &address,
+            "--command",
+            "INCR {key}",
+            "--dist",
+            "one",
+            "--requests",
+            "5000",
+            "--key-prefix",
+            "n:",
+        ]);
+        assert_eq!((&report["allowed"], &report["errors"]), (&5000.into(), &0.into()));
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(b"GET n:000000000000\r\n").unwrap();
+        let mut answer = [0; 10];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"$4\r\n5000\r\n");
     }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[test]
-fn a_real_redis_counts_what_was_sent() {
-    let redis = Redis::start();
-    let address = redis.address.as_str();
-    let report = report(&[
-        "resp",
-        address,
-        "--command",
-        "INCR {key}",
-        "--dist",
-        "one",
-        "--requests",
-        "5000",
-        "--key-prefix",
-        "n:",
-    ]);
-    assert_eq!((&report["allowed"], &report["errors"]), (&5000.into(), &0.into()));
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET n:000000000000\r\n").unwrap();
-    let mut answer = [0; 10];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(&answer, b"$4\r\n5000\r\n");
 }

@@ -5,7 +5,10 @@
 mod configuration;
 mod links;
 mod markdown;
-mod session;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod session;
+}
 
 use markdown::Page;
 use std::{
@@ -51,6 +54,7 @@ fn files() -> Vec<PathBuf> {
 }
 
 /// The Python environment of `./test`.
+#[cfg(feature = "test-servers")]
 fn venv() -> PathBuf {
     std::env::var_os("TOLLGATE_VENV").map_or_else(|| root().join(".venv"), PathBuf::from)
 }

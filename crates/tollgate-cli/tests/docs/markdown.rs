@@ -23,6 +23,7 @@ pub(crate) struct Block {
     pub(crate) language: String,
     pub(crate) text: String,
     /// The file that the text before the block names: `` `shop.yaml`, a file: ``.
+    #[cfg_attr(not(feature = "test-servers"), allow(dead_code, reason = "commands read it"))]
     pub(crate) file: Option<String>,
 }
 

@@ -6,12 +6,15 @@ mod bounds;
 mod exact;
 mod files;
 mod first_steps;
-mod fleet;
 mod hostile;
 mod life;
 mod log;
 mod memory;
 mod process;
 mod reload;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod fleet;
+}
 mod snapshot;
 mod tools;

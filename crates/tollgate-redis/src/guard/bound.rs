@@ -13,7 +13,7 @@ use tollgate::{Algorithm, store::Policy};
 /// - d / period x [`while_down_per_window`](Self::while_down_per_window) +
 ///   [`while_down_once`](Self::while_down_once).
 ///
-/// `tests/failover/guard_fleet.rs` holds it, over five algorithms. A process that starts during the outage
+/// `tests/failover/servers/guard_fleet.rs` holds it, over five algorithms. A process that starts during the outage
 /// counts as one more, and a key that a full [local table](super::GuardedBuilder::local_keys) forgets
 /// has its share anew.
 ///

@@ -1,8 +1,11 @@
 //! Permits that a process takes in advance.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod tier;
-mod tier_conformance;
-mod tier_cost;
-mod tier_fleet;
-mod tier_leases;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod tier;
+    mod tier_conformance;
+    mod tier_cost;
+    mod tier_fleet;
+    mod tier_leases;
+}

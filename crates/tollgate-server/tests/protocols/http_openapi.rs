@@ -2,7 +2,6 @@
 
 use crate::http_support::{CONFIG, Client, start};
 use serde_json::Value;
-use std::process::Command;
 use tollgate_server::server::Settings;
 
 const METHODS: [&str; 5] = ["get", "put", "post", "delete", "patch"];
@@ -156,10 +155,13 @@ async fn every_field_of_the_document_is_taken() {
     }
 }
 
-#[test]
-fn an_independent_program_finds_the_document_valid() {
-    let program = crate::http_support::venv("openapi-spec-validator", "openapi-spec-validator");
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/openapi.json");
-    let out = Command::new(program).arg(file).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+#[cfg(feature = "test-servers")]
+mod servers {
+    #[test]
+    fn an_independent_program_finds_the_document_valid() {
+        let program = crate::http_support::venv("openapi-spec-validator", "openapi-spec-validator");
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/http/openapi.json");
+        let out = std::process::Command::new(program).arg(file).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    }
 }

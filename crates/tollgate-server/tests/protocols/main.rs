@@ -4,7 +4,6 @@
 
 mod admin;
 mod admin_harness;
-mod envoy;
 mod forward_auth;
 mod http_api;
 mod http_openapi;
@@ -12,9 +11,7 @@ mod http_support;
 mod http_wire;
 mod metrics;
 mod ports;
-mod proxies;
 mod resp;
-mod resp_clients;
 mod resp_memory;
 mod resp_support;
 mod resp_throttle;
@@ -23,6 +20,12 @@ mod rls_grpc;
 mod rls_json;
 mod rls_messages;
 mod rls_proto;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod envoy;
+    mod proxies;
+    mod resp_clients;
+}
 mod support;
 mod tls;
 mod tls_support;

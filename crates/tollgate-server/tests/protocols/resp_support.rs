@@ -83,10 +83,6 @@ impl Server {
         Self { address, clock, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub(crate) fn port(&self) -> String {
-        self.address.port().to_string()
-    }
-
     pub(crate) fn connect(&self) -> Client {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();

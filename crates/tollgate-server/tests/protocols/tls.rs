@@ -2,7 +2,7 @@
 #![cfg(feature = "tls")]
 
 use crate::support::messages::{RateLimitRequest, RateLimitResponse};
-use crate::tls_support::{Authority, Files, Running, der, flags, run, say, text};
+use crate::tls_support::{Authority, Files, Running, der, flags, say, text};
 use http::Request;
 use prost::Message;
 use std::{fs, time::Duration};
@@ -276,37 +276,6 @@ async fn listeners_can_have_tls_of_their_own() {
 }
 
 #[tokio::test]
-async fn redis_cli_and_curl_speak_tls_with_it() {
-    let authority = Authority::new("the authority");
-    let files = Files::new(&authority);
-    files.write("client", &authority.sign());
-    let server = Running::start(flags(Some(files.mutual())));
-    let (ca, certificate, key) =
-        (files.path("ca.pem"), files.path("client.pem"), files.path("client.key"));
-    let port = server.address(Resp).port().to_string();
-    let redis = ["-p", &port, "--tls", "--cacert", text(&ca)];
-    let known = ["--cert", text(&certificate), "--key", text(&key)];
-    let throttle = ["CL.THROTTLE", "alice", "15", "30", "60"];
-    let (is_done, told) =
-        run("redis-cli", "redis-tools", &[&redis[..], &known, &throttle].concat()).await;
-    assert!(is_done && told.lines().map(str::trim).eq(["0", "16", "15", "-1", "2"]), "{told}");
-    let (_, told) = run("redis-cli", "redis-tools", &[&redis[..], &throttle].concat()).await;
-    assert!(!told.contains("16"), "without a certificate: {told}");
-
-    for (listener, path, expected) in
-        [(Http, "/v1/check?policy=api&key=alice", "\"allowed\":true"), (Admin, "/ready", "")]
-    {
-        let url = format!("https://localhost:{}{path}", server.address(listener).port());
-        let curl = ["-sS", "--fail", "--max-time", "5", "--cacert", text(&ca), &url];
-        let (is_done, told) = run("curl", "curl", &[&curl[..], &known].concat()).await;
-        assert!(is_done && told.contains(expected), "{listener}: {told}");
-        let (is_done, told) = run("curl", "curl", &curl).await;
-        assert!(!is_done, "{listener}, without a certificate: {told}");
-    }
-    server.stop().await;
-}
-
-#[tokio::test]
 async fn shutdown_does_not_wait_for_handshakes() {
     let authority = Authority::new("the authority");
     let files = Files::new(&authority);
@@ -346,4 +315,41 @@ async fn the_end_is_said_so_that_nothing_can_be_cut_off_unseen() {
         ended.unwrap_or_else(|error| panic!("{listener}: {error}"));
     }
     server.stop().await;
+}
+
+#[cfg(feature = "test-servers")]
+mod servers {
+    use super::*;
+    use crate::tls_support::run;
+
+    #[tokio::test]
+    async fn redis_cli_and_curl_speak_tls_with_it() {
+        let authority = Authority::new("the authority");
+        let files = Files::new(&authority);
+        files.write("client", &authority.sign());
+        let server = Running::start(flags(Some(files.mutual())));
+        let (ca, certificate, key) =
+            (files.path("ca.pem"), files.path("client.pem"), files.path("client.key"));
+        let port = server.address(Resp).port().to_string();
+        let redis = ["-p", &port, "--tls", "--cacert", text(&ca)];
+        let known = ["--cert", text(&certificate), "--key", text(&key)];
+        let throttle = ["CL.THROTTLE", "alice", "15", "30", "60"];
+        let (is_done, told) =
+            run("redis-cli", "redis-tools", &[&redis[..], &known, &throttle].concat()).await;
+        assert!(is_done && told.lines().map(str::trim).eq(["0", "16", "15", "-1", "2"]), "{told}");
+        let (_, told) = run("redis-cli", "redis-tools", &[&redis[..], &throttle].concat()).await;
+        assert!(!told.contains("16"), "without a certificate: {told}");
+
+        for (listener, path, expected) in
+            [(Http, "/v1/check?policy=api&key=alice", "\"allowed\":true"), (Admin, "/ready", "")]
+        {
+            let url = format!("https://localhost:{}{path}", server.address(listener).port());
+            let curl = ["-sS", "--fail", "--max-time", "5", "--cacert", text(&ca), &url];
+            let (is_done, told) = run("curl", "curl", &[&curl[..], &known].concat()).await;
+            assert!(is_done && told.contains(expected), "{listener}: {told}");
+            let (is_done, told) = run("curl", "curl", &curl).await;
+            assert!(!is_done, "{listener}, without a certificate: {told}");
+        }
+        server.stop().await;
+    }
 }

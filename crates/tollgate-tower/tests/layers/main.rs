@@ -17,7 +17,6 @@ mod diagnostics;
 mod endings_and_figures;
 mod fast_path;
 mod first_use;
-mod fleet;
 mod grpc_details;
 mod heard;
 mod keys;
@@ -25,7 +24,7 @@ mod keys_address;
 mod keys_proxies;
 mod layer_defaults;
 mod limit;
-mod limit_under_load;
+#[cfg(feature = "metrics")]
 mod limit_watch;
 #[path = "../../../../examples/llm_budget.rs"]
 #[allow(dead_code, reason = "its main is not called")]
@@ -37,6 +36,11 @@ mod reported_values;
 mod response;
 mod roundtrip;
 mod same_body;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod fleet;
+    mod limit_under_load;
+}
 mod sockets;
 mod stacks;
 mod stub;

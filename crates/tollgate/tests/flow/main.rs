@@ -9,7 +9,6 @@ mod compose;
 mod compose_entrance;
 mod debounce;
 mod debounce_drivers;
-mod debounce_lodash;
 mod keyed_debounce;
 mod keyed_debounce_drivers;
 mod keyed_waiting;
@@ -21,6 +20,10 @@ mod pacer_tokio;
 mod panics_and_shutdown;
 #[cfg(feature = "tokio")]
 mod queued;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod debounce_lodash;
+}
 mod sometimes;
 mod timing_pictures;
 mod tokio_time;

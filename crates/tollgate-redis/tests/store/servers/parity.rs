@@ -1,0 +1,179 @@
+//! The same calls at the same times, by the scripts and by the algorithms of the library: the same
+//! decisions, permits left and waits.
+//!
+//! The scripts count microseconds. So times are whole microseconds here and waits are rounded up to
+//! one. Steps are multiples of 100 us, because the library rounds the start of an anchored window, to
+//! 50 us for the limits here.
+
+use crate::servers::patient::patient;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Clock, Decision, Inherit, Limiter, ManualClock, Quota,
+    store::{Demand, Policy, Store},
+};
+use tollgate_redis::{Link, RedisStore};
+use tollgate_rig::{Flavor, Redis};
+
+const QUOTAS: [&str; 9] = [
+    "10/s",
+    "3/s",
+    "7/min",
+    "1000/h",
+    "1/s burst 1",
+    "97/s burst 13",
+    "999983/h burst 31",
+    "2500000/s burst 7",
+    "11/day burst 5",
+];
+const WINDOWS: [&str; 7] = ["10/s", "3/s", "7/min", "1000/h", "1/s", "4999/h", "4/day"];
+
+fn rounded_up(wait: Duration) -> Duration {
+    Duration::from_micros(wait.as_nanos().div_ceil(1000) as u64)
+}
+
+struct Pair {
+    store: RedisStore,
+    policy: Policy,
+    twin: Limiter,
+    hand: ManualClock,
+    twin_hand: ManualClock,
+    about: String,
+    is_changed: bool,
+}
+
+impl Pair {
+    fn new(link: &Link, prefix: &str, algorithm: Algorithm, quota: Quota) -> Self {
+        let ((clock, hand), (twin_clock, twin_hand)) = (Clock::manual(), Clock::manual());
+        for clock in [&clock, &twin_clock] {
+            clock.set_wall_offset(Duration::from_secs(1_800_000_000));
+        }
+        let builder = RedisStore::builder(link.clone()).prefix(prefix);
+        let store = builder.given_time(clock).build().unwrap();
+        let twin = Limiter::builder(quota).algorithm(algorithm).clock(twin_clock).build().unwrap();
+        let policy = Policy::with_algorithm("trace", quota, algorithm).unwrap();
+        let about = format!("{algorithm}, {quota}, {prefix}");
+        Self { store, policy, twin, hand, twin_hand, about, is_changed: false }
+    }
+
+    fn advance(&self, by: Duration) {
+        self.hand.advance(by);
+        self.twin_hand.advance(by);
+    }
+
+    fn compare(&self, seen: &Decision, expected: &Decision, step: usize, verb: &str) {
+        let about = format!("{}, step {step}, {verb} of {}", self.about, expected.cost());
+        let told = |it: &Decision| (it.is_allowed(), it.is_never(), it.remaining(), it.limit());
+        assert_eq!(told(seen), told(expected), "{about}");
+        // Both round what a change of quota carries over, each to its own unit: that of the library
+        // is 2^-28 of a permit at 10/s, and a larger burst multiplies it.
+        let quota = self.policy.quota();
+        let slack = if self.is_changed { 1 + (quota.period().as_micros() as u64 >> 24) } else { 0 };
+        let slack = Duration::from_micros(slack);
+        let close = |one: Option<Duration>, two: Option<Duration>| match (one, two) {
+            (Some(one), Some(two)) => rounded_up(one).abs_diff(rounded_up(two)) <= slack,
+            (one, two) => one == two,
+        };
+        let waits = [seen, expected].map(|it| it.retry_after(it.at()));
+        assert!(close(waits[0], waits[1]), "{about}: the waits are {waits:?}");
+        let fulls = [seen, expected].map(|it| it.reset_after(it.at()));
+        assert!(close(fulls[0], fulls[1]), "{about}: full after {fulls:?}");
+    }
+
+    async fn step(&mut self, random: &mut fastrand::Rng, step: usize, quotas: &[&str]) {
+        let most = self.policy.quota().capacity();
+        let cost = match random.u8(0..10) {
+            0 => 0,
+            1 => most + random.u64(0..3),
+            2..5 => random.u64(0..=most.min(50)),
+            _ => 1,
+        };
+        let mut demands = [Demand::new(&self.policy, b"key", cost)];
+        match random.u8(0..14) {
+            0 => {
+                let seen = self.store.peek(&mut demands).await.unwrap();
+                self.compare(&seen, &self.twin.peek_n(cost), step, "peek");
+            }
+            1 => {
+                let seen = self.store.force(&demands[0]).await.unwrap();
+                self.compare(&seen, &self.twin.force(cost), step, "force");
+            }
+            2 => {
+                let given = self.store.refund(&demands[0]).await.unwrap();
+                assert_eq!(given, self.twin.refund(cost), "{}, step {step}: refund", self.about);
+            }
+            3 => {
+                let seen = self.store.up_to(&mut demands[0]).await.unwrap();
+                self.compare(&seen, &self.twin.up_to(cost), step, "up to");
+            }
+            4 if !quotas.is_empty() && random.u8(0..4) == 0 => {
+                let how = random
+                    .choice([
+                        Inherit::Reset,
+                        Inherit::AsIs,
+                        Inherit::Proportional,
+                        Inherit::Additive,
+                    ])
+                    .unwrap();
+                let quota: Quota = random.choice(quotas).unwrap().parse().unwrap();
+                let algorithm = self.policy.algorithm();
+                let left = self.twin.peek_n(0);
+                if quota == self.policy.quota() || left.full_at() <= Some(left.at()) {
+                    // No change; or a key that has used nothing, which Redis does not know.
+                    return;
+                }
+                let next = Policy::with_algorithm("trace", quota, algorithm).unwrap();
+                self.store.change_quota(&self.policy, &next, how).await.unwrap();
+                self.twin.set_quota(quota, how).unwrap();
+                (self.policy, self.is_changed) = (next, true);
+                self.about = format!("{}, then {how:?} {quota} at {step}", self.about);
+            }
+            5 if random.u8(0..10) == 0 => {
+                self.store.reset(&demands[0]).await.unwrap();
+                self.twin.reset();
+            }
+            _ => {
+                let seen = self.store.acquire(&mut demands).await.unwrap();
+                self.compare(&seen, &self.twin.try_acquire_n(cost), step, "take");
+            }
+        }
+    }
+}
+
+async fn replay(flavor: Flavor, steps: usize, changing: bool) {
+    let redis = Redis::start(flavor);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    for algorithm in Algorithm::ALL {
+        let quotas = if algorithm == Algorithm::Gcra { &QUOTAS[..] } else { &WINDOWS[..] };
+        for (seed, quota) in quotas.iter().enumerate() {
+            let quota: Quota = quota.parse().unwrap();
+            let prefix = format!("{algorithm}{seed}{changing}");
+            let mut random = fastrand::Rng::with_seed(seed as u64);
+            let mut pair = Pair::new(&link, &prefix, algorithm, quota);
+            for step in 0..steps {
+                let quota = pair.policy.quota();
+                let permit = quota.period().as_micros() as u64 / quota.count();
+                let most = (permit / 30).clamp(10, 1_000_000_000);
+                if random.u8(0..2) == 0 {
+                    pair.advance(Duration::from_micros(100 * random.u64(0..most)));
+                }
+                pair.step(&mut random, step, if changing { quotas } else { &[] }).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_scripts_decide_as_the_library_does() {
+    replay(Flavor::Redis, 400, false).await;
+}
+
+#[tokio::test]
+async fn and_so_they_do_when_quotas_change() {
+    replay(Flavor::Redis, 400, true).await;
+}
+
+#[tokio::test]
+async fn and_so_they_do_in_valkey() {
+    replay(Flavor::Valkey, 200, true).await;
+}

@@ -1,0 +1,172 @@
+//! Reservations beside those of the store in memory: the same is left after every step, whatever is
+//! given back, in whatever order.
+
+use crate::servers::patient::patient;
+use std::time::Duration;
+use tollgate::{
+    Algorithm, Clock, Quota,
+    store::{Demand, MemoryStore, Policy, ReservationId, Store},
+};
+use tollgate_redis::{Link, RedisStore};
+use tollgate_rig::{Flavor, Redis};
+
+const LIFE: Duration = Duration::from_secs(100_000);
+
+async fn trace(link: &Link, algorithm: Algorithm, seed: u64) {
+    let ((clock, hand), (twin_clock, twin_hand)) = (Clock::manual(), Clock::manual());
+    for clock in [&clock, &twin_clock] {
+        clock.set_wall_offset(Duration::from_secs(1_800_000_000));
+    }
+    let builder = RedisStore::builder(link.clone()).prefix(format!("{algorithm}{seed}"));
+    let store = builder.given_time(clock).build().unwrap();
+    let twin = MemoryStore::builder().clock(twin_clock).build().unwrap();
+    let quotas = [Quota::per_second(5), Quota::per_minute(7)];
+    let policies: Vec<_> = ["one", "two"]
+        .into_iter()
+        .zip(quotas)
+        .map(|(name, quota)| Policy::with_algorithm(name, quota, algorithm).unwrap())
+        .collect();
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut open: Vec<(ReservationId, ReservationId, usize)> = Vec::new();
+    for step in 0..250 {
+        let about = format!("{algorithm}, seed {seed}, step {step}");
+        if random.u8(0..2) == 0 {
+            let by = Duration::from_micros(100 * random.u64(0..4000));
+            hand.advance(by);
+            twin_hand.advance(by);
+        }
+        let costs = [random.u64(0..4), random.u64(0..4)];
+        let mut demands: Vec<_> =
+            policies.iter().zip(costs).map(|(it, cost)| Demand::new(it, b"key", cost)).collect();
+        demands.truncate(1 + random.usize(0..2));
+        match random.u8(0..10) {
+            0..4 => {
+                let one = store.reserve(&mut demands, LIFE).await.unwrap();
+                let two = twin.reserve(&mut demands, LIFE).await.unwrap();
+                assert_eq!(one.id.is_some(), two.id.is_some(), "{about}: reserved");
+                open.extend(one.id.zip(two.id).map(|(one, two)| (one, two, demands.len())));
+            }
+            4..8 if !open.is_empty() => {
+                let (one, two, count) = open.swap_remove(random.usize(0..open.len()));
+                let actual: Vec<_> = (0..count).map(|_| random.u64(0..5)).collect();
+                assert!(store.settle(one, &actual).await.unwrap(), "{about}");
+                assert!(twin.settle(two, &actual).await.unwrap(), "{about}");
+            }
+            8 => {
+                let given = store.refund(&demands[0]).await.unwrap();
+                assert_eq!(given, twin.refund(&demands[0]).await.unwrap(), "{about}: refund");
+            }
+            _ => {
+                let seen = store.acquire(&mut demands).await.unwrap();
+                let expected = twin.acquire(&mut demands).await.unwrap();
+                assert_eq!(seen.is_allowed(), expected.is_allowed(), "{about}: allowed");
+            }
+        }
+        for policy in &policies {
+            let mut look = [Demand::new(policy, b"key", 0)];
+            let seen = store.peek(&mut look).await.unwrap().remaining();
+            let expected = twin.peek(&mut look).await.unwrap().remaining();
+            assert_eq!(seen, expected, "{about}: left of {}", policy.name());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_given_back_is_what_the_library_gives_back() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    for algorithm in Algorithm::ALL {
+        for seed in 0..6 {
+            trace(&link, algorithm, seed).await;
+        }
+    }
+}
+
+/// Reserved in one process, settled in another; what was settled is gone.
+#[tokio::test]
+async fn any_process_can_settle() {
+    let redis = Redis::start(Flavor::Redis);
+    let [here, there] = [patient(&redis.url()), patient(&redis.url())];
+    here.ready(Duration::from_secs(20)).await.unwrap();
+    let [here, there] = [here, there].map(|link| RedisStore::new(link).unwrap());
+    let policy = Policy::new("jobs", Quota::per_hour(100)).unwrap();
+    let mut demand = [Demand::new(&policy, b"key", 60)];
+    let id = here.reserve(&mut demand, LIFE).await.unwrap().id.unwrap();
+    assert!(there.settle(id, &[20]).await.unwrap());
+    assert!(!here.settle(id, &[0]).await.unwrap());
+    let left = there.peek(&mut [Demand::new(&policy, b"key", 0)]).await.unwrap();
+    assert_eq!(left.remaining(), 80);
+}
+
+/// So many claims on a key, and no more: nothing is taken for the one that is too much.
+#[tokio::test]
+async fn open_claims_are_bounded() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let store = RedisStore::builder(link).max_claims(3).build().unwrap();
+    let policy = Policy::new("jobs", Quota::per_hour(100)).unwrap();
+    for round in 0..5 {
+        let free = store.reserve(&mut [Demand::new(&policy, b"free", 0)], LIFE).await;
+        assert_eq!(free.is_ok(), round < 3, "a reservation of nothing is one, too");
+        let mut demand = [Demand::new(&policy, b"key", 1)];
+        match store.reserve(&mut demand, LIFE).await {
+            Ok(reserved) => assert!(reserved.id.is_some() && round < 3),
+            Err(error) => assert!(error.is_full() && round >= 3, "{error}"),
+        }
+        let lease = store.lease(&mut Demand::new(&policy, b"other", 1), LIFE).await;
+        assert_eq!(lease.is_ok(), round < 3);
+    }
+    for key in [&b"key"[..], b"other"] {
+        let left = store.peek(&mut [Demand::new(&policy, key, 0)]).await.unwrap();
+        assert_eq!(left.remaining(), 97);
+    }
+}
+
+/// A log sums up costs as long as there are entries. Debts that have left the window are no reason to
+/// charge less of the next one.
+#[tokio::test]
+async fn a_log_is_charged_however_much_has_left_it() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let policy =
+        Policy::with_algorithm("log", Quota::per_minute(20), Algorithm::SlidingLog).unwrap();
+    for shift in [39, 40, 45, 46, 50, 60] {
+        let (clock, hand) = Clock::manual();
+        clock.set_wall_offset(Duration::from_secs(1_800_000_000));
+        let store = RedisStore::builder(link.clone()).given_time(clock).build().unwrap();
+        let key = format!("{shift}").into_bytes();
+        for round in 0..4 {
+            let mut demand = [Demand::new(&policy, &key, 1)];
+            let id = store.reserve(&mut demand, LIFE).await.unwrap().id;
+            let id = id.unwrap_or_else(|| panic!("2^{shift}, round {round}: refused"));
+            assert!(store.settle(id, &[(1 << shift) - 10]).await.unwrap());
+            let left = store.peek(&mut [Demand::new(&policy, &key, 0)]).await.unwrap();
+            assert_eq!(left.remaining(), 0, "2^{shift}, round {round}");
+            // An entry that stays when the debt leaves.
+            hand.advance(Duration::from_secs(30));
+            let _ = store.force(&Demand::new(&policy, &key, 5)).await.unwrap();
+            hand.advance(Duration::from_secs(31));
+        }
+    }
+}
+
+/// What is free can be booked, also of a budget that takes longer to come back than a debt may.
+#[tokio::test]
+async fn a_budget_of_decades_can_be_forced_as_far_as_it_goes() {
+    let redis = Redis::start(Flavor::Redis);
+    let link = patient(&redis.url());
+    link.ready(Duration::from_secs(20)).await.unwrap();
+    let store = RedisStore::new(link).unwrap();
+    let policy = Policy::new("budget", Quota::per_year(1).burst(20)).unwrap();
+    for (row, (cost, is_allowed, left)) in
+        [(10, true, 10), (9, true, 1), (12, false, 1), (1, true, 0), (1, false, 0)]
+            .into_iter()
+            .enumerate()
+    {
+        let forced = store.force(&Demand::new(&policy, b"key", cost)).await.unwrap();
+        assert_eq!((forced.is_allowed(), forced.remaining()), (is_allowed, left), "row {row}");
+    }
+}
