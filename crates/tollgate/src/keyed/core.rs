@@ -240,22 +240,20 @@ impl Core {
     /// Decides for a key whatever is going on.
     pub(super) fn ask(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
         let (_, access) = self.who(key, now);
-        let waits = || self.behind(key.fingerprint, now, cost);
-        let decision = match self.exempt(key, (now, access), cost) {
-            Some(decision) if verb != Verb::Force => decision,
-            None if verb != Verb::Force
-                && let Some(decision) = waits() =>
-            {
-                decision
-            }
-            _ => self
-                .update(key, now, |entry| match verb {
-                    Verb::UpTo => entry.up_to(now, cost),
-                    Verb::Force => entry.force(now, cost),
-                    _ => entry.decide(now, cost),
-                })
-                .map_or_else(|| self.without_room(key, now, cost, verb), |(decision, _)| decision),
+        let without_state = if verb == Verb::Force {
+            None
+        } else {
+            let waits = || self.behind(key.fingerprint, now, cost);
+            self.exempt(key, (now, access), cost).or_else(waits)
         };
+        let decision = without_state.unwrap_or_else(|| {
+            self.update(key, now, |entry| match verb {
+                Verb::UpTo => entry.up_to(now, cost),
+                Verb::Force => entry.force(now, cost),
+                _ => entry.decide(now, cost),
+            })
+            .map_or_else(|| self.without_room(key, now, cost, verb), |(decision, _)| decision)
+        });
         self.settle_refusal(key.fingerprint, verb, decision)
     }
 
