@@ -1,21 +1,22 @@
-//! Tells systemd how the process is.
+//! Reports the state of the process to systemd.
 
 use std::{
     env,
-    os::{
-        linux::net::SocketAddrExt,
-        unix::{
-            ffi::OsStrExt,
-            net::{SocketAddr, UnixDatagram},
-        },
+    os::unix::{
+        ffi::OsStrExt,
+        net::{SocketAddr, UnixDatagram},
     },
 };
 
-/// Tells the service manager about the process, for example `READY=1`, if it asked to be told.
+/// Sends a state such as `READY=1` to the service manager, if it has set `NOTIFY_SOCKET`.
 pub fn notify(state: &str) {
     let Some(name) = env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        // Only Linux has abstract names.
+        #[cfg(target_os = "linux")]
+        [b'@', name @ ..] => {
+            <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)
+        }
         _ => SocketAddr::from_pathname(&name),
     };
     let sent = address

@@ -39,6 +39,7 @@ pub(crate) enum Kind {
     /// Fingerprints made in another way.
     UnknownScheme { found: String, expected: String },
     /// A secret that others may read.
+    #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has modes of files"))]
     TooOpen { mode: u32 },
     /// Something that the format cannot hold.
     Unfit { what: String, bound: &'static str },
