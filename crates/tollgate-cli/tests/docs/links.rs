@@ -73,6 +73,9 @@ fn every_file_named_exists() {
                 let name = code.text.trim_end_matches('/');
                 let is_whole = name.starts_with("crates/");
                 let below = below.as_deref().filter(|_| !is_whole);
+                if name.starts_with("tests/") {
+                    mistakes.push(format!("{}: {name} does not say which crate", page.at(*line)));
+                }
                 if is_path(code.text) && find(&files, name, below).is_empty() {
                     let within = below.unwrap_or("the repository");
                     mistakes.push(format!("{}: no {name} in {within}", page.at(*line)));
