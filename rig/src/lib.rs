@@ -9,6 +9,7 @@
 //! | a server whose clock steps | [`RedisBuilder::faketime`], then [`Redis::advance`] |
 //! | certificates | [`RedisBuilder::tls`], [`Certificates`] |
 //! | a port for another program | [`free_port`] |
+//! | a recorded list of public names | [`golden`] |
 //!
 //! Everything here blocks and needs no runtime, so it can be used from plain tests and from tokio
 //! tests alike: starting a server takes some ten milliseconds. Whatever does not work panics with
@@ -22,6 +23,7 @@ pub mod program;
 
 mod cluster;
 mod faketime;
+mod golden;
 mod port;
 mod proxy;
 mod redis;
@@ -31,6 +33,7 @@ mod tls;
 mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, Migration};
+pub use golden::golden;
 pub use port::{Port, free_port};
 pub use program::Flavor;
 pub use proxy::{Mode, Proxy};

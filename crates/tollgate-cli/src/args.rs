@@ -198,9 +198,33 @@ pub(crate) enum Format {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn clap_finds_no_contradiction() {
         command().debug_assert();
+    }
+
+    /// Each line: the command, a flag or a positional argument, and its environment variable.
+    #[cfg(all(feature = "tls", feature = "top", feature = "otel"))]
+    #[test]
+    fn flags_are_as_recorded() {
+        fn collect(command: &clap::Command, path: &str, found: &mut BTreeSet<String>) {
+            for arg in command.get_arguments() {
+                let short = arg.get_short().map(|short| format!(" -{short}"));
+                let name = match arg.get_long() {
+                    Some(long) => format!("--{long}{}", short.unwrap_or_default()),
+                    None => format!("<{}>", arg.get_id()),
+                };
+                let variable = arg.get_env().map(|name| format!(" {}", name.to_string_lossy()));
+                found.insert(format!("{path} {name}{}", variable.unwrap_or_default()));
+            }
+            for command in command.get_subcommands() {
+                collect(command, &format!("{path} {}", command.get_name()), found);
+            }
+        }
+        let mut found = BTreeSet::new();
+        collect(&command(), "tollgate", &mut found);
+        tollgate_rig::golden("flags", &found);
     }
 }

@@ -5,6 +5,8 @@
 mod configuration;
 mod links;
 mod markdown;
+mod packages;
+mod recorded;
 #[cfg(feature = "test-servers")]
 mod servers {
     mod session;

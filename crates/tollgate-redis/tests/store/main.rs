@@ -15,6 +15,7 @@ mod servers {
     #[cfg(feature = "testing")]
     mod parity;
     mod patient;
+    mod recorded;
     mod refusals;
     #[cfg(feature = "testing")]
     mod reserving;

@@ -110,11 +110,11 @@ fn any_case(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// To renew the file: `TOLLGATE_RENEW=1 cargo test -p tollgate-server --lib schema`.
+    /// To renew the file: `TOLLGATE_WRITE_GOLDEN=1 cargo test -p tollgate-server --lib schema`.
     #[test]
     fn the_file_is_current() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/config.schema.json");
-        if std::env::var_os("TOLLGATE_RENEW").is_some() {
+        if std::env::var_os("TOLLGATE_WRITE_GOLDEN").is_some() {
             std::fs::write(path, format!("{:#}\n", schema())).unwrap();
         }
         // Compared as values: the order of keys depends on features of other crates.
@@ -122,8 +122,8 @@ mod tests {
         let current: Value = serde_json::from_str(&text).unwrap_or_default();
         assert!(
             current == schema(),
-            "config.schema.json is not current; run TOLLGATE_RENEW=1 cargo test -p \
-             tollgate-server --lib schema"
+            "config.schema.json is not current; run TOLLGATE_WRITE_GOLDEN=1 cargo test \
+             -p tollgate-server --lib schema"
         );
     }
 

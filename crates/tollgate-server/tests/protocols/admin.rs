@@ -271,7 +271,7 @@ async fn nonsense_is_refused_with_words_and_written_down() {
 }
 
 #[derive(Default)]
-struct Fake(Mutex<ControlStatus>);
+pub(crate) struct Fake(pub(crate) Mutex<ControlStatus>);
 
 impl Control for Fake {
     fn reload(&self) -> ControlFuture<'_> {

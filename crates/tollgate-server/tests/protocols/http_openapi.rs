@@ -11,7 +11,7 @@ async fn document(client: &mut Client) -> Value {
 }
 
 /// Follows a reference.
-fn resolved<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
+pub(crate) fn resolved<'d>(document: &'d Value, value: &'d Value) -> &'d Value {
     match value["$ref"].as_str() {
         Some(path) => document.pointer(path.trim_start_matches('#')).expect(path),
         None => value,

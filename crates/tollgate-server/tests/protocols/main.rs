@@ -11,6 +11,7 @@ mod http_support;
 mod http_wire;
 mod metrics;
 mod ports;
+mod recorded;
 mod resp;
 mod resp_memory;
 mod resp_support;

@@ -9,7 +9,7 @@ use tollgate::{Clock, ManualClock, Quota, store::MemoryStore};
 use tollgate_tower::{
     Charge, LimitBody, Mode, OnStoreError, OverLimit, Policy, RateLimitBuilder, RateLimitLayer,
     Settle,
-    answer::{Jitter, Unit},
+    answer::{Headers, Jitter, Legacy, Unit},
     key::Key,
 };
 use tower::{Service, ServiceExt};
@@ -125,6 +125,21 @@ async fn a_shadow_by_bytes_is_settled_when_the_body_ends() {
         assert_eq!(text(response).await.len(), "always".len());
     }
     assert_eq!(marks(&ask(&layer, get("/")).await), ["bytes", "always"], "18 are left");
+}
+
+#[tokio::test]
+async fn response_headers_are_as_recorded() {
+    let headers = Headers::new().three_fields().legacy(Legacy::Epoch).envoy();
+    let (layer, _hand) = built(|builder| {
+        builder.policy(Policy::new("one", Quota::per_minute(1))).headers(headers).debug_headers()
+    });
+    let mut found = std::collections::BTreeSet::new();
+    for kind in ["text/plain", "text/plain", "application/grpc"] {
+        let mut request = get("/");
+        request.headers_mut().insert("content-type", kind.parse().unwrap());
+        found.extend(ask(&layer, request).await.headers().keys().map(ToString::to_string));
+    }
+    tollgate_rig::golden("middleware", &found);
 }
 
 #[tokio::test]
