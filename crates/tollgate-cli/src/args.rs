@@ -9,17 +9,15 @@ use clap::{
 };
 use std::{ffi::OsString, path::Path};
 
-const QUOTA_HELP: &str = "\
-How much over which time, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes \
-are optional";
+const QUOTA_HELP: &str =
+    "The quota, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes are optional";
 
 const ARRIVALS_HELP: &str = "\
 When events arrive, for example \"0s x3, 1s, 2s every 50ms for 1s\"; by default, times that suit \
 the quota";
 
-const COST_HELP: &str = "\
-Permits that each event asks for; by default 1, or more if the quota is large and no arrivals are \
-given";
+const COST_HELP: &str = "Permits that each event takes; by default 1, or more if the quota is \
+                         large and --arrivals is not given";
 
 const GRAMMAR: &str = "\
 Arrivals:
@@ -28,14 +26,14 @@ Arrivals:
   100ms                   one event 100 ms after the start
   1s x3                   three events at 1 s
   every 50ms for 2s       one at 0 ms, 50 ms, ... 1950 ms; the end is not included
-  3s every 5ms for 1s x2  two at a time, from 3 s on
+  3s every 5ms for 1s x2  two every 5 ms, starting at 3 s
 
-  A time is whole numbers with a unit (ns, us, ms, s, min, h, day), as in 1s500ms. Every time
-  counts from the start, so the order of the items does not matter. At most 100000 events.
+  A time is one or more whole numbers with units (ns, us, ms, s, min, h, day), as in 1s500ms. Times
+  count from the start, so the order of the items does not matter. At most 100000 events.
 
 Quotas:
   COUNT/UNIT or COUNT per DURATION, then optionally \"burst N\" and \"initial full|empty|N\".
-  Without a burst, as many can be saved up as one period brings. \"unlimited\" admits everything.
+  Without a burst, one period's worth can be saved up. \"unlimited\" admits everything.
 
 Algorithms:
   gcra (also token-bucket, leaky-bucket), fixed-window, anchored-window, sliding-counter,
@@ -43,9 +41,9 @@ Algorithms:
 
 /// Decides whether an event may pass now, later or never.
 ///
-/// `tollgate serve` answers for any language and proxy: Envoy's rate limit protocol, HTTP/JSON,
-/// forward-auth and the Redis protocol. The other commands judge its configuration, load it, watch
-/// it, and show what a quota lets pass.
+/// `tollgate serve` decides for clients in any language: Envoy's rate limit protocol, HTTP/JSON,
+/// forward-auth and the Redis protocol. The other commands check its configuration, put load on it,
+/// watch it, and show what a quota admits.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -80,7 +78,8 @@ fn refuse(error: &clap::Error) -> ! {
         && Path::new(word).exists()
     {
         crate::complain(format_args!(
-            "\"{word}\" is no command; to serve this configuration, write `tollgate serve {word}`"
+            "\"{word}\" is not a command; to serve this configuration, write `tollgate serve \
+             {word}`"
         ));
         std::process::exit(crate::BAD_INPUT.into());
     }
@@ -109,24 +108,24 @@ const EXAMPLES: &str = "\
 Examples:
   tollgate                                   serve the built-in example
   tollgate serve limits.yaml                 serve your own limits
-  tollgate check limits.yaml                 is the configuration right, and is it wise?
-  tollgate table 100/min burst 10            what one quota answers, event by event
-  tollgate compare 10/s                      the same events through every algorithm
-  tollgate explain 60/min                    what a quota means
-  tollgate load resp                         how fast a server decides
-  tollgate top                               what a server does, live";
+  tollgate check limits.yaml                 find errors and risky settings in a configuration
+  tollgate table 100/min burst 10            show each decision of a quota
+  tollgate compare 10/s                      run the same events through every algorithm
+  tollgate explain 60/min                    explain a quota
+  tollgate load resp                         measure a server's throughput and latency
+  tollgate top                               watch a server live";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Job {
-    /// Answer "may this pass?" over HTTP, gRPC and the Redis protocol; the default
+    /// Run the rate limit service over HTTP, gRPC and the Redis protocol; the default command
     Serve(Box<ServeArgs>),
-    /// Judge configuration files, and say which limit a request would meet
+    /// Check configuration files, and show which limits apply to a request
     Check(CheckArgs),
     #[command(flatten)]
     Show(Command),
-    /// Send requests to a server and measure what comes back
+    /// Send requests to a server and measure throughput and latency
     Load(Box<LoadArgs>),
-    /// Watch a server: which policies are busy, and whom they refuse
+    /// Watch a server live: which policies are busy, and which keys they deny
     #[cfg(feature = "top")]
     Top(crate::top::TopArgs),
 }
@@ -134,11 +133,11 @@ pub(crate) enum Job {
 /// What needs no server.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Replay events and print each answer
+    /// Run events through one quota and print each decision
     Table(TableArgs),
-    /// Replay the same events through every algorithm
+    /// Run the same events through every algorithm
     Compare(CompareArgs),
-    /// Say what a quota means, in words and numbers
+    /// Explain a quota in words and numbers
     Explain(ExplainArgs),
 }
 
@@ -148,11 +147,11 @@ pub(crate) struct TableArgs {
     #[command(flatten)]
     pub(crate) traffic: Traffic,
 
-    /// Which algorithm decides, by default gcra: --help lists them
+    /// The algorithm [default: gcra]; --help lists all
     #[arg(long, short, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
 
-    /// How to print: text with a picture, or rows for another program
+    /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
@@ -186,12 +185,12 @@ pub(crate) struct Traffic {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// A table, a summary and a picture
+    /// A table, a summary and a chart
     #[default]
     Text,
     /// One row per event; times in nanoseconds
     Csv,
-    /// One object; times in nanoseconds, null for what does not apply
+    /// One JSON object; times in nanoseconds, null where a field does not apply
     Json,
 }
 

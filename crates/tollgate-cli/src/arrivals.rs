@@ -115,33 +115,33 @@ mod tests {
         for (text, error) in [
             (
                 "",
-                "arrival \"\" is not understood: expected a time or \"every\", found the end; \
-                 write it as in \"0s, 1s x3, every 50ms for 2s\"",
+                "arrival \"\" is not valid: expected a time or \"every\", found the end; write it \
+                 as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "0s,,1s",
-                "arrival \"\" is not understood: expected a time or \"every\", found the end; \
-                 write it as in \"0s, 1s x3, every 50ms for 2s\"",
+                "arrival \"\" is not valid: expected a time or \"every\", found the end; write it \
+                 as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "5",
-                "arrival \"5\" is not understood: expected a unit: ns, us, ms, s, min, h or day, \
-                 found the end; write it as in \"0s, 1s x3, every 50ms for 2s\"",
+                "arrival \"5\" is not valid: expected a unit: ns, us, ms, s, min, h or day, found \
+                 the end; write it as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "1.5s",
-                "arrival \"1.5s\" is not understood: expected a whole number (write 1.5s as \
-                 1s500ms), found \".5s\"; write it as in \"0s, 1s x3, every 50ms for 2s\"",
+                "arrival \"1.5s\" is not valid: expected a whole number (write 1.5s as 1s500ms), \
+                 found \".5s\"; write it as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "1s y3",
-                "arrival \"1s y3\" is not understood: expected \"every\", \"x\" or a comma, found \
+                "arrival \"1s y3\" is not valid: expected \"every\", \"x\" or a comma, found \
                  \"y3\"; write it as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "every 5ms",
-                "arrival \"every 5ms\" is not understood: expected \"for\" and a duration, found \
-                 the end; write it as in \"0s, 1s x3, every 50ms for 2s\"",
+                "arrival \"every 5ms\" is not valid: expected \"for\" and a duration, found the \
+                 end; write it as in \"0s, 1s x3, every 50ms for 2s\"",
             ),
             (
                 "every 0ms for 1s",
@@ -150,23 +150,24 @@ mod tests {
             ),
             (
                 "every 1ms for 0s",
-                "arrival \"every 1ms for 0s\" brings no event; give a longer time, or leave it out",
+                "arrival \"every 1ms for 0s\" contains no events; give a longer time, or leave it \
+                 out",
             ),
-            ("1s x0", "arrival \"1s x0\" brings no event; use at least x1, or leave it out"),
+            ("1s x0", "arrival \"1s x0\" contains no events; use at least x1, or leave it out"),
             (
                 "every 1ns for 1s",
-                "these arrivals are 1000000000 events or more, above 100000 in one run; use a \
-                 longer interval, a shorter time or fewer copies",
+                "these arrivals contain 1000000000 events or more, above the limit of 100000 per \
+                 run; use a longer interval, a shorter time or fewer copies",
             ),
             (
                 "0s x100000, 1s",
-                "these arrivals are 100001 events or more, above 100000 in one run; use a longer \
-                 interval, a shorter time or fewer copies",
+                "these arrivals contain 100001 events or more, above the limit of 100000 per run; \
+                 use a longer interval, a shorter time or fewer copies",
             ),
             (
                 "5000day",
-                "arrival \"5000day\" lies beyond 11.4 years, the last time that limiters tell \
-                 apart; use an earlier one",
+                "arrival \"5000day\" lies beyond 11.4 years, the latest time that a limiter can \
+                 represent; use an earlier one",
             ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), error, "{text}");

@@ -14,24 +14,24 @@ use tollgate_server::{
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate check limits.yaml                             is it right, and is it wise?
+  tollgate check limits.yaml                             find errors and risky settings
   tollgate check limits.yaml --domain shop --entry path=/api/cart --entry user=alice
-                                                         which limit would this meet, and why?
-  tollgate check --list /etc/tollgate                    all limits, one per line
-  tollgate check --schema > tollgate.schema.json         for your editor";
+                                                         show which limits apply, and why
+  tollgate check --list /etc/tollgate                    list all limits
+  tollgate check --schema > tollgate.schema.json         write the JSON schema for your editor";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CheckArgs {
-    /// Files or folders
+    /// Configuration files or directories
     #[arg(value_name = "PATH", required_unless_present = "schema")]
     paths: Vec<PathBuf>,
 
-    /// The domain of a request to explain; by default the only one
+    /// The domain of the request to explain; required if the files have several domains
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
 
-    /// An entry of the request's descriptor, in their order
+    /// An entry of the request's descriptor; repeat it for each entry, in order
     #[arg(long = "entry", value_name = "KEY=VALUE")]
     entries: Vec<String>,
 
@@ -43,7 +43,7 @@ pub(crate) struct CheckArgs {
     #[arg(long)]
     strict: bool,
 
-    /// Print the JSON schema of the format
+    /// Print the JSON schema of the configuration format
     #[arg(long)]
     schema: bool,
 }
@@ -73,8 +73,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<ExitCode, InputError> {
     }
     let server = &plan.config().server;
     if server.negative_hits.is_none() && server.grpc != Some(Endpoint::Off) {
-        out += "note: gRPC and /json refuse `is_negative_hits`; `negative_hits: true` in the `server` \
-                section takes them\n";
+        out += "note: gRPC and /json reject `is_negative_hits`; to accept it, set `negative_hits: \
+                true` in the `server` section\n";
     }
     let _ = writeln!(out, "ok: {}, {}", size(&plan), counted(lints.len() as u64, "warning"));
     if args.list {
@@ -131,12 +131,16 @@ fn explain(args: &CheckArgs, plan: &Plan, out: &mut String) -> Result<(), InputE
     let name = match (&args.domain, domains.as_slice()) {
         (Some(name), _) => name.as_str(),
         (None, [only]) => only.name.as_str(),
-        (None, _) => return Err(InputError("say which --domain the request is of".into())),
+        (None, _) => {
+            return Err(InputError(
+                "the files have several domains; name the request's domain with --domain".into(),
+            ));
+        }
     };
     let Some(domain) = plan.domain(name) else {
         let _ = writeln!(
             out,
-            "\nno domain is called \"{name}\": the request passes, nothing is counted"
+            "\nthere is no domain \"{name}\": the request passes and nothing is counted"
         );
         return Ok(());
     };
@@ -152,7 +156,7 @@ fn explain(args: &CheckArgs, plan: &Plan, out: &mut String) -> Result<(), InputE
         let _ = writeln!(out, "  {step}");
     }
     match domain.find(&entries) {
-        None => out.push_str("no limit applies: the request passes, nothing is counted\n"),
+        None => out.push_str("no limit applies: the request passes and nothing is counted\n"),
         Some(found) => {
             for index in found.rules {
                 let rule = plan.rule(*index);

@@ -41,11 +41,12 @@ impl Client {
     pub(crate) fn new(target: Target, token: Option<String>) -> Result<Self, ClientError> {
         let is_visible = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
         if token.as_ref().is_some_and(|token| token.is_empty() || !token.bytes().all(is_visible)) {
-            let text = "--token-file: a token is one line of visible ASCII characters";
+            let text = "--token-file: a token must be one line of printable ASCII characters";
             return Err(ClientError(text.into()));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ClientError(format!("no runtime: {error}")))?;
+        let runtime = runtime
+            .map_err(|error| ClientError(format!("cannot start the async runtime: {error}")))?;
         Ok(Self { target, token, runtime })
     }
 
@@ -57,44 +58,50 @@ impl Client {
     /// Asks, and reads the answer as JSON.
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         let body = self.fetch(path)?;
-        serde_json::from_slice(&body).map_err(|error| {
-            self.wrong(path, format_args!("its answer is not understood: {error}"))
-        })
+        serde_json::from_slice(&body)
+            .map_err(|error| self.wrong(path, format_args!("cannot parse the response: {error}")))
     }
 
     fn wrong(&self, path: &str, text: fmt::Arguments<'_>) -> ClientError {
         let path = path.split('?').next().unwrap_or(path);
         // The server wrote a part of it.
-        ClientError(escaped(&format!("{} was asked for {path}: {text}", self.target)))
+        ClientError(escaped(&format!("{}: GET {path}: {text}", self.target)))
     }
 
     fn fetch(&self, path: &str) -> Result<Vec<u8>, ClientError> {
         let asked = async { timeout(PATIENCE, self.exchange(path)).await };
         let asked = self.runtime.block_on(asked);
-        let late = |_| Err(io::Error::other(format!("no answer in {PATIENCE:?}")));
+        let late = |_| Err(io::Error::other(format!("no response within {PATIENCE:?}")));
         let answer = asked.unwrap_or_else(late).map_err(|error| {
             ClientError(format!(
-                "{} does not answer: {error}; is `tollgate serve` running, with this `--admin`?",
+                "cannot reach {}: {error}; is `tollgate serve` running, and is this its `--admin` \
+                 address?",
                 self.target
             ))
         })?;
         let (status, body) = split(&answer).ok_or_else(|| {
             self.wrong(
                 path,
-                format_args!("its answer is not HTTP; with TLS, write https:// before the address"),
+                format_args!(
+                    "the response is not HTTP; if the server uses TLS, write https:// before the \
+                     address"
+                ),
             )
         })?;
         match status {
             200 | 503 => Ok(body.to_vec()),
             401 if self.token.is_some() => {
-                Err(self.wrong(path, format_args!("it refuses the token of --token-file")))
+                Err(self.wrong(path, format_args!("the server rejects the token of --token-file")))
             }
-            401 => Err(self.wrong(path, format_args!("it wants a token; give --token-file"))),
+            401 => Err(self.wrong(
+                path,
+                format_args!("the server requires a token; pass one with --token-file"),
+            )),
             status => {
                 let told: Option<serde_json::Value> = serde_json::from_slice(body).ok();
                 let detail = told.and_then(|told| told["detail"].as_str().map(str::to_owned));
                 let detail = detail.unwrap_or_default();
-                Err(self.wrong(path, format_args!("it answered {status} {detail}")))
+                Err(self.wrong(path, format_args!("the server responded {status} {detail}")))
             }
         }
     }

@@ -38,10 +38,10 @@ Examples:
       `tollgate serve` on this machine, as fast as it answers: 50 connections, 16 commands in flight on each
 
   tollgate load resp 127.0.0.1:6379 --command 'INCR {key}' --pipeline 1
-      any server and any command; {key} is a key of --keys
+      any server and any command; {key} is replaced by a key
 
   tollgate load http --rate 20000 --dist zipf
-      20000 requests each second, whatever the server does; latency from the due time
+      20000 requests per second, however slow the server is; latency counts from the due time
 
   tollgate load grpc --domain example --descriptor user={key} --streams 4
       Envoy's rate limit protocol
@@ -75,15 +75,15 @@ struct RespArgs {
     #[command(flatten)]
     shared: Shared,
 
-    /// The command, words separated by spaces; {key} stands for the key
+    /// The command, words separated by spaces; {key} is replaced by a key
     #[arg(long, value_name = "WORDS", default_value = "CL.THROTTLE {key} 99 100 60")]
     command: String,
 
-    /// Commands in flight on each connection, written together
+    /// Commands in flight per connection, written together
     #[arg(long, short = 'P', value_name = "N", default_value_t = 16, conflicts_with = "rate")]
     pipeline: u64,
 
-    /// Which answers mean allowed
+    /// Which replies mean allowed
     #[arg(long, value_enum, default_value_t)]
     reply: RespReply,
 }
@@ -93,11 +93,11 @@ struct HttpArgs {
     #[command(flatten)]
     shared: Shared,
 
-    /// The path; {key} stands for the key
+    /// The path; {key} is replaced by a key
     #[arg(long, default_value = "/v1/check")]
     path: String,
 
-    /// The body; {key} stands for the key; not sent with GET and HEAD
+    /// The body; {key} is replaced by a key; not sent with GET and HEAD
     #[arg(long, default_value = r#"{"policy":"api","key":"{key}"}"#)]
     body: String,
 
@@ -105,11 +105,11 @@ struct HttpArgs {
     #[arg(long, default_value = "POST")]
     method: String,
 
-    /// One more header, as in "X-User: {key}"; may be given several times
+    /// An additional header, for example "X-User: {key}"; can be repeated
     #[arg(long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
 
-    /// Requests in flight on each connection, written together
+    /// Requests in flight per connection, written together
     #[arg(long, short = 'P', value_name = "N", default_value_t = 1, conflicts_with = "rate")]
     pipeline: u64,
 }
@@ -123,15 +123,15 @@ struct GrpcArgs {
     #[arg(long, default_value = "example")]
     domain: String,
 
-    /// A descriptor: entries separated by commas; may be given several times
+    /// A descriptor: entries separated by commas; can be repeated
     #[arg(long = "descriptor", value_name = "NAME=VALUE,..", default_value = "user={key}")]
     descriptors: Vec<String>,
 
-    /// Calls in flight on each connection
+    /// Calls in flight per connection
     #[arg(long, value_name = "N", default_value_t = 16)]
     streams: u64,
 
-    /// The method that is called
+    /// The gRPC method to call
     #[arg(long, default_value = grpc::SHOULD_RATE_LIMIT)]
     path: String,
 }
@@ -142,15 +142,15 @@ struct Shared {
     /// The server: HOST:PORT, https://HOST:PORT or unix:/PATH [default: where `tollgate serve` listens]
     address: Option<String>,
 
-    /// Connections, shared out between the threads
+    /// Connections, divided among the threads
     #[arg(long, short, value_name = "N", default_value_t = 50)]
     connections: u64,
 
-    /// Threads that send
+    /// Sending threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: u64,
 
-    /// Open loop: requests due each second, whatever the server does
+    /// Open loop: start this many requests per second, however slow the server is
     #[arg(long, value_name = "N")]
     rate: Option<u64>,
 
@@ -158,23 +158,23 @@ struct Shared {
     #[arg(long, short, value_name = "TIME")]
     duration: Option<String>,
 
-    /// How long to send before anything counts [default: 1s; 0 with --requests, --admit-exactly]
+    /// Warm-up time; its requests do not count [default: 1s; 0 with --requests, --admit-exactly]
     #[arg(long, value_name = "TIME")]
     warmup: Option<String>,
 
-    /// Send so many requests, then stop
+    /// Stop after this many requests
     #[arg(long, short = 'n', value_name = "N")]
     requests: Option<u64>,
 
-    /// Give up when no answer comes for so long, and so long after the end
+    /// Give up after this long without a response, and this long after the end
     #[arg(long, value_name = "TIME", default_value = "10s")]
     timeout: String,
 
-    /// How many keys there are
+    /// Number of distinct keys
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     keys: u64,
 
-    /// How often each key comes
+    /// Distribution of the keys
     #[arg(long, value_enum, default_value_t)]
     dist: Spreads,
 
@@ -182,27 +182,27 @@ struct Shared {
     #[arg(long, value_name = "S", default_value_t = 1.1)]
     zipf: f64,
 
-    /// What each key starts with; 12 digits follow
+    /// Prefix of each key; 12 digits follow
     #[arg(long, value_name = "TEXT", default_value = "key:")]
     key_prefix: String,
 
-    /// Which random keys; the same seed gives each connection the same keys again
+    /// Seed of the random keys; the same seed gives each connection the same keys
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 
-    /// Fail if more went wrong
+    /// Fail if there are more errors than this
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_errors: u64,
 
-    /// Fail unless exactly so many were allowed
+    /// Fail unless exactly this many requests were allowed
     #[arg(long, value_name = "N")]
     admit_exactly: Option<u64>,
 
-    /// How to print the result
+    /// Output format
     #[arg(long, short, value_enum, default_value_t)]
     format: Format,
 
-    /// Print a line each second even if standard error is no terminal
+    /// Print progress each second even if standard error is not a terminal
     #[arg(long)]
     progress: bool,
 
@@ -212,27 +212,27 @@ struct Shared {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Spreads {
-    /// Each as often as any other
+    /// Every key equally often
     #[default]
     Uniform,
-    /// A few get most
+    /// A few keys get most requests
     Zipf,
-    /// One key gets all
+    /// One key gets all requests
     One,
-    /// One key after the other
+    /// Each key in turn
     Sequence,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum RespReply {
-    /// By the name: zero-passes for CL.THROTTLE, one-passes for THROTTLE and TG commands, else any
+    /// By the command: zero-passes for CL.THROTTLE, one-passes for THROTTLE and TG.*, else any
     #[default]
     Auto,
-    /// The first number is 0; 1 is denied
+    /// Allowed if the first number is 0, denied if it is 1
     ZeroPasses,
-    /// The first number is 1; 0 is denied
+    /// Allowed if the first number is 1, denied if it is 0
     OnePasses,
-    /// Every answer but an error
+    /// Every reply except an error
     Any,
 }
 
@@ -241,7 +241,7 @@ enum Format {
     /// A table
     #[default]
     Text,
-    /// One object; latency in milliseconds
+    /// One JSON object; latency in milliseconds
     Json,
 }
 
@@ -278,7 +278,7 @@ pub(crate) fn run(args: &LoadArgs) -> Result<ExitCode, InputError> {
             ExitCode::FAILURE
         }
         Err(error) => {
-            crate::complain(format_args!("the load could not be run: {error}"));
+            crate::complain(format_args!("cannot run the load test: {error}"));
             ExitCode::FAILURE
         }
     })
@@ -303,7 +303,7 @@ fn drive(plan: Plan, progress: bool) -> io::Result<(Report, Option<String>)> {
     let tally = watch.sum()?;
     for worker in workers {
         let ended = worker.thread.join();
-        ended.unwrap_or_else(|_| Err(io::Error::other("a thread of the load panicked")))?;
+        ended.unwrap_or_else(|_| Err(io::Error::other("a load thread panicked")))?;
     }
     let report = Report::new(&run.plan, &tally, ended_early);
     let problem = report.problem(&run.plan);

@@ -1,8 +1,14 @@
-//! The `tollgate` program: the service, and what goes with it.
+//! The program `tollgate`: a rate limit service, and tools to check, load and watch it.
 //!
-//! [`args`] takes the command line apart. [`serve`] and [`check`] are thin shells around the server
-//! library; [`load`] measures servers. For the commands that show what a quota does, [`plan`] judges
-//! the arguments and [`report`] writes.
+//! ```sh
+//! tollgate serve                # the built-in example, in memory
+//! tollgate check limits.yaml    # find errors and risky settings
+//! ```
+//!
+//! [`args`] parses the command line, and each command has a module. [`serve`] and [`check`] are thin
+//! wrappers around the server library, [`load`] measures servers, and `top` watches one. `table`,
+//! `compare` and `explain` show what a quota does: [`plan`] validates their arguments and [`report`]
+//! writes the result.
 
 mod args;
 mod arrivals;
@@ -62,7 +68,7 @@ fn write(plan: &Plan) -> ExitCode {
         // The reader has seen enough, as in `tollgate table | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
-            complain(format_args!("the output could not be written: {error}"));
+            complain(format_args!("cannot write the output: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -109,7 +109,7 @@ fn compare(args: &CompareArgs) -> Result<Comparison, InputError> {
     if let Some(window) = replays.iter().find(|replay| replay.quota != quota) {
         let (window, burst) = (window.quota, quota.capacity());
         notes.push(format!(
-            "a window has no burst: the windows run {window}, only gcra has the burst {burst}"
+            "windows have no burst: they run with {window}; only gcra uses the burst {burst}"
         ));
     }
     Ok(Comparison { quota, events, replays, notes })

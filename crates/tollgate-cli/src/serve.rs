@@ -27,80 +27,82 @@ use tollgate_server::{
     trace::TraceSettings,
 };
 
-const ENDPOINT_HELP: &str = "an address, unix:PATH or off";
-
 const EXAMPLES: &str = "\
 Examples:
   tollgate serve                                     the built-in example policy, in memory
-  tollgate serve limits.yaml                         your own limits; a changed file is loaded at once
+  tollgate serve limits.yaml                         your own limits; changed files are reloaded
   tollgate serve /etc/tollgate --snapshot /var/lib/tollgate/state
   tollgate serve --resp unix:/run/tollgate.sock --http off --grpc off
-  tollgate serve limits.yaml --store redis://10.0.0.5:6379             one limit over many processes
-  TOLLGATE_HTTP=0.0.0.0:8080 tollgate serve limits.yaml                any flag as a variable; flags win
+  tollgate serve limits.yaml --store redis://10.0.0.5:6379   share limits between processes
+  TOLLGATE_HTTP=0.0.0.0:8080 tollgate serve limits.yaml      flags are also variables; flags win
 
-Signals: SIGTERM and SIGINT finish what has begun and stop, a further one cuts the wait short; SIGHUP \
-loads the configuration again.";
+Signals: SIGTERM and SIGINT finish open requests and stop; a second one stops without waiting. \
+SIGHUP reloads the configuration.";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// Files or folders with limits; by default a built-in example
+    /// Configuration files or directories; by default a built-in example
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// The same as PATH; with both, all are read
+    /// Same as PATH; if both are given, all paths are read
     #[arg(long, value_name = "PATH", num_args = 1.., value_delimiter = ',')]
     config: Vec<PathBuf>,
 
-    /// Where to answer HTTP (/v1, /json, forward-auth), by default 127.0.0.1:8080
-    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    /// HTTP: /v1, /json and forward-auth [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS", help_heading = 
+        "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     http: Option<Endpoint>,
 
-    /// Where to answer gRPC (Envoy's rate limit protocol), by default 127.0.0.1:8081
-    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    /// gRPC: Envoy's rate limit protocol [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS", help_heading = 
+        "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     grpc: Option<Endpoint>,
 
-    /// Where to answer the Redis protocol, by default 127.0.0.1:6380
-    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    /// Redis protocol [default: 127.0.0.1:6380]
+    #[arg(long, value_name = "ADDRESS", help_heading = 
+        "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     resp: Option<Endpoint>,
 
-    /// Where to answer administrators and Prometheus, by default 127.0.0.1:6070
-    #[arg(long, value_name = "ADDRESS", help_heading = "Listeners: an address, unix:PATH or off", value_parser = endpoint)]
+    /// Admin API and Prometheus metrics [default: 127.0.0.1:6070]
+    #[arg(long, value_name = "ADDRESS", help_heading = 
+        "Listeners (HOST:PORT, unix:PATH or off)", value_parser = endpoint)]
     admin: Option<Endpoint>,
 
-    /// Keep the state in this file over a restart
+    /// Save the state to this file, and restore it at the next start
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
 
-    /// How often the snapshot is written
+    /// How often to write the snapshot
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
     snapshot_every: Duration,
 
-    /// Fixed memory for so many live keys; by default the table grows up to --max-keys
+    /// Reserve fixed memory for this many live keys; by default the table grows up to --max-keys
     #[arg(long, value_name = "KEYS")]
     bounded: Option<u64>,
 
-    /// The most keys of a table that grows, by default 10 million
+    /// Maximum number of keys in a growing table [default: 10 million]
     #[arg(long, value_name = "KEYS", conflicts_with = "bounded")]
     max_keys: Option<u64>,
 
-    /// Threads that serve connections; by default as many as there are processors
+    /// Worker threads [default: one per processor]
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
 
-    /// Connections of each listener at once; by default what the descriptor limit allows
+    /// Maximum connections per listener [default: what the file descriptor limit allows]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
 
-    /// How long to go on serving after SIGTERM, while /ready answers 503; by default 0s
+    /// How long to keep serving after SIGTERM while /ready responds 503 [default: 0s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     drain_delay: Option<Duration>,
 
-    /// How long connections have to finish at shutdown, all together; by default 10s
+    /// How long to wait for open connections at shutdown [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     drain_timeout: Option<Duration>,
 
-    /// How often to look whether a file has changed; 0s for never
+    /// How often to check the files for changes; 0s for never
     #[arg(long, value_name = "TIME", value_parser = duration)]
     watch_interval: Option<Duration>,
 
@@ -118,18 +120,18 @@ pub(crate) struct ServeArgs {
 }
 
 const STORE_HELP: &str = "\
-Where state lives, by default memory: in this process
+Where state lives [default: memory]
 
   memory                                       this process
   redis://[user:password@]host[:port][/db]     one server
   rediss://...                                 the same, with TLS
-  redis+sentinel://host,host/name              the primary that Sentinels name
+  redis+sentinel://host,host/name              the primary that the Sentinels report
   redis+cluster://host,host                    a Cluster
   redis+unix:///path                           a Unix socket
 
-Valkey has the same addresses. The service waits for the servers at its start (--store-startup-wait). \
-Servers that do not answer then do not stop it: each policy's `failure` (open, closed or local) decides \
-until they do. A change needs a restart.";
+Valkey uses the same addresses. At start, the service waits for the servers (--store-startup-wait). If \
+they do not respond in that time, it serves without them: each policy's `failure` setting (open, closed \
+or local) decides until they respond. Changing the store requires a restart.";
 
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Store")]
@@ -144,27 +146,27 @@ struct StoreArgs {
     )]
     store: Option<StoreKind>,
 
-    /// A file with the password of the Redis servers, so that it is in no list of processes
+    /// File with the password of the Redis servers; keeps it out of process listings
     #[arg(long, value_name = "FILE")]
     store_password_file: Option<PathBuf>,
 
-    /// How many processes share the limits; auto counts them
+    /// Number of processes that share the limits; auto counts them
     #[arg(long, value_name = "N|auto", value_parser = fleet)]
     fleet_size: Option<Fleet>,
 
-    /// How long a call to a Redis server may take, by default 50ms
+    /// Timeout of a call to a Redis server [default: 50ms]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     store_deadline: Option<Duration>,
 
-    /// How long to wait at the start for the Redis servers to answer, by default 10s
+    /// How long to wait for the Redis servers at start [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     store_startup_wait: Option<Duration>,
 
-    /// What the names of all keys in Redis begin with, by default tollgate
+    /// Prefix of all key names in Redis [default: tollgate]
     #[arg(long, value_name = "TEXT")]
     store_prefix: Option<String>,
 
-    /// A file with 32 hexadecimal digits: names in Redis are fingerprints under this secret, and not keys
+    /// File with a secret of 32 hexadecimal digits; Redis then stores fingerprints of the keys
     #[arg(long, value_name = "FILE")]
     store_key_secret_file: Option<PathBuf>,
 }
@@ -186,27 +188,27 @@ impl StoreArgs {
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Security")]
 struct Security {
-    /// A file with the token that administrators must send
+    /// File with the token that clients of the admin API must send
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 
-    /// A file with the password of the Redis protocol
+    /// File with the password for the Redis protocol
     #[arg(long, value_name = "FILE")]
     resp_password_file: Option<PathBuf>,
 
-    /// A file with the token that clients of /v1 must send
+    /// File with the token that clients of /v1 must send
     #[arg(long, value_name = "FILE")]
     http_token_file: Option<PathBuf>,
 
-    /// The certificate chain of all listeners, in PEM
+    /// Certificate chain for all listeners (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// The private key, in PEM
+    /// Private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Authorities that clients' certificates must come from, in PEM: mutual TLS
+    /// CA certificates that client certificates must be signed by (PEM); turns on mutual TLS
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 }
@@ -214,19 +216,19 @@ struct Security {
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Log")]
 struct LogArgs {
-    /// What to log: error, warn, info, debug, or filters such as tollgate_server=debug
+    /// Log level (error, warn, info, debug), or filters such as tollgate_server=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     log: String,
 
-    /// How to log
+    /// Log format
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
 
-    /// Log one denial in N; 0 for none
+    /// Log one denial out of N; 0 logs none
     #[arg(long, value_name = "N")]
     denial_log: Option<u64>,
 
-    /// Show keys in the log of denials
+    /// Include keys in logged denials
     #[arg(long)]
     log_keys: bool,
 }
@@ -239,7 +241,7 @@ struct TraceArgs {
     #[arg(long, value_name = "URL", hide = cfg!(not(feature = "otel")))]
     otlp: Option<String>,
 
-    /// The part of the requests that are traced, from 0 to 1
+    /// Fraction of requests to trace, from 0 to 1
     #[arg(
         long,
         value_name = "PART",
@@ -261,15 +263,15 @@ impl TraceArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum LogFormat {
-    /// Lines to read
+    /// Plain text
     #[default]
     Text,
-    /// One object per line
+    /// One JSON object per line
     Json,
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
-    text.parse().map_err(|error| format!("{error}; give {ENDPOINT_HELP}"))
+    text.parse().map_err(|error| format!("{error}"))
 }
 
 /// Reads an address of a store. Unlike clap, its error does not repeat the address, which may hold a
@@ -355,7 +357,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
     // The server logs the limit with the bounds that follow from it.
     let _ = raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| InputError(format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| InputError(format!("cannot start the async runtime: {error}")))?;
     let done = runtime.block_on(serve(args));
     // A thread that is stuck in a file or a name lookup does not keep the process alive.
     runtime.shutdown_background();
@@ -406,7 +409,7 @@ struct Signals {
 impl Signals {
     fn listen() -> Result<Self, String> {
         let listen = |kind: SignalKind| -> Result<Signal, String> {
-            signal(kind).map_err(|error| format!("signals cannot be received: {error}"))
+            signal(kind).map_err(|error| format!("cannot listen for signals: {error}"))
         };
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -457,5 +460,5 @@ fn start_log(args: &LogArgs) -> Result<(), InputError> {
         }
         LogFormat::Json => builder.json().try_init(),
     };
-    set.map_err(|error| InputError(format!("the log cannot be started: {error}")))
+    set.map_err(|error| InputError(format!("cannot start the log: {error}")))
 }

@@ -36,10 +36,12 @@ impl Target {
             "" => tls.is_wanted(),
             "https" | "rediss" | "grpcs" => true,
             "http" | "redis" | "grpc" if tls.is_wanted() => {
-                return Err(format!("{scheme}:// is without TLS, and flags ask for it; drop one"));
+                return Err(format!(
+                    "{scheme}:// does not use TLS, but a TLS flag is given; remove one of them"
+                ));
             }
             "http" | "redis" | "grpc" => false,
-            _ => return Err(format!("{scheme}:// is no known scheme; use https:// for TLS")),
+            _ => return Err(format!("{scheme}:// is not a known scheme; use https:// for TLS")),
         };
         let address = Address::read(rest)?;
         let host = match &address {
@@ -91,14 +93,15 @@ impl Address {
         }
         if text.contains('@') {
             // What stands before it may be a password: it is not repeated.
-            return Err("an address has no user and no password; write HOST:PORT".into());
+            return Err("an address cannot contain a user or a password; write HOST:PORT".into());
         }
         let text = text.strip_suffix('/').unwrap_or(text);
         let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
         match port.map(|(_, port)| port.parse::<u16>()) {
             Some(Ok(port)) if port > 0 => Ok(Self::Tcp(text.to_owned())),
             _ => Err(format!(
-                "\"{text}\" is no address; write HOST:PORT, as in 127.0.0.1:6380, or unix:/PATH"
+                "\"{text}\" is not an address; write HOST:PORT, for example 127.0.0.1:6380, or \
+                 unix:/PATH"
             )),
         }
     }

@@ -8,23 +8,23 @@ const HEADING: &str = "TLS";
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct TlsArgs {
-    /// Speak TLS; https://, rediss:// or grpcs:// before the address, and the flags below, mean the same
+    /// Use TLS; implied by https://, rediss:// or grpcs:// in the address and by the flags below
     #[arg(long, help_heading = HEADING)]
     tls: bool,
 
-    /// Authorities to trust, in PEM; by default those of the system
+    /// CA certificates to trust (PEM) [default: those of the system]
     #[arg(long, help_heading = HEADING, value_name = "FILE")]
     cacert: Option<PathBuf>,
 
-    /// The certificate of this client, in PEM
+    /// Client certificate (PEM)
     #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
 
-    /// The private key of this client, in PEM
+    /// Private key of the client certificate (PEM)
     #[arg(long, help_heading = HEADING, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 
-    /// The name that the server's certificate must have; by default the host of the address
+    /// Name that the server's certificate must have [default: the host of the address]
     #[arg(long, help_heading = HEADING, value_name = "NAME")]
     sni: Option<String>,
 }
@@ -74,8 +74,9 @@ mod with {
         /// Reads the files. `protocol` goes into ALPN, unless it is empty.
         pub(crate) fn new(args: &TlsArgs, host: &str, protocol: &[u8]) -> Result<Self, String> {
             let name = args.sni.as_deref().unwrap_or(host).to_owned();
-            let name = ServerName::try_from(name.clone())
-                .map_err(|_| format!("\"{name}\" is no name for TLS; give one with --sni"))?;
+            let name = ServerName::try_from(name.clone()).map_err(|_| {
+                format!("\"{name}\" is not a valid name for TLS; set one with --sni")
+            })?;
             let provider = Arc::new(ring::default_provider());
             let builder = ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
@@ -119,7 +120,7 @@ mod with {
         // Certificates of the system that rustls does not take are passed over.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
-            return Err("the system has no certificates to trust; give --cacert FILE".into());
+            return Err("the system has no trusted certificates; pass --cacert FILE".into());
         }
         Ok(roots)
     }
@@ -128,7 +129,9 @@ mod with {
         let read = CertificateDer::pem_file_iter(path);
         let read = read.and_then(Iterator::collect::<Result<Vec<_>, _>>);
         match read {
-            Ok(all) if all.is_empty() => Err(failed(flag, path, "no certificate in it")),
+            Ok(all) if all.is_empty() => {
+                Err(failed(flag, path, "the file contains no certificate"))
+            }
             read => read.map_err(|error| failed(flag, path, error)),
         }
     }

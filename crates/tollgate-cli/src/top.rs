@@ -47,30 +47,30 @@ const PAST: u16 = 60;
 const KEYS: &str = "\
 Keys:
   q          quit
-  up, down   choose a policy; its refused keys are shown below
+  up, down   select a policy; its most denied keys are shown below
   s          sort by denied, allowed, name, or as in the files
-  /          show only policies whose name has this in it; Enter ends, Esc clears";
+  /          filter policies by name; Enter applies the filter, Esc clears it";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = KEYS)]
 pub(crate) struct TopArgs {
-    /// Where the server answers administrators: HOST:PORT, https://HOST:PORT or unix:/PATH
+    /// Admin address of the server: HOST:PORT, https://HOST:PORT or unix:/PATH
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6070")]
     admin: String,
 
-    /// A file with the administrators' token
+    /// File with the admin token
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 
-    /// How often to ask
+    /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: String,
 
-    /// Show only policies whose name has this in it
+    /// Show only policies whose name contains this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
 
-    /// Print one picture as plain text and exit
+    /// Print the current state once as plain text, and exit
     #[arg(long)]
     once: bool,
 
@@ -85,7 +85,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, InputError> {
     let interval = parse_duration(&args.interval)
         .map_err(|error| InputError(format!("--interval: {error}")))?;
     if interval < Duration::from_millis(100) {
-        let text = "--interval is below 100ms; the server takes a sample each second";
+        let text = "--interval must be at least 100ms; 1s is usual, because the server samples \
+                    once a second";
         return Err(InputError(text.into()));
     }
     let token = args.token_file.as_ref().map(|path| {
@@ -112,7 +113,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, InputError> {
             ExitCode::FAILURE
         }
         Err(Failure::Terminal(error)) => {
-            complain(format_args!("the terminal cannot be used: {error}; try --once"));
+            complain(format_args!("cannot use the terminal: {error}; try --once"));
             ExitCode::FAILURE
         }
     })

@@ -21,14 +21,16 @@ use std::{
 /// use tollgate_redis::read_regular;
 ///
 /// let error = read_regular(Path::new("/dev/null"), 100).unwrap_err();
-/// assert!(error.to_string().starts_with("it is a device, and not a regular file"));
+/// assert!(error.to_string().starts_with("it is a device, not a regular file"));
 /// ```
 pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
     // Before it is opened: to open a pipe waits for its writer.
     let kind = fs::metadata(path)?.file_type();
     if !kind.is_file() {
-        let text =
-            format!("it is {}, and not a regular file; name one, or a link to one", named(kind));
+        let text = format!(
+            "it is {}, not a regular file; name a regular file, or a link to one",
+            named(kind)
+        );
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
     let mut bytes = Vec::new();

@@ -121,7 +121,7 @@ impl Error for JoinError {}
 /// Returns the runtime to run in.
 pub(crate) fn runtime() -> Result<tokio::runtime::Handle, JoinError> {
     tokio::runtime::Handle::try_current()
-        .map_err(|_| JoinError::new("there is no tokio runtime here; join from a task of one"))
+        .map_err(|_| JoinError::new("there is no tokio runtime here; join from inside one"))
 }
 
 /// Returns a time within a tenth of `around`, so that processes started together spread out.

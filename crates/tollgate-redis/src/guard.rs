@@ -208,14 +208,14 @@ impl<S: Store> Shared<S> {
     /// Counts a failure of the store.
     fn failed(&self, error: &StoreError) {
         if self.counts.failed(error, self.inner.clock().now()) {
-            tracing::warn!(%error, "the store cannot be asked; failure policies decide");
+            tracing::warn!(%error, "the store cannot be reached; failure policies decide");
         }
     }
 
     /// Notes that the store has answered.
     fn answered(&self) {
         if self.counts.answered() {
-            tracing::info!("the store answers again");
+            tracing::info!("the store responds again");
         }
     }
 }

@@ -182,7 +182,7 @@ impl RedisStore {
             1..=tollgate::Limits::MOST => Ok(()),
             0 => Err(StoreError::invalid("a decision needs at least one demand")),
             count => Err(StoreError::invalid(format!(
-                "{count} demands in one decision are too many; it can name {}",
+                "{count} demands in one decision are too many; use at most {}",
                 tollgate::Limits::MOST
             ))),
         }

@@ -71,7 +71,7 @@ impl Engine {
         engine.configure(&engine.plan());
         if let Err(error) = engine.declare(&engine.plan()) {
             tracing::error!(
-                "a policy refuses everything until there is room for its quota: {error}"
+                "a policy denies everything until there is room for its quota: {error}"
             );
         }
         engine

@@ -120,13 +120,13 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { name, nearest: Some(nearest), .. } => {
-                write!(f, "no policy is called \"{name}\"; did you mean \"{nearest}\"?")
+                write!(f, "there is no policy \"{name}\"; did you mean \"{nearest}\"?")
             }
             Self::Unknown { name, nearest: None, known } => {
-                write!(f, "no policy is called \"{name}\"; known are {known}")
+                write!(f, "there is no policy \"{name}\"; use one of {known}")
             }
             Self::Ambiguous { name, ids } => {
-                write!(f, "several policies are called \"{name}\"; use one of {}", ids.join(", "))
+                write!(f, "several policies are named \"{name}\"; use one of {}", ids.join(", "))
             }
         }
     }
@@ -219,10 +219,10 @@ impl Plan {
             let label = rule.map_or(policy.name(), Rule::label);
             let text = match error.is_full() {
                 true => format!(
-                    "the quota {} of policy \"{label}\" is one too many: a store tells 2047 distinct \
-                     quotas apart, some of them for limits that come with a call and for keys that \
-                     have not refilled since an earlier configuration; use fewer, or put some \
-                     policies into another store (`stores`)",
+                    "the quota {} of policy \"{label}\" is one too many: a store holds 2047 \
+                     distinct quotas, including those that come with calls and those of an earlier \
+                     configuration whose keys have not refilled; use fewer, or move some policies \
+                     to another store (`stores`)",
                     policy.quota()
                 ),
                 false => format!("policy \"{label}\": {error}"),

@@ -132,7 +132,7 @@ impl Shared {
             return Some("the server is shutting down");
         }
         let is_connecting = self.phase.load(Relaxed) == Phase::Connecting as u8;
-        is_connecting.then_some("the server connects to its stores, and serves nobody yet")
+        is_connecting.then_some("the server is connecting to its stores and does not serve yet")
     }
 
     pub(crate) fn drain(&self) -> watch::Receiver<bool> {

@@ -38,15 +38,15 @@ pub struct TraceSettings {
 impl TraceSettings {
     fn judge(&self) -> Result<(), TraceError> {
         if !(0.0..=1.0).contains(&self.sample) {
-            let text = format!("{} is no part of all requests; give 0 to 1", self.sample);
+            let text = format!("{} is not a fraction of all requests; give 0 to 1", self.sample);
             return Err(TraceError(text));
         }
         if !self.endpoint.starts_with("http://") {
             let shown = crate::config::without_secret(&self.endpoint);
             let shown: String = shown.chars().take(80).collect();
             return Err(TraceError(format!(
-                "\"{shown}\" is no collector; give http://HOST:PORT, where one takes OTLP over gRPC \
-                 without TLS (4317 is usual)"
+                "\"{shown}\" is not the address of a collector; give http://HOST:PORT of one that \
+                 accepts OTLP over gRPC without TLS (usually port 4317)"
             )));
         }
         Ok(())
@@ -137,9 +137,9 @@ mod tests {
     #[test]
     fn settings_that_make_no_sense_are_refused() {
         for (endpoint, sample, complaint) in [
-            ("http://127.0.0.1:4317", 1.5, "1.5 is no part"),
-            ("http://127.0.0.1:4317", -0.1, "-0.1 is no part"),
-            ("http://127.0.0.1:4317", f64::NAN, "NaN is no part"),
+            ("http://127.0.0.1:4317", 1.5, "1.5 is not a fraction"),
+            ("http://127.0.0.1:4317", -0.1, "-0.1 is not a fraction"),
+            ("http://127.0.0.1:4317", f64::NAN, "NaN is not a fraction"),
             ("https://127.0.0.1:4317", 1.0, "without TLS"),
             ("127.0.0.1:4317", 1.0, "give http://HOST:PORT"),
         ] {

@@ -206,7 +206,7 @@ impl Wait {
 }
 
 /// What was decided about a request, by all its limits together.
-#[must_use = "a verdict does nothing by itself: write it"]
+#[must_use = "a verdict does nothing until it is written"]
 #[derive(Clone, Copy, Debug)]
 pub struct Verdict<'a> {
     now: Tick,

@@ -103,7 +103,7 @@ pub struct UnknownAlgorithm(String);
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name) = self;
-        write!(f, "\"{name}\" is no algorithm; use one of token-bucket, leaky-bucket")?;
+        write!(f, "\"{name}\" is not an algorithm; use one of token-bucket, leaky-bucket")?;
         Algorithm::ALL.iter().try_for_each(|known| write!(f, ", {known}"))
     }
 }

@@ -121,7 +121,7 @@ impl<K: Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// A key may be there twice, if a batch was about to leave. After [`stop`](Self::stop) there is
     /// nothing to take: what was collected then is being flushed.
-    #[must_use = "what is collected is lost if this is dropped; say `drop` if that is meant"]
+    #[must_use = "dropping this loses what is collected; call `drop` if you mean that"]
     pub fn discard(&self) -> Vec<(K, V)> {
         let said = self.engine.event(|machine, _| machine.discard());
         said.map(|(held, _unlocked)| held).unwrap_or_default()

@@ -34,7 +34,7 @@ use std::{fmt, time::Duration};
 /// assert_eq!(third.retry_after(limiter.now()), Some(Duration::from_millis(60)));
 /// # Ok::<(), tollgate::QuotaError>(())
 /// ```
-#[must_use = "a decision that nobody reads limits nothing"]
+#[must_use = "a decision that is not read limits nothing"]
 #[derive(Clone, Copy)]
 pub struct Decision {
     /// Outcome, reason, and the timeline of the positions below but for its multiplier.
@@ -434,7 +434,7 @@ impl fmt::Display for Denied {
             ),
             None => write!(
                 f,
-                "the limit of {} is spent, and no wait helps; reset it, or raise its rate",
+                "the limit of {} is spent, and waiting does not help; reset it, or raise its rate",
                 decision.limit()
             ),
         }

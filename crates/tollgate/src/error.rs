@@ -97,8 +97,8 @@ impl fmt::Display for QuotaError {
         match self {
             Self::PeriodZero { count } => write!(
                 f,
-                "{count} permits per zero time is no rate; give a period of at least 1 ns, or use \
-                 unlimited"
+                "{count} permits per zero time is not a rate; give a period of at least 1 ns, or \
+                 use unlimited"
             ),
             Self::PeriodTooLong { period } => write!(
                 f,
@@ -118,8 +118,8 @@ impl fmt::Display for QuotaError {
             ),
             Self::InitialAboveBurst { initial, burst } => write!(
                 f,
-                "initial {initial} is above {burst}, the most that can be held; lower it, or raise the burst \
-                 or limit"
+                "initial {initial} is above {burst}, the maximum; lower it, or raise the burst or \
+                 limit"
             ),
             Self::UnlimitedWithMore => f.write_str(
                 "an unlimited quota has no burst and no initial fill; remove them, or give a rate",
@@ -130,18 +130,18 @@ impl fmt::Display for QuotaError {
             ),
             Self::BurstOnWindow { burst, limit, algorithm } => write!(
                 f,
-                "burst {burst} means nothing to a {algorithm}, which admits its limit of {limit} \
+                "burst {burst} has no effect with {algorithm}, which admits its limit of {limit} \
                  at once; remove the burst, or use gcra"
             ),
             Self::Outgrown { limit, most } => write!(
                 f,
-                "limit {limit} is above {most}, the most that this running sliding-counter can be \
-                 given in this window; build a new limiter for it"
+                "limit {limit} is above {most}, the maximum for this running sliding-counter in \
+                 this window; build a new limiter for it"
             ),
             Self::LimitTooLarge { limit, most, algorithm } => write!(
                 f,
-                "limit {limit} is more than a {algorithm} can count in this window ({most}); use \
-                 a longer window, count in larger units, or use gcra"
+                "limit {limit} is more than {algorithm} can count in this window ({most}); use a \
+                 longer window, count in larger units, or use gcra"
             ),
             other => other.fmt_per_call(f),
         }

@@ -176,10 +176,10 @@ pub enum LimitsError {
 impl fmt::Display for LimitsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::None => f.write_str("there is no limit to decide by; give at least one"),
+            Self::None => f.write_str("the list of limits is empty; give at least one"),
             Self::TooMany { count } => write!(
                 f,
-                "{count} limits are more than one decision can name ({}); use fewer",
+                "{count} limits are more than the {} that one decision can name; use fewer",
                 Limits::MOST
             ),
         }

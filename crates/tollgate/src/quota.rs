@@ -294,7 +294,7 @@ mod tests {
         for (quota, text) in [
             (
                 Quota::per(5, Duration::ZERO),
-                "5 permits per zero time is no rate; give a period of at least 1 ns, or use \
+                "5 permits per zero time is not a rate; give a period of at least 1 ns, or use \
                  unlimited",
             ),
             (
@@ -314,8 +314,7 @@ mod tests {
             ),
             (
                 Quota::per_second(1).burst(5).initial(Initial::Permits(6)),
-                "initial 6 is above 5, the most that can be held; lower it, or raise the burst or \
-                 limit",
+                "initial 6 is above 5, the maximum; lower it, or raise the burst or limit",
             ),
             (
                 Quota::unlimited().burst(5),

@@ -46,7 +46,7 @@ use std::{fmt, time::Duration};
 /// assert_eq!(tokens.available(), 10_000 - used);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropping a reservation keeps its permits spent; say `keep` if that is meant"]
+#[must_use = "dropping a reservation keeps its permits spent; call `keep` if you mean that"]
 pub struct Reservation {
     owner: Owner,
     /// The entry in the ledger; none if nothing was charged.
@@ -132,7 +132,7 @@ impl fmt::Display for Refused {
             Self::BookedUp(_) => write!(
                 f,
                 "cost {cost} would have to wait {wait:?}, and the limiter cannot be booked further \
-                 ahead; cancel reservations, or come back later"
+                 ahead; cancel reservations, or try again later"
             ),
             Self::OnlyNow(_) => write!(
                 f,
@@ -141,18 +141,18 @@ impl fmt::Display for Refused {
             ),
             Self::QueueFull { max_waiting, .. } => write!(
                 f,
-                "cost {cost} has to wait, and {max_waiting} wait already, the most that may; come \
-                 back later, or raise `max_waiting`"
+                "cost {cost} has to wait, but {max_waiting} are already waiting, the maximum; try \
+                 again later, or raise `max_waiting`"
             ),
             Self::Late(_) => write!(
                 f,
-                "cost {cost} has waited until its deadline: meanwhile the quota was lowered, or \
-                 others were let ahead; allow a longer wait"
+                "cost {cost} reached its deadline while waiting, because the quota was lowered or \
+                 others were admitted first; allow a longer wait"
             ),
             Self::NoRuntime(_) => write!(
                 f,
-                "cost {cost} has to wait, and there is no tokio runtime with timers here to wake \
-                 it; wait inside one, or `block` a thread"
+                "cost {cost} has to wait, but there is no tokio runtime with timers here; wait \
+                 inside one, or `block` a thread"
             ),
         }
     }

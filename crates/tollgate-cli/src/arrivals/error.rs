@@ -18,7 +18,7 @@ impl fmt::Display for ArrivalsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUnderstood { item, expected, found } => {
-                write!(f, "arrival \"{item}\" is not understood: expected {expected}, found ")?;
+                write!(f, "arrival \"{item}\" is not valid: expected {expected}, found ")?;
                 match found.as_str() {
                     "" => f.write_str("the end")?,
                     found => write!(f, "\"{found}\"")?,
@@ -31,20 +31,23 @@ impl fmt::Display for ArrivalsError {
                  for five at once"
             ),
             Self::NoSpan { item } => {
-                write!(f, "arrival \"{item}\" brings no event; give a longer time, or leave it out")
+                write!(
+                    f,
+                    "arrival \"{item}\" contains no events; give a longer time, or leave it out"
+                )
             }
             Self::NoCopies { item } => {
-                write!(f, "arrival \"{item}\" brings no event; use at least x1, or leave it out")
+                write!(f, "arrival \"{item}\" contains no events; use at least x1, or leave it out")
             }
             Self::TooMany { events } => write!(
                 f,
-                "these arrivals are {events} events or more, above {EVENTS_MAX} in one run; use a \
-                 longer interval, a shorter time or fewer copies"
+                "these arrivals contain {events} events or more, above the limit of {EVENTS_MAX} \
+                 per run; use a longer interval, a shorter time or fewer copies"
             ),
             Self::TooLate { item } => write!(
                 f,
-                "arrival \"{item}\" lies beyond 11.4 years, the last time that limiters tell \
-                 apart; use an earlier one"
+                "arrival \"{item}\" lies beyond 11.4 years, the latest time that a limiter can \
+                 represent; use an earlier one"
             ),
         }
     }

@@ -95,7 +95,8 @@ pub(crate) fn uri(target: &Target, path: &str) -> Result<Uri, String> {
         Uri::builder().scheme(target.scheme()).authority(target.authority()).path_and_query(path);
     built.build().map_err(|error| {
         format!(
-            "\"{path}\" is no path of a gRPC method ({error}); write it as /package.Service/Method"
+            "\"{path}\" is not the path of a gRPC method ({error}); write it as \
+             /package.Service/Method"
         )
     })
 }
@@ -111,7 +112,8 @@ impl Grpc {
         let (send, connection) = match shaken {
             Ok(pair) => pair,
             Err(error) => {
-                return lock(&self.lane).fail(|| format!("no HTTP/2 connection: {error}"));
+                return lock(&self.lane)
+                    .fail(|| format!("cannot open an HTTP/2 connection: {error}"));
             }
         };
         let mut tasks = JoinSet::new();
@@ -239,7 +241,7 @@ impl Shared {
         let verdict = read(&mut body).await?;
         match body.trailers().await.map_err(failed)? {
             Some(trailers) => status(&trailers)?,
-            None => return Err("the answer has no grpc-status".into()),
+            None => return Err("the response has no grpc-status".into()),
         }
         Ok(verdict)
     }
@@ -259,7 +261,7 @@ async fn read(body: &mut RecvStream) -> Result<Verdict, String> {
         }
         length += piece.len();
         if length > ANSWER_BYTES {
-            return Err(format!("an answer is longer than {ANSWER_BYTES} bytes"));
+            return Err(format!("a response is longer than {ANSWER_BYTES} bytes"));
         }
     }
     let message = &start[..length.min(start.len())];
@@ -286,7 +288,7 @@ fn status(headers: &HeaderMap) -> Result<(), String> {
             let message = text("grpc-message").unwrap_or_default();
             Err(format!("the server answered gRPC status {code} {message}"))
         }
-        None => Err("the answer has no grpc-status".into()),
+        None => Err("the response has no grpc-status".into()),
     }
 }
 

@@ -67,7 +67,7 @@ impl Scan for HttpScan {
         let head = match response.parse(bytes) {
             Ok(httparse::Status::Complete(length)) => length,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(error) => return Err(format!("an answer is not HTTP/1.1: {error}")),
+            Err(error) => return Err(format!("a response is not HTTP/1.1: {error}")),
         };
         let is_last = response.headers.iter().any(|header| {
             header.name.eq_ignore_ascii_case("connection")
@@ -111,17 +111,18 @@ fn body_length(headers: &[httparse::Header<'_>]) -> Result<usize, String> {
     for header in headers {
         if header.name.eq_ignore_ascii_case("content-length") {
             let text = std::str::from_utf8(header.value).unwrap_or_default().trim();
-            return text
-                .parse()
-                .map_err(|_| format!("the Content-Length \"{text}\" of an answer is no number"));
+            return text.parse().map_err(|_| {
+                format!("the Content-Length \"{text}\" of a response is not a number")
+            });
         }
         if header.name.eq_ignore_ascii_case("transfer-encoding") {
             return Err(
-                "an answer is sent in chunks; only Content-Length is understood here".into()
+                "a response is chunked; `tollgate load` only reads responses with a Content-Length"
+                    .into(),
             );
         }
     }
-    Err("an answer has no Content-Length, so its end cannot be found".into())
+    Err("a response has no Content-Length, so its end cannot be found".into())
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl<S: Scan> Pipe<S> {
                         });
                     }
                     if in_vain {
-                        return tally.fail(|| format!("{why} before any answer"));
+                        return tally.fail(|| format!("{why} before any response"));
                     }
                     tally.reconnects += 1;
                 }
@@ -275,7 +275,7 @@ impl<S: Scan> State<S> {
         while let Some(answer) = self.pipe.scan.scan(self.inbox.bytes())? {
             let Answer { length, verdict, is_last } = answer;
             if self.answered == self.sent {
-                return Err("the server sent an answer that nobody asked for".into());
+                return Err("the server sent a response that belongs to no request".into());
             }
             let from = match schedule.pace {
                 Pace::Closed { .. } => self.batch_ns,
@@ -333,7 +333,7 @@ impl Inbox {
             (self.start, self.end) = (0, self.end - self.start);
         }
         if self.end == self.bytes.len() {
-            return Err(format!("an answer is longer than {INBOX_BYTES} bytes"));
+            return Err(format!("a response is longer than {INBOX_BYTES} bytes"));
         }
         Ok(())
     }

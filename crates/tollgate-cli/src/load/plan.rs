@@ -92,7 +92,7 @@ impl Plan {
         let batch = depth.saturating_mul(template.len() as u64);
         if batch > MAX_BATCH_BYTES {
             return Err(InputError(format!(
-                "{} of {} bytes in flight on each connection are {batch} bytes, above \
+                "{} of {} bytes in flight per connection make {batch} bytes, above \
                  {MAX_BATCH_BYTES}; lower --pipeline or --streams",
                 counted(depth, "request"),
                 template.len()
@@ -153,7 +153,7 @@ fn http(args: &HttpArgs, target: &Target) -> Result<Request, InputError> {
     for header in &args.headers {
         let named = header.split_once(':').is_some_and(|(name, _)| word(name));
         if !named || header.contains(['\r', '\n']) {
-            let text = format!("--header \"{header}\" must read NAME: VALUE on one line");
+            let text = format!("--header \"{header}\" must be NAME: VALUE on one line");
             return Err(InputError(text));
         }
         if header.to_ascii_lowercase().starts_with("content-length") {
@@ -178,7 +178,7 @@ fn grpc(args: &super::GrpcArgs, target: &Target) -> Result<Request, InputError> 
     let entry = |text: &str| match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(InputError(format!(
-            "--descriptor \"{text}\" must read NAME=VALUE, several entries with commas between"
+            "--descriptor \"{text}\" must be NAME=VALUE, with commas between entries"
         ))),
     };
     let descriptor = |text: &String| text.split(',').map(entry).collect();
@@ -195,7 +195,10 @@ fn keys(shared: &Shared) -> Result<KeySpace, InputError> {
         Spreads::Sequence => Spread::Sequence,
         Spreads::Zipf => {
             if !(shared.zipf > 0.0 && shared.zipf <= 10.0) {
-                let text = format!("--zipf {} is out of range; use above 0, up to 10", shared.zipf);
+                let text = format!(
+                    "--zipf {} is out of range; use a number above 0, up to 10",
+                    shared.zipf
+                );
                 return Err(InputError(text));
             }
             Spread::Zipf(shared.zipf)
@@ -224,7 +227,8 @@ fn schedule(shared: &Shared, depth: u64) -> Result<Schedule, InputError> {
     };
     if counted && !warmup.is_zero() {
         return Err(InputError(
-            "--warmup leaves requests out, which --requests and --admit-exactly count; drop one"
+            "--warmup excludes requests that --requests and --admit-exactly count; remove one of \
+             them"
                 .into(),
         ));
     }
@@ -249,8 +253,8 @@ fn schedule(shared: &Shared, depth: u64) -> Result<Schedule, InputError> {
 fn duration(name: &str, text: &str) -> Result<Duration, InputError> {
     let refuse = || {
         InputError(format!(
-            "{name} \"{text}\" is no duration up to 7 days; write a whole number and ms, s, min or \
-             h, as in 10s"
+            "{name} \"{text}\" is not a duration of at most 7 days; write a whole number and ms, \
+             s, min or h, as in 10s"
         ))
     };
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -311,7 +315,7 @@ mod tests {
     fn nonsense_is_refused_with_the_name_of_the_option() {
         for (line, word) in [
             ("resp localhost", "address"),
-            ("http http://localhost:1 --tls", "drop one"),
+            ("http http://localhost:1 --tls", "remove one"),
             ("http ftp://localhost:1", "scheme"),
             ("http localhost:1 --cacert /nowhere.pem", "--cacert /nowhere.pem"),
             ("http localhost:1 --cert a.pem", "--key"),

@@ -68,7 +68,7 @@ impl Report {
         let seconds = tally.last_ns.saturating_sub(schedule.measure_from_ns) as f64 / 1e9;
         let mut first_error = tally.first_error.clone();
         if first_error.is_none() && (unanswered > 0 || tally.answers == 0) {
-            first_error = Some(format!("no answer for {:?}", plan.timeout));
+            first_error = Some(format!("no response for {:?}", plan.timeout));
         }
         Self {
             protocol: plan.wire.name(),
@@ -100,36 +100,40 @@ impl Report {
 
     /// Says what is wrong with the result, if anything: the run failed then.
     pub(crate) fn problem(&self, plan: &Plan) -> Option<String> {
-        let shown = self.first_error.as_deref().unwrap_or("none was shown");
+        let shown = self.first_error.as_deref().unwrap_or("no error was recorded");
         let asked = &plan.asked;
         if self.decided == 0 && self.unmatched > 0 {
             return Some(format!(
-                "nothing matched: the server has no limit for {asked}, so it lets everything pass; \
-                 ask for one that it has. `tollgate serve` without a configuration has --domain \
+                "nothing matched: the server has no limit for {asked}, so every request passed; \
+                 name a limit that it has. `tollgate serve` without a configuration has --domain \
                  example --descriptor user={{key}}, and `tollgate check --list FILE` lists yours"
             ));
         }
         if self.connected == 0 || (self.sent == 0 && self.answers == 0) {
             let what = if self.connected == 0 { "could be sent" } else { "was answered" };
             return Some(format!(
-                "nothing {what}: {shown}; is the server running, and is this its address \
-                 (`load {} ADDRESS`)? For TLS add --tls, for a private authority --cacert, for \
-                 mutual TLS --cert and --key",
+                "no request {what}: {shown}; is the server running, and is this its address (`load \
+                 {} ADDRESS`)? For TLS add --tls, for a private CA --cacert, for mutual TLS --cert \
+                 and --key",
                 self.protocol
             ));
         }
         if self.errors > plan.max_errors {
             let (errors, most) = (counted(self.errors, "error"), plan.max_errors);
             let way_out = match self.decided {
-                0 => format!("; no answer was a decision, so check the address, --tls and {asked}"),
+                0 => {
+                    format!("; no response was a decision, so check the address, --tls and {asked}")
+                }
                 _ => String::new(),
             };
-            return Some(format!("{errors}, at most {most} accepted; the first: {shown}{way_out}"));
+            return Some(format!(
+                "{errors}, above --max-errors {most}; the first: {shown}{way_out}"
+            ));
         }
         match plan.admit_exactly {
             Some(wanted) if wanted != self.allowed => Some(format!(
-                "{} were allowed, expected exactly {wanted} ({:+})",
-                self.allowed,
+                "{} allowed, expected exactly {wanted} ({:+})",
+                counted(self.allowed, "request"),
                 i128::from(self.allowed) - i128::from(wanted)
             )),
             _ => None,
@@ -146,7 +150,7 @@ impl Report {
     pub(crate) fn write_text(&self, out: &mut impl Write) -> io::Result<()> {
         let how = match (self.depth, self.target_rate) {
             (_, Some(rate)) => format!("open loop at {rate}/s"),
-            (Some(depth), _) => format!("closed loop, {depth} in flight on each"),
+            (Some(depth), _) => format!("closed loop, {depth} in flight per connection"),
             (None, None) => String::new(),
         };
         writeln!(
@@ -159,7 +163,7 @@ impl Report {
         )?;
         let share = |count: u64| 100.0 * count as f64 / self.answered.max(1) as f64;
         writeln!(out, "  sent      {:>12}  in {:.2} s", self.sent, self.seconds)?;
-        writeln!(out, "  rate      {:>12.0}  answers each second", self.rate)?;
+        writeln!(out, "  rate      {:>12.0}  responses per second", self.rate)?;
         writeln!(out, "  allowed   {:>12}  {:.1} %", self.allowed, share(self.allowed))?;
         if let Some(wanted) = self.expected_allowed {
             let met = if wanted == self.allowed { "met exactly" } else { "not met" };
@@ -177,7 +181,7 @@ impl Report {
             }
         }
         let from = if self.target_rate.is_some() { "due" } else { "sent" };
-        writeln!(out, "\n  latency in ms, from when a request was {from} to its answer")?;
+        writeln!(out, "\n  latency in ms, from when a request was {from} to its response")?;
         let LatencyMs { mean, p50, p90, p99, p999, max } = self.latency_ms;
         for (name, value) in [
             ("mean", mean),
@@ -269,7 +273,7 @@ mod tests {
         assert_eq!((report.errors, report.unanswered, report.unsent), (1, 1, 0));
         assert_eq!((report.seconds, report.rate), (2.0, 1.5));
         assert!((report.latency_ms.p50 - 1.0).abs() < 0.01);
-        assert!(report.problem(&plan).is_some_and(|text| text.contains("no answer for 10s")));
+        assert!(report.problem(&plan).is_some_and(|text| text.contains("no response for 10s")));
     }
 
     #[test]
@@ -287,7 +291,7 @@ mod tests {
         assert_eq!(Report::new(&plan, &tally, false).problem(&plan), None);
         plan.admit_exactly = Some(3);
         let text = Report::new(&plan, &tally, false).problem(&plan).unwrap();
-        assert_eq!(text, "2 were allowed, expected exactly 3 (-1)");
+        assert_eq!(text, "2 requests allowed, expected exactly 3 (-1)");
     }
 
     #[test]

@@ -126,9 +126,9 @@ impl Reader<'_> {
             b'%' => self.values(integer(line)?, 2, depth),
             // Attributes stand before the value they belong to; a push stands alone.
             b'|' => Ok(self.values(integer(line)?, 2, depth)? && self.value(depth)?),
-            b'>' => Err("the server pushed a message; no subscription was asked for".into()),
+            b'>' => Err("the server pushed a message although there is no subscription".into()),
             other => Err(format!(
-                "an answer starts with byte 0x{other:02x}, which is no RESP type; is this a RESP \
+                "a reply starts with byte 0x{other:02x}, which is not a RESP type; is this a RESP \
                  server?"
             )),
         }
@@ -136,7 +136,7 @@ impl Reader<'_> {
 
     fn values(&mut self, count: i64, each: i64, depth: u32) -> Result<bool, String> {
         if depth >= DEEPEST {
-            return Err(format!("an answer is nested more than {DEEPEST} deep"));
+            return Err(format!("a reply is nested more than {DEEPEST} deep"));
         }
         for _ in 0..count.saturating_mul(each) {
             if !self.value(depth + 1)? {
@@ -155,7 +155,7 @@ impl Reader<'_> {
                 self.at = end + 2;
                 Ok(true)
             }
-            Some(_) => Err(format!("a string of {length} bytes does not end where it should")),
+            Some(_) => Err(format!("a string of {length} bytes is not followed by CR LF")),
             None => Ok(false),
         }
     }
@@ -166,7 +166,7 @@ impl Reader<'_> {
         let Some(end) = rest.iter().position(|byte| *byte == b'\r') else { return Ok(None) };
         match rest.get(end + 1) {
             Some(b'\n') => Ok(Some(from + end)),
-            Some(_) => Err("a line of an answer ends in \\r without \\n".into()),
+            Some(_) => Err("a line of a reply ends in \\r without \\n".into()),
             None => Ok(None),
         }
     }
@@ -177,7 +177,7 @@ fn integer(line: &[u8]) -> Result<i64, String> {
         return Ok(i64::from(digit - b'0'));
     }
     let number = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
-    number.ok_or_else(|| format!("\"{}\" in an answer is no number", line.escape_ascii()))
+    number.ok_or_else(|| format!("\"{}\" in a reply is not a number", line.escape_ascii()))
 }
 
 #[cfg(test)]

@@ -174,7 +174,7 @@ async fn connect(run: &Run, number: u64, tally: &Mutex<Tally>) -> Vec<(u64, Stre
                 continue;
             }
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer in {limit:?}"),
+            Err(_) => format!("no response within {limit:?}"),
         };
         tally.fail(|| format!("cannot connect to {target}: {problem}"));
         // The first to fail speaks for those that would.

@@ -16,7 +16,7 @@ pub(super) fn text(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     if quota.capacity() == 0 {
         return writeln!(
             out,
-            "Nothing passes: there is no burst, so any cost is too much and no wait can help."
+            "Nothing passes: the burst is 0, so every cost is too high and waiting does not help."
         );
     }
     rate(quota, out)?;
@@ -25,7 +25,7 @@ pub(super) fn text(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         Some(_) => "",
         None => " (one period's worth, because no burst is set)",
     };
-    writeln!(out, "  burst        {burst} can be saved up, and then pass at once{why}")?;
+    writeln!(out, "  burst        {burst} can be saved up and then pass at once{why}")?;
     writeln!(out, "  cost         a cost above {burst} never passes")?;
     fresh(quota, out)?;
     if quota.count() == 0 {
@@ -38,7 +38,7 @@ pub(super) fn text(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
 fn rate(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let (number, period) = (quota.count(), quota.period());
     if number == 0 {
-        return writeln!(out, "  rate         none: what is spent does not come back");
+        return writeln!(out, "  rate         none: spent permits do not come back");
     }
     write!(out, "  rate         {number} every {}", Span(period))?;
     let period_ns = period.as_nanos();
@@ -95,7 +95,7 @@ fn from_empty(quota: &Quota) -> Result<Waits, QuotaError> {
 
 fn bounds(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     let burst = quota.capacity();
-    writeln!(out, "\nMost that can pass, burst + rate x time:")?;
+    writeln!(out, "\nThe most that can pass, burst + rate x time:")?;
     let mut spans =
         vec![1, 60, 3_600, 86_400].into_iter().map(Duration::from_secs).collect::<Vec<_>>();
     spans.push(quota.period());
@@ -113,7 +113,7 @@ fn bounds(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
     }
     writeln!(
         out,
-        "If that is too much for what stands behind, lower the burst; sliding-log keeps to a hard \
+        "If your backend cannot take that much, lower the burst; sliding-log enforces a hard \
          limit."
     )
 }
@@ -126,19 +126,21 @@ fn windows(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         let window = Quota::per(limit, quota.period());
         return writeln!(
             out,
-            "  windows have no burst and refuse this quota; they would take {window}"
+            "  windows have no burst and reject this quota; they would accept {window}"
         );
     }
     let double = limit.saturating_mul(2);
     for (algorithm, promise) in [
         (
             Algorithm::FixedWindow,
-            format!("{limit} in each {period} since the epoch; up to {double} across a border"),
+            format!(
+                "{limit} in each {period} since the epoch; up to {double} across a window boundary"
+            ),
         ),
         (
             Algorithm::AnchoredWindow,
             format!(
-                "{limit} in each {period} from its first event; up to {} across a border",
+                "{limit} in each {period} from its first event; up to {} across a window boundary",
                 double.saturating_sub(1)
             ),
         ),
@@ -152,7 +154,7 @@ fn windows(quota: &Quota, out: &mut impl Write) -> io::Result<()> {
         let limiter = Limiter::builder(*quota).algorithm(algorithm).clock(clock);
         let promise = match limiter.build() {
             Ok(_) => promise,
-            Err(error) => format!("refuses it: {error}"),
+            Err(error) => format!("rejects it: {error}"),
         };
         writeln!(out, "  {:<16} {promise}", algorithm.name())?;
     }

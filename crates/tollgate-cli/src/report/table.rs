@@ -41,7 +41,7 @@ pub(super) fn text(plan: &Table, out: &mut impl Write) -> io::Result<()> {
     if replay.never() > 0 {
         writeln!(
             out,
-            "{} can never pass: the cost is above what fits at once, or nothing refills",
+            "{} can never pass: the cost is above the burst or limit, or nothing refills",
             replay.never()
         )?;
     }

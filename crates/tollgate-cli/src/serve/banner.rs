@@ -16,7 +16,7 @@ pub(super) fn print(server: &Server, format: LogFormat) {
     let what = if is_example { "the built-in example" } else { "your configuration" };
     if format == LogFormat::Json {
         let (limits, domains) = (plan.rules().len(), plan.config().domains.len());
-        tracing::info!(version, is_example, limits, domains, store, "tollgate starts");
+        tracing::info!(version, is_example, limits, domains, store, "tollgate is starting");
         for (listener, endpoint) in server.endpoints() {
             let tls = server.has_tls(listener);
             tracing::info!(listener = listener.name(), address = %endpoint, tls, "listening");

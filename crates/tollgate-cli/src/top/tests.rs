@@ -86,11 +86,11 @@ listeners (open/most, requests): http 3/16384 77
 > per-user             100/min                1.7       2.7   62 %        -  ▁▄█
   whole-site (shadow)  5000/s burst 100     123.5       0.0    0 %     4321
   free (bypassed, 2 s) unlimited              0.0       0.0      -        -
- most refused keys of per-user ─────────────────────────────────────────────────────────────────────
+ most denied keys of per-user ──────────────────────────────────────────────────────────────────────
       denied  key
          900  ann
            7  b\\u{1b}[31mob
-q quit  up/down choose  s sort  / filter
+q quit  up/down select  s sort  / filter
 ";
     assert_eq!(drawn(&state), wanted, "\n{}", drawn(&state));
 }
@@ -149,7 +149,7 @@ fn the_chosen_policy_stays_chosen_and_the_old_picture_stays_after_an_error() {
     assert_eq!(state.position(), Some(2));
     let gone = client("unix:/nowhere", None);
     state.show(super::ask(&gone, &state));
-    assert!(drawn(&state).contains("unix:/nowhere does not answer"), "{}", drawn(&state));
+    assert!(drawn(&state).contains("cannot reach unix:/nowhere"), "{}", drawn(&state));
     assert!(drawn(&state).contains("per-user"));
 }
 
@@ -237,7 +237,7 @@ fn one_picture_of_a_real_server() {
         "> per-user",
         "3/min",
         "3.0       5.0   62 %        - █\n",
-        "most refused keys of per-user",
+        "most denied keys of per-user",
         "           5  ann\n",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");

@@ -238,7 +238,7 @@ fn bars(history: &[[u32; 2]]) -> String {
 
 fn draw_keys(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let top = &state.picture.top;
-    let title = fit(&format!(" most refused keys of {} ", top.policy), area.width);
+    let title = fit(&format!(" most denied keys of {} ", top.policy), area.width);
     let lines: Vec<Line<'_>> = match &top.why {
         Some(why) => vec![Line::from(fit(why, area.width))],
         None if top.denied.is_empty() => vec![Line::from("none")],
@@ -258,7 +258,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Some(error) => Line::from(fit(error, area.width)).red(),
         None if state.is_typing => Line::from(fit(&format!("/{}_", state.filter()), area.width)),
         None if state.is_plain => Line::default(),
-        None => Line::from("q quit  up/down choose  s sort  / filter").dim(),
+        None => Line::from("q quit  up/down select  s sort  / filter").dim(),
     };
     frame.render_widget(Paragraph::new(line), area);
 }

@@ -187,7 +187,7 @@ fn compare_drops_the_burst_for_windows_and_says_so() {
     let text = prints(&["compare", "5/s", "burst", "20", "--arrivals", "0s x25"]);
     assert_eq!(figures(&text, "gcra"), Some((20, 20)));
     assert_eq!(figures(&text, "fixed-window"), Some((5, 5)));
-    assert!(text.contains("note: a window has no burst: the windows run 5/s"));
+    assert!(text.contains("note: windows have no burst: they run with 5/s"));
 }
 
 #[test]
@@ -223,8 +223,8 @@ fn explain_knows_the_odd_quotas() {
         ("1/day initial empty", "empty: nothing passes at once"),
         ("9/s initial 2", "2 pass at once, then the rate"),
         ("7/min", "one about every 8.571428571s"),
-        ("5/s burst 3", "they would take 5/s"),
-        ("700M/s", "sliding-log      refuses it: limit 700000000"),
+        ("5/s burst 3", "they would accept 5/s"),
+        ("700M/s", "sliding-log      rejects it: limit 700000000"),
     ] {
         let text = prints(&["explain", quota]);
         assert!(text.contains(words), "{quota}:\n{text}");
@@ -236,14 +236,14 @@ fn bad_input_is_named_with_a_way_out() {
     for (args, words) in [
         (&["table", "2.5/s"][..], "write 2.5/s as \"5 per 2s\""),
         (&["table", "2000M/s"], "above 1000000000 per second; lower"),
-        (&["table", "-a", "foo"], "\"foo\" is no algorithm; use one of"),
+        (&["table", "-a", "foo"], "\"foo\" is not an algorithm; use one of"),
         (
             &["table", "5/s burst 3", "-a", "fixed-window"],
-            "burst 3 means nothing to a fixed-window",
+            "burst 3 has no effect with fixed-window",
         ),
         (
             &["table", "--arrivals", "every 1ns for 1s"],
-            "1000000000 events or more, above 100000 in one run; use",
+            "1000000000 events or more, above the limit of 100000 per run; use",
         ),
         (&["compare", "--arrivals", "soon"], "arrival \"soon\""),
         (&["table", "--cost", "many"], "invalid value 'many'"),

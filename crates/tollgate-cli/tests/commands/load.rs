@@ -150,7 +150,7 @@ fn too_many_allowed_is_a_failure_that_says_by_how_many() {
     let output = load(&["resp", &address, "--requests", "300", "--admit-exactly", "99"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text.contains("100 were allowed, expected exactly 99 (+1)"), "{text}");
+    assert!(text.contains("100 requests allowed, expected exactly 99 (+1)"), "{text}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn an_error_of_the_server_is_shown_and_fails_the_run() {
     let output = load(&["resp", &address, "--requests", "10"]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text.contains("10 errors, at most 0 accepted"), "{text}");
+    assert!(text.contains("10 errors, above --max-errors 0"), "{text}");
     assert!(text.contains("-ERR not today"), "{text}");
     let accepted = report(&["resp", &address, "--requests", "10", "--max-errors", "10"]);
     assert_eq!((&accepted["errors"], &accepted["allowed"]), (&10.into(), &0.into()));
@@ -173,7 +173,7 @@ fn a_server_that_is_not_there_is_a_clear_failure() {
         let output = load(&[protocol, &free, "--requests", "10"]);
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{protocol}");
-        assert!(text.contains("nothing could be sent: cannot connect"), "{protocol}: {text}");
+        assert!(text.contains("no request could be sent: cannot connect"), "{protocol}: {text}");
     }
 }
 

@@ -182,7 +182,7 @@ fn an_address_that_others_can_reach_without_a_secret_is_warned_of() {
         let _ = child.kill();
         child.wait().unwrap();
         let _ = std::fs::remove_file(folder.path().join("admin.sock"));
-        let warned = lines.iter().filter(|line| line.contains("everybody who can reach")).count();
+        let warned = lines.iter().filter(|line| line.contains("anyone who can reach")).count();
         assert_eq!(warned, expected, "{flags:?} {lines:#?}");
     }
 }

@@ -45,9 +45,9 @@ fn a_load_that_meets_no_limit_ends_in_the_first_second_and_says_why() {
     for (protocol, flags, expected) in [
         ("grpc", &["--domain", "shop"][..], "no limit for --domain shop --descriptor user={key}"),
         ("http", &["--body", descriptors], "no limit for --path '/v1/check' --body '{\"domain"),
-        ("http", &["--body", unknown], "known are api, login, downloads, address, everybody"),
+        ("http", &["--body", unknown], "use one of api, login, downloads, address, everybody"),
         ("resp", &["--command", "TG.DESCRIPTOR shop 1 user {key}"], "no limit for --command"),
-        ("resp", &["--command", "TG.CHECK shop {key}"], "; known are api, login"),
+        ("resp", &["--command", "TG.CHECK shop {key}"], "; use one of api, login"),
     ] {
         let address = address(&service, protocol).to_string();
         let words = [&["load", protocol, &address, "--format", "json"], flags].concat();
@@ -106,5 +106,5 @@ fn a_server_that_never_answers_a_handshake_is_given_up_within_a_second() {
     let output = tollgate(&["load", "http", &address, "--cacert", ca.to_str().unwrap()]);
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(text.contains("no answer in 900ms; is the server running"), "{text}");
+    assert!(text.contains("no response within 900ms; is the server running"), "{text}");
 }

@@ -84,8 +84,10 @@ impl Holder {
     pub(super) fn answered(&mut self, sent: Tick, report: &Report, answer: Answer) -> bool {
         self.failing_since = None;
         self.refused = match answer {
-            Answer::Full => Some("500 processes share the resource, the most there can be"),
-            Answer::InUse => Some("the name of this process is in use by another"),
+            Answer::Full => Some("500 processes share the resource, which is the maximum"),
+            Answer::InUse => {
+                Some("another process uses the name of this process; choose a different name")
+            }
             Answer::Stale | Answer::Granted { .. } => None,
         };
         match answer {

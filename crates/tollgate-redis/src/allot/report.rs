@@ -130,7 +130,7 @@ impl Answer {
             Some([0, ..]) => Ok(Self::Stale),
             Some([-1, ..]) => Ok(Self::Full),
             Some([-2, ..]) => Ok(Self::InUse),
-            _ => Err(format!("a share was expected, not {reply:?}")),
+            _ => Err(format!("expected a share, but the server replied {reply:?}")),
         }
     }
 }

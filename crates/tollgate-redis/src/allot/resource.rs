@@ -121,16 +121,20 @@ impl Resource {
         let day = Duration::from_secs(86_400);
         let rates = [Some(capacity), self.safe_capacity, self.most_each()];
         if let Some(rate) = rates.into_iter().flatten().find(|rate| *rate > Rate::MAX) {
-            return wrong(format!("{rate} is above {}; count in larger units", Rate::MAX));
+            return wrong(format!(
+                "{rate} is above the maximum of {}; count in larger units",
+                Rate::MAX
+            ));
         }
         if let Sharing::Bands { floor_ppm } = self.sharing
             && floor_ppm as usize > 1_000_000 / BANDS
         {
-            let rule = "is above 125000, an eighth of the capacity for each of 8 bands; lower it";
+            let rule = "is above 125000 (an eighth of the capacity for each of 8 bands); lower it";
             return wrong(format!("the floor of {floor_ppm} millionths {rule}"));
         }
         if refresh < Duration::from_millis(10) || lease > day {
-            let rule = "need a refresh of 10ms at least and a lease of one day at most";
+            let rule =
+                "are out of range; use a refresh of at least 10ms and a lease of at most one day";
             return wrong(format!("refresh {refresh:?} and lease {lease:?} {rule}"));
         }
         if lease < 2 * refresh {
@@ -215,7 +219,7 @@ impl Member {
         }
         match self.least {
             Some(rate) if rate > Rate::MAX => {
-                Err(JoinError::new(format!("{rate} at least is above {}", Rate::MAX)))
+                Err(JoinError::new(format!("{rate} as a minimum is above {}", Rate::MAX)))
             }
             _ => Ok(()),
         }
@@ -244,12 +248,12 @@ mod tests {
         for (resource, text) in [
             (
                 Resource::new("api", Rate::per_second(2_000_000_000)),
-                "2000000000/s is above 1000000000/s; count in larger units",
+                "2000000000/s is above the maximum of 1000000000/s; count in larger units",
             ),
             (
                 base().sharing(Sharing::Bands { floor_ppm: 200_000 }),
-                "the floor of 200000 millionths is above 125000, an eighth of the capacity for each \
-                 of 8 bands; lower it",
+                "the floor of 200000 millionths is above 125000 (an eighth of the capacity for \
+                 each of 8 bands); lower it",
             ),
             (
                 base().lease(secs(5)),

@@ -151,7 +151,7 @@ impl Shared {
         // What is left stays left: a share that grows brings no permits with it.
         match self.limiter.set_quota(quota(share, self.desk.resource().burst), Inherit::AsIs) {
             Ok(()) => state.in_force = share,
-            Err(error) => tracing::error!(%error, %share, "a share is no quota"),
+            Err(error) => tracing::error!(%error, %share, "the limiter rejects its new share"),
         }
     }
 
@@ -197,7 +197,7 @@ impl Shared {
         let route = Route::Slot(slot_of(self.desk.key()));
         let call = self.desk.call(verb, report, 0);
         let reply = timeout(patience, link.run(route, self.desk.script(), call)).await;
-        let reply = reply.map_err(|_| format!("no answer within {patience:?}"))?;
+        let reply = reply.map_err(|_| format!("no reply within {patience:?}"))?;
         Answer::read(&reply.map_err(|error| error.to_string())?)
     }
 
@@ -261,7 +261,10 @@ pub(super) async fn run(link: Link, shared: Arc<Shared>) {
     }
     let report = shared.next_report(shared.clock.now());
     if let Err(error) = shared.tell(&link, Verb::Leave, &report, refresh).await {
-        tracing::debug!(error, "could not give a share back: it is free when the lease is over");
+        tracing::debug!(
+            error,
+            "could not give a share back; it becomes free when the lease expires"
+        );
     }
 }
 

@@ -64,11 +64,13 @@ impl HeartbeatSettings {
             return wrong(format!("interval {interval:?} is not between 10ms and 1 hour"));
         }
         if life < 2 * interval || life > 100 * interval {
-            let rule = "is not between 2 and 100 intervals; give a life of about 5 intervals";
+            let rule = "is not between 2 and 100 intervals; use a life of about 5 intervals";
             return wrong(format!("life {life:?} {rule}"));
         }
         if expected == 0 || u64::from(expected) > FLEET_MAX {
-            return wrong(format!("{expected} expected processes; give 1 to {FLEET_MAX}"));
+            return wrong(format!(
+                "{expected} expected processes is out of range; use 1 to {FLEET_MAX}"
+            ));
         }
         Ok(())
     }
@@ -168,12 +170,12 @@ impl FleetSet {
         let route = Route::Slot(slot_of(&self.key));
         let answer = link.run(route, &self.script, self.call(verb));
         let reply = timeout(self.settings.life, answer).await;
-        let reply = reply.map_err(|_| "no answer within a life".to_owned())?;
+        let reply = reply.map_err(|_| "no reply within the life of a heartbeat".to_owned())?;
         let reply = reply.map_err(|error: LinkError| error.to_string())?;
         match reply.int() {
-            Some(-1) => Err(format!("the fleet has {FLEET_MAX} processes, the most there can be")),
+            Some(-1) => Err(format!("the fleet has {FLEET_MAX} processes, which is the maximum")),
             Some(count) => u32::try_from(count).map_err(|error| error.to_string()),
-            None => Err(format!("a count was expected, not {reply:?}")),
+            None => Err(format!("expected a count, but the server replied {reply:?}")),
         }
     }
 }
@@ -232,7 +234,8 @@ async fn beat(mut of: Beat, stop: Arc<Notify>) {
     if let Err(error) = of.set.tell(&of.link, "leave").await {
         tracing::debug!(
             error,
-            "could not leave the fleet: the others count this process for a life"
+            "could not leave the fleet; the other processes count this one until its heartbeat \
+             expires"
         );
     }
 }

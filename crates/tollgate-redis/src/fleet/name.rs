@@ -12,7 +12,7 @@ const NAME_MAX: usize = 200;
 pub(crate) fn escaped(name: &str) -> Result<String, JoinError> {
     if name.is_empty() || name.len() > NAME_MAX {
         let length = name.len();
-        let text = format!("a name of {length} bytes; give one of 1 to {NAME_MAX}");
+        let text = format!("a name of {length} bytes is out of range; use 1 to {NAME_MAX} bytes");
         return Err(JoinError::new(text));
     }
     let mut text = String::with_capacity(name.len());
@@ -40,6 +40,6 @@ mod tests {
         }
         assert!(escaped("").is_err());
         let error = escaped(&"x".repeat(201)).unwrap_err();
-        assert_eq!(error.to_string(), "a name of 201 bytes; give one of 1 to 200");
+        assert_eq!(error.to_string(), "a name of 201 bytes is out of range; use 1 to 200 bytes");
     }
 }

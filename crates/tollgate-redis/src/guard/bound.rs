@@ -27,7 +27,7 @@ use tollgate::{Algorithm, store::Policy};
 /// let bound: Bound = store.bound(&Policy::new("logins", Quota::per_minute(5))?)?;
 /// assert_eq!(
 ///     bound.to_string(),
-///     "policy \"logins\" is closed while the store is away: nothing passes"
+///     "policy \"logins\" is closed while the store cannot be reached: nothing passes"
 /// );
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -84,21 +84,26 @@ impl Bound {
         let (name, period) = (policy.name(), policy.quota().period());
         match (self.failure, self.while_down_per_window, self.while_down_once) {
             (FailurePolicy::Closed, ..) => {
-                format!("policy \"{name}\" is closed while the store is away: nothing passes")
+                format!(
+                    "policy \"{name}\" is closed while the store cannot be reached: nothing passes"
+                )
             }
             (FailurePolicy::Local, Some(per_window), Some(once)) => format!(
-                "policy \"{name}\" is decided locally while the store is away: each key passes at \
-                 most {per_window} per {period:?} over {} processes, and {once} more once; when the \
-                 store is back, at most {} too many until the spend is carried back",
+                "policy \"{name}\" is decided locally while the store cannot be reached: each key \
+                 passes at most {per_window} per {period:?} over {} processes, plus {once} once; \
+                 when the store is back, at most {} too many until the spend is reported to it",
                 self.processes,
                 policy.quota().capacity(),
             ),
             (FailurePolicy::Local, ..) => format!(
-                "policy \"{name}\" is decided locally while the store is away, by this process's \
-                 share of the quota that comes with a call, or has no limit"
+                "policy \"{name}\" is decided locally while the store cannot be reached, by this \
+                 process's share of the quota that comes with a call, or has no limit"
             ),
             (FailurePolicy::Open, ..) => {
-                format!("policy \"{name}\" is open while the store is away: all passes, uncounted")
+                format!(
+                    "policy \"{name}\" is open while the store cannot be reached: everything \
+                     passes uncounted"
+                )
             }
         }
     }

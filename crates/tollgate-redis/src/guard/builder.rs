@@ -152,13 +152,13 @@ impl<S: Store + 'static> GuardedBuilder<S> {
         self.failures.check()?;
         if self.retry_after.is_zero() || self.retry_after > RETRY_MAX {
             return Err(GuardError::new(format!(
-                "a refusal cannot tell to wait {:?}; give more than nothing and at most an hour",
+                "a denial cannot ask for a wait of {:?}; use more than zero and at most an hour",
                 self.retry_after
             )));
         }
         if self.spends > SPENDS_MAX {
             return Err(GuardError::new(format!(
-                "the spend of {} keys is too much to remember; give at most {SPENDS_MAX}",
+                "the spend of {} keys is too much to remember; use at most {SPENDS_MAX}",
                 self.spends
             )));
         }

@@ -92,7 +92,10 @@ impl<S: Store + 'static> Guarded<S> {
         }
         let decision = Decision::join(&each).ok_or_else(|| wrong_count(demands.len()))?;
         let is_denied = joined.is_some_and(|joined| joined.is_denied());
-        debug_assert!(!is_denied || decision.is_denied(), "who refuses has said so");
+        debug_assert!(
+            !is_denied || decision.is_denied(),
+            "the joined decision denies if one demand does"
+        );
         if verb == Verb::Take && decision.is_allowed() {
             for (demand, plan) in demands.iter().zip(plans) {
                 self.note(demand, plan, (demand.cost(), away));
@@ -340,6 +343,6 @@ fn open(demand: &Demand<'_>, now: Tick) -> Decision {
 
 fn wrong_count(count: usize) -> StoreError {
     StoreError::invalid(format!(
-        "{count} demands cannot be decided at once; give at least one and at most {DEMANDS_MAX}"
+        "{count} demands cannot be decided together; use 1 to {DEMANDS_MAX}"
     ))
 }

@@ -59,7 +59,7 @@ impl fmt::Display for FailurePolicy {
 /// let unknown: Result<FailurePolicy, UnknownFailurePolicy> = "ajar".parse();
 /// assert_eq!(
 ///     unknown.unwrap_err().to_string(),
-///     "\"ajar\" is no failure policy; use open (allow), closed (deny) or local"
+///     "\"ajar\" is not a failure policy; use open (allow), closed (deny) or local"
 /// );
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub struct UnknownFailurePolicy(String);
 impl fmt::Display for UnknownFailurePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(name) = self;
-        write!(f, "\"{name}\" is no failure policy; use open (allow), closed (deny) or local")
+        write!(f, "\"{name}\" is not a failure policy; use open (allow), closed (deny) or local")
     }
 }
 
@@ -141,8 +141,8 @@ impl Failures {
         match self.by_name.len() {
             0..=Self::NAMES_MAX => Ok(()),
             names => Err(GuardError::new(format!(
-                "{names} policies have a failure policy of their own, and at most {} can; make the \
-                 most frequent one the default",
+                "{names} policies have a failure policy of their own, above the maximum of {}; \
+                 make the most frequent one the default",
                 Self::NAMES_MAX
             ))),
         }

@@ -156,8 +156,8 @@ impl Breaker {
         }
         let ago = now.since(detail.since);
         let last = detail.last_error.as_deref().unwrap_or("no connection");
-        let how = if state == State::Probing { "tried again" } else { "left alone" };
-        Err(format!("{server} is being {how} for {ago:.1?}: {last}"))
+        let how = if state == State::Probing { "on trial" } else { "cut off by its breaker" };
+        Err(format!("{server} has been {how} for {ago:.1?}: {last}"))
     }
 
     /// Notes that a call was answered. Returns the new state if it changed.
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(breaker.open("connection refused"), Some(State::Open));
         hand.advance(Duration::from_millis(1500));
         let text = breaker.admit("h:1").unwrap_err();
-        assert_eq!(text, "h:1 is being left alone for 1.5s: connection refused");
+        assert_eq!(text, "h:1 has been cut off by its breaker for 1.5s: connection refused");
     }
 
     #[test]

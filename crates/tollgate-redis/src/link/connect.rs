@@ -134,9 +134,9 @@ impl Connection {
             Some(b"master") => Ok(()),
             Some(role) => {
                 let role = String::from_utf8_lossy(role).into_owned();
-                Err(format!("the Sentinels call it the primary, but it says it is a {role}"))
+                Err(format!("the Sentinels report it as the primary, but its role is {role}"))
             }
-            None => Err("no answer to ROLE that makes sense".into()),
+            None => Err("the reply to ROLE is not valid".into()),
         }
     }
 

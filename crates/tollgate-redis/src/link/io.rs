@@ -160,7 +160,7 @@ impl<'a> Io<'a> {
 
     fn parse(&mut self) -> Result<(), String> {
         while let Some(reply) = self.parser.next(&mut self.buffer).map_err(|it| it.to_string())? {
-            let sent = self.sent.pop_front().ok_or("a reply to no command")?;
+            let sent = self.sent.pop_front().ok_or("the server sent a reply without a command")?;
             if sent.at != NOBODY {
                 self.replies.push((sent.at, Ok(reply)));
             }

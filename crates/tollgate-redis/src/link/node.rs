@@ -201,7 +201,7 @@ impl Core {
         let name = &self.name;
         let text = if is_full {
             let most = self.common.connector.settings.max_in_flight;
-            format!("{name} has {most} calls in flight per connection already; raise max_in_flight")
+            format!("{name} already has {most} calls in flight per connection; raise max_in_flight")
         } else {
             let last = self.breaker.last_error();
             format!("{name} has no connection: {}", last.as_deref().unwrap_or("not yet"))
@@ -212,9 +212,9 @@ impl Core {
     fn expired(&self, was_sent: bool) -> LinkError {
         let (name, deadline) = (&self.name, self.common.connector.settings.deadline);
         if was_sent {
-            LinkError::unknown(format!("{name} did not answer within {deadline:?}"))
+            LinkError::unknown(format!("{name} did not reply within {deadline:?}"))
         } else {
-            LinkError::unavailable(format!("{name} took no command within {deadline:?}"))
+            LinkError::unavailable(format!("{name} accepted no command within {deadline:?}"))
         }
     }
 
@@ -241,10 +241,10 @@ impl Core {
         let name = &self.name;
         match state {
             State::Up | State::Connecting => tracing::info!("{name} is up"),
-            State::Probing => tracing::info!("{name} answers; the next calls are a trial"),
+            State::Probing => tracing::info!("{name} responds; the next calls are a trial"),
             State::Open => {
                 let last = self.breaker.last_error().unwrap_or_default();
-                tracing::warn!("{name} is left alone: {last}");
+                tracing::warn!("{name} gets no calls for now, its breaker is open: {last}");
                 self.common.trouble.notify_one();
             }
         }
@@ -300,7 +300,7 @@ impl Core {
     fn lost(&self, why: &str) {
         let stands = self.pipes.iter().any(|pipe| pipe.phase() == Phase::Up);
         if stands {
-            tracing::warn!("{}: one of the connections is lost: {why}", self.name);
+            tracing::warn!("{}: lost a connection: {why}", self.name);
             return;
         }
         let changed = self.breaker.open(why);
@@ -332,7 +332,7 @@ impl Core {
                 poll_fn(|context| Poll::Ready(pipe.push_probe(&mut ping, context.waker()))).await;
             let Ok(exchange) = pushed else { return "the connection is closed".into() };
             let Ok((_, result)) = timeout(settings.stall_timeout, exchange).await else {
-                return format!("no answer to a PING within {:?}", settings.stall_timeout);
+                return format!("no reply to PING within {:?}", settings.stall_timeout);
             };
             let took = self.common.clock.now().since(began);
             let is_open = self.breaker.state() == State::Open;

@@ -198,7 +198,7 @@ impl Settings {
     /// Names the first value that makes no sense, the rule and a way out.
     pub fn check(&self) -> Result<(), SettingsError> {
         let wrong = |name: &str, value: &dyn fmt::Display, rule: &str| {
-            Err(SettingsError(format!("{name} {value} is not {rule}")))
+            Err(SettingsError(format!("{name} {value} is out of range; use {rule}")))
         };
         let numbers = [
             ("connections", self.connections, 1, 16),
@@ -210,7 +210,7 @@ impl Settings {
         ];
         for (name, value, least, most) in numbers {
             if !(least..=most).contains(&value) {
-                return wrong(name, &value, &format!("from {least} to {most}; give one that is"));
+                return wrong(name, &value, &format!("{least} to {most}"));
             }
         }
         let hour = Duration::from_secs(3600);
@@ -225,7 +225,7 @@ impl Settings {
         ];
         for (name, value, most) in durations {
             if value < Duration::from_millis(1) || value > most {
-                let rule = format!("from 1ms to {most:?}; give one that is");
+                let rule = format!("1ms to {most:?}");
                 return wrong(name, &format!("{value:?}"), &rule);
             }
         }
@@ -236,24 +236,28 @@ impl Settings {
         let say = |text: String| Err(SettingsError(text));
         if self.is_cluster() && self.database != 0 {
             let db = self.database;
-            return say(format!("database {db}: a Cluster has only 0; leave the number out"));
+            return say(format!(
+                "database {db}: a Cluster has only database 0; leave the number out"
+            ));
         }
         if self.user.is_some() && self.password.is_none() {
-            return say("a user without a password; give one, or `password_file`".into());
+            return say("a user needs a password; give one, or `password_file`".into());
         }
         if self.sentinel_user.is_some() && self.sentinel_password.is_none() {
-            let text = "sentinel_user without a password; give `sentinel_password` or \
+            let text = "sentinel_user needs a password; give `sentinel_password` or \
                         `sentinel_password_file`";
             return say(text.into());
         }
         let name = &self.client_name;
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return say(format!("client_name {name:?} is not of printed ASCII without spaces"));
+            return say(format!(
+                "client_name {name:?} is not valid; use printable ASCII without spaces"
+            ));
         }
         if let Some(tls) = &self.tls
             && tls.certificate.is_some() != tls.key.is_some()
         {
-            return say("of `cert` and `key` only one is given; give both or none".into());
+            return say("only one of `cert` and `key` is given; give both or neither".into());
         }
         if self.tls.is_some() && !cfg!(feature = "tls") {
             let text = "this program was built without TLS; build it with the feature `tls`";

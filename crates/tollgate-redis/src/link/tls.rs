@@ -93,7 +93,7 @@ mod with {
         // does not depend on them either.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if roots.is_empty() {
-            let text = "TLS: the system has no certificates to trust; name a file with `ca`";
+            let text = "TLS: the system has no trusted certificates; name a file with `ca`";
             return Err(SettingsError(text.into()));
         }
         Ok(roots)
@@ -103,7 +103,7 @@ mod with {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(path)?).collect();
         let all = all.map_err(|error| failed(path, &error))?;
         if all.is_empty() {
-            return Err(failed(path, &"no certificate in it; a PEM file is expected"));
+            return Err(failed(path, &"the file contains no certificate; a PEM file is expected"));
         }
         Ok(all)
     }

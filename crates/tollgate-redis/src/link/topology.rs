@@ -145,7 +145,7 @@ impl<T> View<T> {
                 Some(value) => Ok(Arc::clone(value)),
                 None => Err(LinkError::unavailable(seen.error.as_deref().unwrap_or("not known"))),
             },
-            _ => Err(LinkError::unavailable("nobody has said yet which server is primary")),
+            _ => Err(LinkError::unavailable("no Sentinel has reported the primary yet")),
         }
     }
 

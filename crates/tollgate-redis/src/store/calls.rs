@@ -78,12 +78,12 @@ impl<'a> Answered<'a> {
 /// A reply that no script of ours gives: the call may have been carried out all the same.
 pub(super) fn strange(reply: &Reply) -> StoreError {
     let text: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::timeout(format!("the server gave an answer that makes no sense: {text}"))
+    StoreError::timeout(format!("the server sent an invalid reply: {text}"))
 }
 
 pub(super) fn restless(state: &State) -> StoreError {
     StoreError::unavailable(format!(
-        "the quota of {} changes all the time; let all processes have the same one",
+        "the quota of {} changes with every call; give all processes the same quota",
         String::from_utf8_lossy(&state.name)
     ))
 }

@@ -229,9 +229,10 @@ impl RedisStore {
                 Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state))
             }
             Place::Wait(ticket) => self.wait(state, ticket).await,
-            Place::Full => {
-                Err(StoreError::unavailable(format!("{LINE_MAX} calls wait for one key already")))
-            }
+            Place::Full => Err(StoreError::unavailable(format!(
+                "{LINE_MAX} calls are already waiting for one key; use more keys, or call less \
+                 often"
+            ))),
         }
     }
 
@@ -241,14 +242,14 @@ impl RedisStore {
         let answer = match timeout(deadline, &mut ticket.answer).await {
             Ok(Ok(answer)) => answer,
             // The runtime that called for this line is gone.
-            Ok(Err(_)) => return Err(StoreError::timeout("the call was given up on the way")),
+            Ok(Err(_)) => return Err(StoreError::timeout("the call was abandoned")),
             Err(_) if self.shared.lines.leave(&line_of(state), ticket.number) => {
                 return Err(self.waited_too_long().into());
             }
             Err(_) => match ticket.answer.try_recv() {
                 Ok(answer) => answer,
                 Err(_) => {
-                    let text = format!("a joint call for one key: no answer within {deadline:?}");
+                    let text = format!("a batched call for one key: no reply within {deadline:?}");
                     return Err(StoreError::timeout(text));
                 }
             },
@@ -258,7 +259,7 @@ impl RedisStore {
 
     fn waited_too_long(&self) -> Failure {
         let deadline = self.shared.link.settings().deadline;
-        let text = format!("others of the same key had no answer within {deadline:?}");
+        let text = format!("earlier calls for the same key had no reply within {deadline:?}");
         Failure { is_unknown: false, text }
     }
 

@@ -51,8 +51,8 @@ impl Names {
     ) -> Result<Self, StoreError> {
         if prefix.is_empty() || prefix.contains(['{', '}', '\0']) || prefix.len() > 200 {
             return Err(StoreError::invalid(format!(
-                "\"{prefix}\" is no prefix for keys: it must be 1 to 200 bytes without braces, \
-                 because what is in braces decides the slot"
+                "\"{prefix}\" is not a prefix for keys; use 1 to 200 bytes without braces, which \
+                 would decide the slot"
             )));
         }
         Ok(Self { prefix: prefix.to_owned(), placement, secret })

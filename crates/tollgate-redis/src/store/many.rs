@@ -29,8 +29,8 @@ impl RedisStore {
             let twin = states[..index].iter().find(|known| known.name == state.name);
             if twin.is_some_and(|twin| twin.rule != state.rule) {
                 return Err(StoreError::invalid(format!(
-                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
-                     one, or use two policies",
+                    "a key of policy \"{}\" appears twice with two quotas; give both the same \
+                     quota, or use two policies",
                     demands[index].policy().name()
                 )));
             }
@@ -151,11 +151,12 @@ impl RedisStore {
         match failed {
             Some(error) if undone.is_ok() || error.is_timeout() => Err(error),
             Some(error) => Err(StoreError::timeout(format!(
-                "{error}; and what another slot has taken could not be given back"
+                "{error}; and the permits taken in another slot could not be given back"
             ))),
-            None => told.into_iter().collect::<Option<_>>().ok_or_else(|| {
-                StoreError::unavailable("a slot gave no answer, and said nothing of a failure")
-            }),
+            None => told
+                .into_iter()
+                .collect::<Option<_>>()
+                .ok_or_else(|| StoreError::unavailable("a slot sent neither a reply nor an error")),
         }
     }
 

@@ -127,8 +127,8 @@ impl RedisStore {
 
     fn too_many_claims(&self, state: &State) -> StoreError {
         StoreError::full(format!(
-            "{} (or a key that is reserved with it) has {} open reservations, the most that one key \
-             may; settle or cancel some, give them a shorter life, or raise max_claims",
+            "{} (or a key that is reserved with it) has {} open reservations, the maximum for one \
+             key; settle or cancel some, give them a shorter life, or raise max_claims",
             String::from_utf8_lossy(&state.name),
             self.shared.max_claims
         ))
@@ -279,7 +279,7 @@ impl RedisStore {
             Reply::Nil => return Ok(false),
             Reply::Int(count) => {
                 return Err(StoreError::invalid(format!(
-                    "{} costs for a reservation of {count} demands",
+                    "{} costs for a reservation of {count} demands; give one for each",
                     actual.len()
                 )));
             }
@@ -454,7 +454,7 @@ impl RedisStore {
     ) -> Result<Entered, StoreError> {
         if permits.cost >> COST_BITS > 0 {
             return Err(StoreError::invalid(format!(
-                "{} permits in flight at once are too many for one call; ask for less than {}",
+                "{} permits in flight are too many for one call; ask for fewer than {}",
                 permits.cost,
                 1 << COST_BITS
             )));

@@ -145,7 +145,7 @@ impl Rule {
         }
         if !matches!(quota.initial_fill(), Initial::Full) {
             return Err(StoreError::invalid(format!(
-                "{quota}: a key that Redis has not seen is full; leave out the initial fill"
+                "{quota}: a new key in Redis always starts full; leave out the initial fill"
             )));
         }
         match (kind, is_ad_hoc) {

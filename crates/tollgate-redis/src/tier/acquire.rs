@@ -252,7 +252,7 @@ impl<S: Store + 'static> Shared<S> {
                 runtime.spawn(async move {
                     let fetched = shared.fetch((&policy, &key), id, fetch, 0).await;
                     if let Err(error) = fetched {
-                        tracing::debug!(policy = policy.name(), %error, "no permits ahead");
+                        tracing::debug!(policy = policy.name(), %error, "no leased permits");
                     }
                 });
             }
@@ -348,5 +348,5 @@ fn unasked(now: Tick, demand: &Demand<'_>) -> Decision {
 
 fn joined(demands: &[Demand<'_>]) -> Result<Decision, StoreError> {
     let each: Vec<_> = demands.iter().filter_map(Demand::decision).collect();
-    Decision::join(&each).ok_or_else(|| StoreError::invalid("a store told no decision"))
+    Decision::join(&each).ok_or_else(|| StoreError::invalid("the store returned no decision"))
 }

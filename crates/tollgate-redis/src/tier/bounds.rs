@@ -104,7 +104,7 @@ impl fmt::Display for Bounds {
                     if self.is_wanted { "the quota is too small to lease" } else { "no leases" };
                 write!(
                     f,
-                    "{why}, every admission is the store's, 0 over, 1 store call per request"
+                    "{why}, the store decides every request, 0 over, 1 store call per request"
                 )?;
             }
             Some(terms) => write!(
@@ -123,7 +123,7 @@ impl fmt::Display for Bounds {
         }
         let late = self.late_after_remote_refund();
         if late.is_zero() {
-            return f.write_str("; refusals are not remembered");
+            return f.write_str("; denials are not cached");
         }
         write!(f, "; a refund in another process is noticed within {late:?}")
     }
@@ -158,17 +158,17 @@ mod tests {
                 leased,
                 8,
                 second,
-                "policy \"p\", 20/s, 8 processes: the quota is too small to lease, every admission is \
-                 the store's, 0 over, 1 store call per request; a refund in another process is \
-                 noticed within 1s",
+                "policy \"p\", 20/s, 8 processes: the quota is too small to lease, the store \
+                 decides every request, 0 over, 1 store call per request; a refund in another \
+                 process is noticed within 1s",
             ),
             (
                 1000,
                 None,
                 8,
                 Duration::ZERO,
-                "policy \"p\", 1000/s, 8 processes: no leases, every admission is the store's, 0 \
-                 over, 1 store call per request; refusals are not remembered",
+                "policy \"p\", 1000/s, 8 processes: no leases, the store decides every request, 0 \
+                 over, 1 store call per request; denials are not cached",
             ),
         ] {
             let policy = Policy::new("p", Quota::per_second(rate)).expect("a policy");

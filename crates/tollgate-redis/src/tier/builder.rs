@@ -116,17 +116,16 @@ impl fmt::Display for TierError {
         match self {
             Self::Sync(sync) => write!(
                 f,
-                "a sync period of {sync:?} is not between 1 ms and 10 s; take 100 ms, or lease \
-                 nothing"
+                "a sync period of {sync:?} is out of range; use 1 ms to 10 s, usually 100 ms, or \
+                 turn leases off"
             ),
-            Self::DenyCap(cap) => write!(
-                f,
-                "refusals cannot be believed for {cap:?}, an hour is the most; lower the cap"
-            ),
+            Self::DenyCap(cap) => {
+                write!(f, "denials cannot be cached for {cap:?}; use at most an hour")
+            }
             Self::Entries(entries) => write!(
                 f,
-                "a table of {entries} entries is not between 1 and {ENTRIES_MAX}; take {ENTRIES}, \
-                 or set the cap of refusals to zero if none shall be remembered"
+                "a table of {entries} entries is out of range; use 1 to {ENTRIES_MAX}, usually \
+                 {ENTRIES}, or set the cap of denials to zero to cache none"
             ),
         }
     }

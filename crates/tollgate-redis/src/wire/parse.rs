@@ -159,7 +159,7 @@ impl ReplyParser {
                 None => Reply::Nil,
                 Some(length) if length > self.bounds.bulk => {
                     let most = self.bounds.bulk;
-                    let text = format!("a string of {length} bytes; at most {most} are taken");
+                    let text = format!("a string of {length} bytes is above the maximum of {most}");
                     return Err(ReplyError(text));
                 }
                 Some(length) => {
@@ -171,11 +171,13 @@ impl ReplyParser {
             b'*' | b'~' | b'%' | b'>' | b'|' => match length(rest)? {
                 Some(length) => return self.begin(mark, length),
                 None if mark == b'*' => Reply::Nil,
-                None => return Err(ReplyError("-1 is no length".into())),
+                None => return Err(ReplyError("-1 is not a length".into())),
             },
             _ => {
                 let start = String::from_utf8_lossy(&line[..line.len().min(16)]).into_owned();
-                return Err(ReplyError(format!("{start:?} is no reply of a Redis server")));
+                return Err(ReplyError(format!(
+                    "{start:?} does not start a reply of a Redis server"
+                )));
             }
         };
         Ok(Some(value))
@@ -210,7 +212,7 @@ impl ReplyParser {
         }
         if self.open.len() == self.bounds.depth {
             let most = self.bounds.depth;
-            return Err(ReplyError(format!("arrays in arrays, more than {most} deep")));
+            return Err(ReplyError(format!("arrays are nested more than {most} deep")));
         }
         self.open.push(Open { kind, missing, parts: Vec::with_capacity(missing.min(16)) });
         Ok(None)
@@ -273,7 +275,7 @@ fn integer(text: &[u8]) -> Result<i64, ReplyError> {
     let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| {
         let text = String::from_utf8_lossy(&text[..text.len().min(32)]).into_owned();
-        ReplyError(format!("{text:?} is no whole number"))
+        ReplyError(format!("{text:?} is not a whole number"))
     })
 }
 
@@ -283,7 +285,7 @@ fn length(text: &[u8]) -> Result<Option<usize>, ReplyError> {
         -1 => Ok(None),
         number => match usize::try_from(number) {
             Ok(length) => Ok(Some(length)),
-            Err(_) => Err(ReplyError(format!("{number} is no length"))),
+            Err(_) => Err(ReplyError(format!("{number} is not a length"))),
         },
     }
 }
@@ -353,20 +355,20 @@ mod tests {
         let deep = "*1\r\n".repeat(4);
         let total = "*5\r\n".to_owned() + &"$16\r\n0123456789abcdef\r\n".repeat(4);
         for (bytes, expected) in [
-            ("hello\r\n", "no reply"),
+            ("hello\r\n", "does not start a reply"),
             ("\r\n", "does not start"),
             ("\n", "does not start"),
             ("+OK\n", "end with CR LF"),
-            (":1x\r\n", "no whole number"),
-            (":\r\n", "no whole number"),
-            ("$-2\r\n", "no length"),
-            ("$?\r\n", "no whole number"),
-            ("$17\r\n", "at most 16"),
+            (":1x\r\n", "not a whole number"),
+            (":\r\n", "not a whole number"),
+            ("$-2\r\n", "not a length"),
+            ("$?\r\n", "not a whole number"),
+            ("$17\r\n", "above the maximum of 16"),
             ("$1\r\nabc", "not followed"),
             ("*9\r\n", "more than 8 elements"),
             ("%5\r\n", "more than 8 elements"),
             ("%9223372036854775807\r\n", "more than 8 elements"),
-            ("#x\r\n", "no reply"),
+            ("#x\r\n", "does not start a reply"),
             (deep.as_str(), "more than 3 deep"),
             (total.as_str(), "more than 64 bytes"),
         ] {

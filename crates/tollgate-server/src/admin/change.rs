@@ -50,7 +50,7 @@ struct BypassBody {
 }
 
 fn parsed<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
-    let wrong = |error| Problem::bad(format!("the body is not what this endpoint takes: {error}"));
+    let wrong = |error| Problem::bad(format!("the body does not match this endpoint: {error}"));
     serde_json::from_slice(body).map_err(wrong)
 }
 
@@ -75,14 +75,14 @@ pub(super) async fn change(
 
 async fn reload(shared: &Shared) -> Result<Value, Problem> {
     let Some(control) = shared.admin.control() else {
-        let text = "this server has no configuration to load again";
+        let text = "this server has no configuration file to reload";
         return Err(Problem::new(StatusCode::NOT_IMPLEMENTED, text));
     };
     match control.reload().await {
         Ok(report) => Ok(json!({ "version": report.version, "warnings": report.warnings })),
         Err(error) => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
-            format!("the configuration was not loaded, the old one stays: {error}"),
+            format!("the configuration was not loaded; the previous one stays in force: {error}"),
         )),
     }
 }
@@ -105,12 +105,12 @@ fn bypass(shared: &Shared, body: &[u8]) -> Result<Value, Problem> {
 /// Returns when something ends that lasts so long.
 fn end(now: Tick, for_ms: Option<u64>, most: Duration) -> Result<Tick, Problem> {
     let Some(for_ms) = for_ms else {
-        return Err(Problem::bad("say for how long: `for_ms`, in milliseconds"));
+        return Err(Problem::bad("`for_ms` is missing; give the duration in milliseconds"));
     };
     let time = Duration::from_millis(for_ms);
     if time.is_zero() || time > most {
         let most = most.as_millis();
-        return Err(Problem::bad(format!("for_ms {for_ms} is not from 1 to {most}")));
+        return Err(Problem::bad(format!("for_ms {for_ms} is out of range; give 1 to {most}")));
     }
     Ok(now.saturating_add(time))
 }
@@ -118,7 +118,8 @@ fn end(now: Tick, for_ms: Option<u64>, most: Duration) -> Result<Tick, Problem> 
 /// Refuses fields that an action does not take: they would else be taken for done.
 fn check_fields(action: &str, body: &KeyBody) -> Result<(), Problem> {
     let has_end = matches!(action, "/block" | "/override");
-    let unused = |field| Err(Problem::bad(format!("{action} takes no `{field}`; leave it out")));
+    let unused =
+        |field| Err(Problem::bad(format!("{action} does not take `{field}`; leave it out")));
     match () {
         () if body.for_ms.is_some() && !has_end => unused("for_ms"),
         () if body.limit.is_some() && action != "/override" => unused("limit"),
@@ -144,7 +145,10 @@ async fn of_key(shared: &Shared, action: &str, body: &[u8]) -> Result<Value, Pro
         "/unblock" => target.unblock()?,
         "/override" => {
             let text = body.limit.as_deref().ok_or_else(|| {
-                Problem::bad("say which `limit`, for example \"100/min burst 5\" or \"unlimited\"")
+                Problem::bad(
+                    "`limit` is missing; give one, for example \"100/min burst 5\" or \
+                     \"unlimited\"",
+                )
             })?;
             target.override_by(text, end(now, body.for_ms, MOST_SPECIAL)?)?
         }

@@ -31,10 +31,10 @@ impl Query {
         match self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) {
             None => Ok(()),
             Some((name, _)) if known.is_empty() => {
-                Err(format!("\"{}\" is no parameter; there are none here", short(name)))
+                Err(format!("there is no parameter \"{}\"; this path takes none", short(name)))
             }
             Some((name, _)) => {
-                Err(format!("\"{}\" is no parameter; there are {}", short(name), known.join(", ")))
+                Err(format!("there is no parameter \"{}\"; use {}", short(name), known.join(", ")))
             }
         }
     }
@@ -49,12 +49,12 @@ impl Query {
         let mut values = self.all(name);
         let first = values.next();
         if values.next().is_some() {
-            return Err(format!("\"{name}\" is there twice; give it once"));
+            return Err(format!("\"{name}\" is given twice; give it once"));
         }
         match first.map(std::str::from_utf8) {
             None => Ok(None),
             Some(Ok(text)) => Ok(Some(text)),
-            Some(Err(_)) => Err(format!("the value of \"{name}\" is no UTF-8 text")),
+            Some(Err(_)) => Err(format!("the value of \"{name}\" is not UTF-8")),
         }
     }
 
@@ -63,7 +63,7 @@ impl Query {
         let Some(text) = self.text(name)? else { return Ok(default) };
         match text.parse() {
             Ok(number) if number <= most => Ok(number),
-            _ => Err(format!("{name}={} is no number from 0 to {most}", short(text))),
+            _ => Err(format!("{name}={} is not a number from 0 to {most}", short(text))),
         }
     }
 }
@@ -85,7 +85,9 @@ pub(super) fn decoded(text: &str, is_query: bool) -> Result<Vec<u8>, String> {
                 (Some(high), Some(low)) => out.push((high << 4 | low) as u8),
                 _ => {
                     let text = short(text);
-                    return Err(format!("\"{text}\" has a % without two digits; write %25 for %"));
+                    return Err(format!(
+                        "\"{text}\" has a % without two hexadecimal digits; write %25 for %"
+                    ));
                 }
             },
             byte => out.push(byte),

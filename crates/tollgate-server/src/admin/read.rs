@@ -39,7 +39,7 @@ fn degraded(shared: &Shared) -> Option<String> {
     if let Some((number, why)) = shared.engine.degraded() {
         let plan = shared.engine.plan();
         let name = store_name(&plan, number);
-        return Some(format!("the store \"{name}\" cannot be asked: {why}"));
+        return Some(format!("the store \"{name}\" cannot be reached: {why}"));
     }
     let is_failing = shared.admin.sampler().is_store_failing();
     is_failing.then(|| {
@@ -111,7 +111,9 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     }
     if let Some(status) = shared.admin.control().map(|control| control.status()) {
         if let Some(error) = status.last_load.and_then(|load| load.error) {
-            let text = format!("the configuration was not loaded, the old one stays: {error}");
+            let text = format!(
+                "the configuration was not loaded; the previous one stays in force: {error}"
+            );
             wrong.push(json!({ "what": "config", "text": text }));
         }
         for snapshot in status.snapshots {
@@ -134,7 +136,8 @@ pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     let n = query.number("n", USUAL_TOP, MOST_TOP).map_err(Problem::bad)? as usize;
     let plan = shared.engine.plan_arc();
     let wanted = query.text("policy").map_err(Problem::bad)?;
-    let wanted = wanted.ok_or_else(|| Problem::bad("say which policy: /top?policy=..."))?;
+    let wanted =
+        wanted.ok_or_else(|| Problem::bad("the policy is missing; write /top?policy=..."))?;
     let index = plan.named(wanted).map_err(|error| unusable(&error.into()))?;
     let rule = plan.rule(index);
     let list = |keys: Vec<TopKey>| -> Vec<Value> {
@@ -144,7 +147,7 @@ pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     let Some(top) = rule.live().top().filter(|_| !rule.free_keys().is_empty()) else {
         let why = match rule.free_keys() {
             [] => "the policy has no key",
-            _ => "keys are not watched; set `top_keys` above 0 in the `server` section",
+            _ => "keys are not tracked; set `top_keys` above 0 in the `server` section",
         };
         return Ok(json!({ "policy": rule.label(), "watched": false, "why": why }));
     };
@@ -162,7 +165,8 @@ pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
 pub(super) async fn key(shared: &Shared, query: &Query) -> Result<Value, Problem> {
     query.only(&["policy", "key"]).map_err(Problem::bad)?;
     let policy = query.text("policy").map_err(Problem::bad)?;
-    let policy = policy.ok_or_else(|| Problem::bad("say which policy: /key?policy=...&key=..."))?;
+    let policy = policy
+        .ok_or_else(|| Problem::bad("the policy is missing; write /key?policy=...&key=..."))?;
     let values: Vec<&[u8]> = query.all("key").collect();
     let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
     let found = look(shared, (&plan, now), policy, &values).await?;

@@ -41,26 +41,37 @@ const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
         "GET",
         "/ready",
         Access::Open,
-        "200 while it serves, 503 while it starts or shuts down; ?strict=1: 503 also while degraded",
+        "200 while it serves, 503 while it starts or shuts down; with ?strict=1 also 503 while \
+         degraded",
     ),
-    ("GET", "/version", Access::Open, "version of the program"),
+    ("GET", "/version", Access::Open, "version of tollgate"),
     ("GET", "/metrics", Access::Open, "metrics for Prometheus"),
-    ("GET", "/health/detail", Access::Read, "what is wrong: ?percent=95&least=20"),
+    ("GET", "/health/detail", Access::Read, "current problems: ?percent=95&least=20"),
     ("GET", "/policies", Access::Read, "?domain= &filter= &sort= &limit= &offset= &history="),
     ("GET", "/policies/{name}", Access::Read, "one policy, by name, domain/name or id"),
-    ("GET", "/top", Access::Read, "keys that ask and are refused most: ?policy= &n="),
+    ("GET", "/top", Access::Read, "the most active and the most denied keys: ?policy= &n="),
     ("GET", "/key", Access::Read, "one key: ?policy= &key= (once for each value)"),
-    ("GET", "/specials", Access::Read, "what is blocked, overridden, bypassed, and until when"),
-    ("GET", "/config", Access::Read, "files, version, how the last load went"),
+    (
+        "GET",
+        "/specials",
+        Access::Read,
+        "blocked and overridden keys, bypassed policies, and until when",
+    ),
+    ("GET", "/config", Access::Read, "files, version, result of the last load"),
     ("GET", "/store", Access::Read, "kind, keys, bytes, errors, snapshots"),
     ("GET", "/audit", Access::Read, "the last changes: ?n="),
-    ("POST", "/reset", Access::Change, "{policy, key | keys}: forget what a key has used"),
-    ("POST", "/block", Access::Change, "{policy, key | keys, for_ms}: refuse a key"),
+    ("POST", "/reset", Access::Change, "{policy, key | keys}: reset a key's usage"),
+    ("POST", "/block", Access::Change, "{policy, key | keys, for_ms}: block a key"),
     ("POST", "/unblock", Access::Change, "{policy, key | keys}: end a block or ban"),
-    ("POST", "/override", Access::Change, "{policy, key | keys, limit, for_ms}: another quota"),
+    ("POST", "/override", Access::Change, "{policy, key | keys, limit, for_ms}: set a key's quota"),
     ("POST", "/override/clear", Access::Change, "{policy, key | keys}; also DELETE /override"),
-    ("POST", "/bypass", Access::Change, "{policy, for_ms}: let all pass; for_ms 0 ends it"),
-    ("POST", "/reload", Access::Change, "load the configuration again"),
+    (
+        "POST",
+        "/bypass",
+        Access::Change,
+        "{policy, for_ms}: let every request pass; for_ms 0 ends it",
+    ),
+    ("POST", "/reload", Access::Change, "reload the configuration"),
 ];
 
 /// The beginning of the path of one policy.
@@ -136,7 +147,7 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
     let Some((wanted, known, access, _)) = ENDPOINTS.iter().find(|(_, known, ..)| *known == path)
     else {
         let path: String = path.chars().take(80).collect();
-        let text = format!("there is nothing at \"{path}\"; `endpoints` lists what there is");
+        let text = format!("there is nothing at \"{path}\"; `endpoints` lists all paths");
         let endpoints = ENDPOINTS.iter().map(|(method, path, ..)| format!("{method} {path}"));
         let extra = Some(Extra::Endpoints(endpoints.collect()));
         return Err(Problem { extra, ..Problem::new(StatusCode::NOT_FOUND, text) });
@@ -146,7 +157,7 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
         ("/override", &Method::DELETE) => Ok(("/override/clear", Access::Change)),
         _ if is_head || method.as_str() == *wanted => Ok((known, *access)),
         _ => {
-            let text = format!("{known} takes {wanted}, not {method}");
+            let text = format!("{known} accepts {wanted}, not {method}");
             let extra = Some(Extra::Allow(wanted));
             Err(Problem { extra, ..Problem::new(StatusCode::METHOD_NOT_ALLOWED, text) })
         }
@@ -225,13 +236,13 @@ async fn read_body(shared: &Shared, body: Incoming) -> Result<Bytes, Problem> {
         Ok(Err(error)) => Err(Problem::bad(format!("the body could not be read: {error}"))),
         Err(_) => Err(Problem::new(
             StatusCode::REQUEST_TIMEOUT,
-            format!("the body was not there after {} ms", time.as_millis()),
+            format!("the body did not arrive within {} ms", time.as_millis()),
         )),
     }
 }
 
 fn index() -> String {
-    let mut text = format!("tollgate {}, administrators' interface\n\n", env!("CARGO_PKG_VERSION"));
+    let mut text = format!("tollgate {}, admin API\n\n", env!("CARGO_PKG_VERSION"));
     for (method, path, access, does) in &ENDPOINTS {
         let mark = if *access == Access::Change { "*" } else { " " };
         // Writing to a String cannot fail.

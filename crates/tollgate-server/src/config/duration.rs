@@ -26,7 +26,9 @@ impl fmt::Display for NoDuration {
         let Self { text, unit_missing } = self;
         match unit_missing {
             true => write!(f, "'{text}' has no unit; write {text}s, {text}m or {text}ms"),
-            false => write!(f, "'{text}' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            false => {
+                write!(f, "'{text}' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d")
+            }
         }
     }
 }
@@ -101,12 +103,12 @@ mod tests {
         }
         for (text, error) in [
             ("30", "'30' has no unit; write 30s, 30m or 30ms"),
-            ("", "'' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
-            ("soon", "'soon' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
-            ("1.5s", "'1.5s' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
-            ("-1s", "'-1s' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
-            ("5M", "'5M' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
-            ("9999999w", "'9999999w' is no duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("", "'' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("soon", "'soon' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("1.5s", "'1.5s' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("-1s", "'-1s' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("5M", "'5M' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
+            ("9999999w", "'9999999w' is not a duration; write for example 500ms, 30s, 5m, 2h, 7d"),
         ] {
             assert_eq!(parse_duration(text).unwrap_err().to_string(), error);
         }

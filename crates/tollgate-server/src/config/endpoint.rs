@@ -9,13 +9,13 @@ pub struct NoEndpoint(String);
 
 impl fmt::Display for NoEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' is no place to listen at; ", self.0)?;
+        write!(f, "'{}' is not an address to listen on; ", self.0)?;
         let port = self.0.rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
         match port {
             Some(port) if self.0.starts_with("unix") => {
                 write!(f, "write unix:/path, or 127.0.0.1:{port}")
             }
-            Some(port) => write!(f, "write 127.0.0.1:{port}, or 0.0.0.0:{port} for everybody"),
+            Some(port) => write!(f, "write 127.0.0.1:{port}, or 0.0.0.0:{port} for all interfaces"),
             None => f.write_str("write an address such as 127.0.0.1:8080, unix:/path, or off"),
         }
     }
@@ -65,22 +65,22 @@ mod tests {
         for (text, error) in [
             (
                 ":8080",
-                "':8080' is no place to listen at; write 127.0.0.1:8080, or 0.0.0.0:8080 for \
-                 everybody",
+                "':8080' is not an address to listen on; write 127.0.0.1:8080, or 0.0.0.0:8080 for \
+                 all interfaces",
             ),
             (
                 "localhost:80",
-                "'localhost:80' is no place to listen at; write 127.0.0.1:80, or 0.0.0.0:80 for \
-                 everybody",
+                "'localhost:80' is not an address to listen on; write 127.0.0.1:80, or 0.0.0.0:80 \
+                 for all interfaces",
             ),
             (
                 "unix:",
-                "'unix:' is no place to listen at; write an address such as 127.0.0.1:8080, \
+                "'unix:' is not an address to listen on; write an address such as 127.0.0.1:8080, \
                  unix:/path, or off",
             ),
             (
                 "on",
-                "'on' is no place to listen at; write an address such as 127.0.0.1:8080, \
+                "'on' is not an address to listen on; write an address such as 127.0.0.1:8080, \
                  unix:/path, or off",
             ),
         ] {

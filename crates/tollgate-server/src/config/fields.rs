@@ -61,7 +61,7 @@ impl Reader<'_> {
     ) -> Option<Fields<'n>> {
         let Kind::Map(entries) = &node.kind else {
             let found = node.described();
-            self.error(node.spot, format!("{} is a map of keys, not {found}", section.name));
+            self.error(node.spot, format!("{} must be a map, not {found}", section.name));
             return None;
         };
         for entry in entries {
@@ -100,8 +100,8 @@ impl Reader<'_> {
             return Vec::new();
         };
         let Kind::List(items) = &node.kind else {
-            let found = if name == "tokens" { "a text".into() } else { node.described() };
-            self.error(node.spot, format!("'{name}' is a list, not {found}"));
+            let found = if name == "tokens" { "a string".into() } else { node.described() };
+            self.error(node.spot, format!("'{name}' must be a list, not {found}"));
             return Vec::new();
         };
         items.iter().filter_map(|item| self.list_item(item, section)).collect()
@@ -115,7 +115,7 @@ impl Reader<'_> {
         if !matches!(item.kind, Kind::Map(_)) {
             // It may be the secret that belongs into a file.
             let is_token = section.name.contains("token");
-            let found = if is_token { "a text".into() } else { item.described() };
+            let found = if is_token { "a string".into() } else { item.described() };
             let text =
                 format!("config error, yaml file contains list of type other than map: {found}");
             self.error(item.spot, text);
@@ -133,7 +133,7 @@ impl Reader<'_> {
     pub(super) fn text_of(&mut self, node: &Node, name: &str) -> Option<String> {
         let text = node.text().map(str::to_owned);
         if text.is_none() {
-            self.error(node.spot, format!("'{name}' is a text, not {}", node.described()));
+            self.error(node.spot, format!("'{name}' must be a string, not {}", node.described()));
         }
         text
     }
@@ -153,7 +153,7 @@ impl Reader<'_> {
     pub(super) fn path(&mut self, fields: &Fields<'_>, name: &str) -> Option<PathBuf> {
         let text = self.text(fields, name)?;
         if text.is_empty() {
-            self.error(fields.spot_of(name), format!("'{name}' is the path of a file"));
+            self.error(fields.spot_of(name), format!("'{name}' must be the path of a file"));
             return None;
         }
         Some(PathBuf::from(text))
@@ -165,7 +165,7 @@ impl Reader<'_> {
             Kind::Bool(flag, _) => Some(flag),
             _ => {
                 let found = node.described();
-                self.error(node.spot, format!("'{name}' is true or false, not {found}"));
+                self.error(node.spot, format!("'{name}' must be true or false, not {found}"));
                 None
             }
         }
@@ -185,11 +185,11 @@ impl Reader<'_> {
             Err(NotWhole::Fraction) => ": it has a fraction",
             Err(NotWhole::TooLarge) => ": it is too large",
             Err(NotWhole::LeadingZero) => {
-                ": a leading zero makes it octal for some readers; remove the zero"
+                ": some parsers read a leading zero as octal; remove the zero"
             }
         };
         let found = node.described();
-        self.error(node.spot, format!("'{name}' is a whole number, not {found}{why}"));
+        self.error(node.spot, format!("'{name}' must be a whole number, not {found}{why}"));
         None
     }
 
@@ -199,7 +199,7 @@ impl Reader<'_> {
         let small = T::try_from(number).ok();
         if small.is_none() {
             let spot = fields.get(name).map_or(fields.spot, |node| node.spot);
-            self.error(spot, format!("'{name}' of {number} is too large"));
+            self.error(spot, format!("'{name}' is too large: {number}"));
         }
         small
     }
@@ -248,7 +248,10 @@ impl Reader<'_> {
                 Some(near) => format!("did you mean '{near}'?"),
                 None => format!("use one of {}", known.join(", ")),
             };
-            self.error(node.spot, format!("'{}' is no {name}; {hint}", shown(&text)));
+            self.error(
+                node.spot,
+                format!("'{}' is not a valid value of '{name}'; {hint}", shown(&text)),
+            );
         }
         found
     }
@@ -268,7 +271,7 @@ impl Reader<'_> {
         for (text, spot) in self.texts(fields, name) {
             match meaning(&text) {
                 Some(value) if found.contains(&value) => {
-                    self.error(spot, format!("'{text}' is in '{name}' twice; remove one"));
+                    self.error(spot, format!("'{text}' is listed twice in '{name}'; remove one"));
                 }
                 Some(value) => found.push(value),
                 None => {
@@ -276,7 +279,10 @@ impl Reader<'_> {
                         Some(near) => format!("did you mean '{near}'?"),
                         None => format!("use {}", known.join(", ")),
                     };
-                    self.error(spot, format!("'{}' is not one of {name}; {hint}", shown(&text)));
+                    self.error(
+                        spot,
+                        format!("'{}' is not allowed in {name}; {hint}", shown(&text)),
+                    );
                 }
             }
         }
@@ -327,7 +333,7 @@ fn unknown_key(key: &str, section: &Section) -> String {
     let home = |name: &str| SECTIONS.iter().find(|other| other.find(name).is_some());
     let everywhere = || SECTIONS.iter().flat_map(names);
     let hint = if let Some(other) = home(key) {
-        format!("it belongs in {}, and this is {}", other.name, section.name)
+        format!("it belongs in {}, but this is {}", other.name, section.name)
     } else if let Some(near) = nearest(key, section.keys.iter().map(|key| key.name)) {
         format!("did you mean '{near}'?")
     } else if let Some((near, other)) =

@@ -60,7 +60,10 @@ fn unique_stores(config: &Config, errors: &mut Errors) {
     let mut seen: HashMap<&str, &Place> = HashMap::new();
     for store in &config.stores {
         if let Some(first) = seen.insert(&store.name, &store.at) {
-            let text = format!("the store '{}' is in {first} already", shown(&store.name));
+            let text = format!(
+                "the store '{}' is already defined in {first}; rename or remove one",
+                shown(&store.name)
+            );
             errors.add(store.at.clone(), text);
         }
     }
@@ -72,7 +75,10 @@ fn unique_paths(config: &Config, errors: &mut Errors) {
         if !auth.path.is_empty()
             && let Some(first) = seen.insert(&auth.path, &auth.at)
         {
-            let text = format!("the path '{}' is in {first} already", shown(&auth.path));
+            let text = format!(
+                "the path '{}' is already defined in {first}; change or remove one",
+                shown(&auth.path)
+            );
             errors.add(auth.at.clone(), text);
         }
     }
@@ -140,7 +146,8 @@ impl Judge<'_> {
             if let Some(name) = limit.name.as_deref()
                 && !names.insert(name)
             {
-                let text = format!("two limits of one descriptor are named '{}'", shown(name));
+                let text =
+                    format!("two limits of one descriptor are named '{}'; rename one", shown(name));
                 self.errors.add(limit.at.clone(), text);
             }
         }
@@ -150,8 +157,8 @@ impl Judge<'_> {
     fn overrides(&mut self, descriptor: &Descriptor) {
         let Some(first) = descriptor.overrides.first() else { return };
         if matches!(descriptor.value, ValueMatch::Exact(_)) || descriptor.share_threshold {
-            let text = "an override needs a descriptor that counts several values apart; this one \
-                        has only one count";
+            let text = "an override needs a descriptor that counts each value separately; this one \
+                        has a single count";
             self.errors.add(first.at.clone(), text);
             return;
         }
@@ -162,9 +169,9 @@ impl Judge<'_> {
             }
             for value in values {
                 let wrong = if !seen.insert(value) {
-                    "has an override already"
+                    "already has an override; remove one"
                 } else if !matches(&descriptor.value, value) {
-                    "is no value that this descriptor matches"
+                    "is not matched by this descriptor; remove the override or correct the value"
                 } else {
                     continue;
                 };
@@ -179,7 +186,7 @@ impl Judge<'_> {
         let burst = matches!(rate, Rate::Counted { burst: Some(_), .. });
         if burst && limit.algorithm.is_none() && algorithm != Algorithm::Gcra {
             text.push_str(
-                " (write 'algorithm: gcra'; this limit names none, so the default is used)",
+                " (write 'algorithm: gcra'; this limit names no algorithm, so the default applies)",
             );
         }
         self.errors.add(at.clone(), text);
@@ -207,11 +214,13 @@ fn check_rate(rate: &Rate, algorithm: Algorithm) -> Result<(), String> {
     let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(()) };
     match (count, burst) {
         (0, Some(1..)) => {
-            return Err("0 requests refuse everything, so a burst means nothing; remove it".into());
+            return Err("0 requests deny everything, so a burst has no effect; remove it".into());
         }
         (0, _) => return Ok(()),
         (_, Some(0)) => {
-            return Err("burst 0 lets nothing pass; use at least 1, or 0 requests".into());
+            return Err(
+                "burst 0 denies everything; use at least 1, or set requests_per_unit to 0".into()
+            );
         }
         _ => {}
     }

@@ -48,8 +48,8 @@ pub const LINTS: [&str; 18] = [
     "open-negative-hits",
 ];
 
-const COUNTS_REFUSED: &str = "refused hits are charged too, as the reference does: a caller that \
-                              keeps trying may never be let in again";
+const COUNTS_REFUSED: &str = "denied hits are charged too, as in envoyproxy/ratelimit: a caller \
+                              that keeps retrying may never pass again";
 
 /// The most lints that are told.
 const LINTS_MAX: usize = 1000;
@@ -95,14 +95,14 @@ fn unused(config: &Config, lints: &mut Vec<Lint>) {
         let text = match kind {
             StoreKind::Redis(_) if snapshot.is_some() || *memory != MemorySettings::default() => {
                 format!(
-                    "the store '{}' is in Redis, which keeps it: 'memory' and 'snapshot' change \
-                     nothing; remove them",
+                    "the store '{}' is in Redis, which keeps the state: 'memory' and 'snapshot' \
+                     have no effect; remove them",
                     shown(name)
                 )
             }
             StoreKind::Memory if *redis != RedisOptions::default() => format!(
-                "the store '{}' is in memory, so 'redis' changes nothing; remove it, or say where \
-                 the servers are",
+                "the store '{}' is in memory, so 'redis' has no effect; remove it, or name the \
+                 servers in 'store'",
                 shown(name)
             ),
             _ => return,
@@ -135,7 +135,7 @@ fn open_negative_hits(config: &Config, lints: &mut Vec<Lint>) {
     if server.negative_hits == Some(true) && (http || grpc) {
         let place = config.domains.first().map(|domain| Place { line: 0, ..domain.at.clone() });
         let text = "'negative_hits' lets every client of gRPC and /json give permits back, and so \
-                    pass any limit; say with 'tokens' who has the permission 'settle'";
+                    pass any limit; use 'tokens' to grant the permission 'settle'";
         let place = place.unwrap_or_default();
         lints.push(Lint { place, name: "open-negative-hits", text: text.into() });
     }
@@ -166,12 +166,12 @@ impl<'a> Linter<'a> {
     fn defaults(&mut self, defaults: &Defaults) {
         let at = &self.domain.at;
         if defaults.shadow_mode {
-            let text = "the whole domain is in shadow mode: nothing is ever refused";
+            let text = "the whole domain is in shadow mode: nothing is ever denied";
             self.add(at, "shadow-mode", text);
         }
         if defaults.failure == Failure::Closed {
-            let text = "when a store cannot answer, every request of this domain is refused; say \
-                        'failure: closed' only where that is better than no limit";
+            let text = "while a store cannot be reached, every request of this domain is denied; \
+                        use 'failure: closed' only where that is better than no limit";
             self.add(at, "deny-on-failure", text);
         }
         if defaults.count_refused {
@@ -206,8 +206,8 @@ impl<'a> Linter<'a> {
         for (index, later) in patterns.iter().enumerate() {
             if let Some(first) = patterns[..index].iter().find(|first| shadows(first, later)) {
                 let text = format!(
-                    "this rule never matches: the one at {} matches all its values, and is asked \
-                     first; put this one before it",
+                    "this rule never matches: the one at {} matches all its values and comes \
+                     first; put this rule before it",
                     first.at
                 );
                 self.add(&later.at, "never-matched", text);
@@ -216,8 +216,8 @@ impl<'a> Linter<'a> {
         for any in siblings.iter().filter(|sibling| sibling.value == ValueMatch::Any) {
             if let Some(first) = patterns.iter().find(|first| shadows(first, any)) {
                 let text = format!(
-                    "this rule never matches: the one at {} matches every value, and patterns are \
-                     asked first; remove one of them",
+                    "this rule never matches: the one at {} matches every value, and patterns take \
+                     precedence; remove one of them",
                     first.at
                 );
                 self.add(&any.at, "never-matched", text);
@@ -228,7 +228,8 @@ impl<'a> Linter<'a> {
     fn descriptor(&mut self, descriptor: &Descriptor) {
         let Descriptor { at, enforce, limits, .. } = descriptor;
         if descriptor.shadow_mode {
-            let text = "this rule is in shadow mode: it reports refusals, and lets pass";
+            let text =
+                "this rule is in shadow mode: it reports denials, but lets the requests pass";
             self.add(at, "shadow-mode", text);
         }
         if descriptor.count_refused == Some(true) && !self.domain.defaults.count_refused {
@@ -241,8 +242,8 @@ impl<'a> Linter<'a> {
             self.add(at, "partly-enforced", text);
         }
         if descriptor.value_to_metric || descriptor.detailed_metric {
-            let text = "value_to_metric and detailed_metric load, but a value never becomes \
-                        the label of a metric: callers could make any number of them";
+            let text = "value_to_metric and detailed_metric have no effect: a value never becomes \
+                        a metric label, because callers could create any number of labels";
             self.add(at, "no-metric-label", text);
         }
         let lease = descriptor.lease.unwrap_or(self.domain.defaults.lease);
@@ -250,16 +251,16 @@ impl<'a> Linter<'a> {
         let store = self.store_of(descriptor);
         if !limits.is_empty() && is_shared && self.stores.1.contains(store) {
             let text = format!(
-                "'lease' and 'failure: local' are for a store that processes share, and '{}' is in \
-                 the memory of this one; they change nothing",
+                "'lease' and 'failure: local' have no effect: they are for a shared store, but \
+                 '{}' is in the memory of this process",
                 shown(store)
             );
             self.add(at, "no-shared-store", text);
         }
         let is_unlimited = limits.iter().any(|limit| limit.rate == Rate::Unlimited);
         if is_unlimited && has_limits(&descriptor.descriptors) {
-            let text = "unlimited is only for requests that end here; the limits below still hold \
-                        for those that go on";
+            let text = "unlimited applies only to descriptors that end here; the limits below \
+                        still apply to longer ones";
             self.add(at, "below-unlimited", text);
         }
     }
@@ -277,15 +278,15 @@ impl<'a> Linter<'a> {
         match value {
             ValueMatch::Wildcard(pattern) if covers_all(value) && !share_threshold => {
                 let text = format!(
-                    "'{}' matches every value, each with a count of its own; leave 'value' out for \
-                     the same",
+                    "'{}' matches every value and counts each separately; leave 'value' out for \
+                     the same effect",
                     shown(pattern)
                 );
                 self.add(at, "match-all", text);
             }
             ValueMatch::Regex(regex) if !is_anchored(regex.0.as_str()) => {
                 let text = format!(
-                    "'{}' matches anywhere in a value; write ^ and $ to match all of it",
+                    "'{}' matches anywhere in a value; add ^ and $ to match the whole value",
                     shown(regex.0.as_str())
                 );
                 self.add(at, "unanchored-regex", text);
@@ -296,9 +297,9 @@ impl<'a> Linter<'a> {
         let is_bounded = self.stores.0.contains(self.store_of(descriptor));
         if is_free && !limits.is_empty() && !is_bounded && is_chosen(key) {
             let text = format!(
-                "callers choose '{}' freely, so they can fill the table up to the default bound of \
-                 10 million keys, about 0.3 GB; set 'server.memory' to what you can spare, or name a \
-                 store that has 'memory'",
+                "callers can send any '{}', so they can fill the table up to the default bound of \
+                 10 million keys, about 0.3 GB; set 'server.memory' to what you can spare, or name \
+                 a store that has 'memory'",
                 shown(key)
             );
             self.add(at, "client-chosen-key", text);
@@ -317,29 +318,29 @@ impl<'a> Linter<'a> {
         let algorithm = algorithm.unwrap_or(self.domain.defaults.algorithm);
         let Rate::Counted { count, per, burst, .. } = *rate else { return };
         if count == 0 {
-            self.add(at, "refuses-all", "0 requests: everything is refused");
+            self.add(at, "refuses-all", "0 requests: everything is denied");
             return;
         }
         let per_second = u128::from(count) * 1_000_000_000 / per.as_nanos().max(1);
         if burst == Some(1) && per_second >= 10 {
             let text = format!(
-                "burst 1 at {per_second} per second refuses two requests that come together; give \
-                 room for some, for example burst {}",
+                "burst 1 at {per_second} per second denies the second of two simultaneous \
+                 requests; allow some, for example burst {}",
                 (per_second / 10).max(2)
             );
             self.add(at, "tiny-burst", text);
         }
         if per < Duration::from_millis(1) {
             let text = format!(
-                "a period of {per:?} is shorter than the differences between the ways of two \
-                 requests; use a longer one with a larger count"
+                "a period of {per:?} is shorter than the usual jitter between two requests; use a \
+                 longer period with a larger count"
             );
             self.add(at, "short-window", text);
         }
         let is_window = matches!(algorithm, Algorithm::FixedWindow | Algorithm::AnchoredWindow);
         if is_window && per >= Duration::from_secs(3600) && count >= 10_000 {
             let text = format!(
-                "a {algorithm} lets up to {} pass around its border, at any speed; use \
+                "with {algorithm}, up to {} can pass around a window boundary at any speed; use \
                  sliding-counter, or gcra with a burst",
                 u128::from(count) * 2
             );

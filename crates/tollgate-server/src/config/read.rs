@@ -41,7 +41,10 @@ impl Config {
     pub fn read(paths: &[PathBuf]) -> Result<Self, ConfigErrors> {
         let mut errors = Errors::default();
         if paths.is_empty() {
-            errors.add(Place::default(), "no file is named; name a file or a folder");
+            errors.add(
+                Place::default(),
+                "no configuration file is given; name a file or a directory",
+            );
         }
         let mut total = 0;
         for path in paths {
@@ -147,11 +150,14 @@ fn files_of(path: &Path, errors: &mut Errors) -> Vec<PathBuf> {
     let mut files = match listed {
         Ok(files) if files.len() < ENTRIES_MAX => files,
         Ok(_) => {
-            errors.add(whole(&name), format!("the folder has {ENTRIES_MAX} files or more"));
+            errors.add(
+                whole(&name),
+                format!("the directory has {ENTRIES_MAX} files or more; use fewer"),
+            );
             return Vec::new();
         }
         Err(error) => {
-            errors.add(whole(&name), format!("cannot list the folder: {error}"));
+            errors.add(whole(&name), format!("cannot list the directory: {error}"));
             return Vec::new();
         }
     };
@@ -159,7 +165,10 @@ fn files_of(path: &Path, errors: &mut Errors) -> Vec<PathBuf> {
     files.retain(|path| is_config_name(path) && !path.is_dir());
     files.sort();
     if files.is_empty() {
-        errors.add(whole(&name), "the folder has no .yaml or .yml file; name another, or add one");
+        errors.add(
+            whole(&name),
+            "the directory has no .yaml or .yml file; name another one, or add a file",
+        );
     }
     files
 }
@@ -182,7 +191,7 @@ fn similar(path: &Path) -> Option<String> {
 fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
     let name: Arc<str> = path.display().to_string().into();
     if errors.sources.len() >= FILES_MAX {
-        errors.add(whole(&name), format!("more than {FILES_MAX} files; join some"));
+        errors.add(whole(&name), format!("more than {FILES_MAX} files; merge some"));
         return;
     }
     let bytes = match read_regular(path, FILE_MAX) {
@@ -201,14 +210,23 @@ fn read_file(path: &Path, total: &mut usize, errors: &mut Errors) {
     };
     *total += bytes.len();
     if *total > TOTAL_MAX {
-        errors.add(whole(&name), format!("all files are larger than {} MiB", TOTAL_MAX >> 20));
+        errors.add(
+            whole(&name),
+            format!(
+                "the files are larger than {} MiB together; remove some rules",
+                TOTAL_MAX >> 20
+            ),
+        );
         return;
     }
     match String::from_utf8(bytes) {
         Ok(text) => errors.sources.push(Source { name, text }),
         Err(error) => {
             let index = error.utf8_error().valid_up_to();
-            errors.add(whole(&name), format!("the file is not UTF-8: see byte {index}"));
+            errors.add(
+                whole(&name),
+                format!("the file is not UTF-8 at byte {index}; save it as UTF-8"),
+            );
         }
     }
 }
@@ -261,7 +279,9 @@ fn assemble(parts: Vec<Parts>, errors: &mut Errors) -> Config {
             let place = Place::of(&part.file, spot);
             match &server_in {
                 None => (config.server, server_in) = (settings, Some(place)),
-                Some(first) => errors.add(place, format!("'server' is in {first} already")),
+                Some(first) => {
+                    errors.add(place, format!("'server' is already defined in {first}; keep one"))
+                }
             }
         }
         config.forward_auth.extend(part.forward_auth);
@@ -287,8 +307,8 @@ fn join(known: (&mut Domain, &mut Sharing), more: (Domain, Sharing), errors: &mu
     if !(sharing.merge && shared.merge) {
         let (name, first) = (shown(&more.name), &known.at);
         let text = format!(
-            "duplicate domain '{name}' in config file; it is in {first} already: use another name, \
-             or write 'merge: true' in both"
+            "duplicate domain '{name}' in config file; it is already defined in {first}: use \
+             another name, or write 'merge: true' in both"
         );
         errors.add(more.at, text);
         return;

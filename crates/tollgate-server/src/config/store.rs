@@ -68,7 +68,7 @@ impl FromStr for StoreKind {
             false => String::new(),
         };
         Err(NoStore(format!(
-            "\"{shown}\" is no store; use memory, or an address that begins with redis://, \
+            "\"{shown}\" is not a store; use memory, or an address that starts with redis://, \
              rediss://, redis+sentinel://, redis+cluster:// or redis+unix://{hint}"
         )))
     }
@@ -141,7 +141,11 @@ pub struct NoFleet(String);
 
 impl fmt::Display for NoFleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no number of processes; use auto, or a number from 1 on", self.0)
+        write!(
+            f,
+            "\"{}\" is not a number of processes; use auto, or a number of at least 1",
+            self.0
+        )
     }
 }
 
@@ -190,7 +194,7 @@ impl FromStr for Lease {
             "auto" => Ok(Self::Auto),
             text => match parse_duration(text) {
                 Ok(time) if !time.is_zero() => Ok(Self::Sync(time)),
-                _ => Err(format!("'{text}' is no lease; use off, auto or {{sync: 100ms}}")),
+                _ => Err(format!("'{text}' is not a lease; use off, auto or {{sync: 100ms}}")),
             },
         }
     }
@@ -213,14 +217,14 @@ mod tests {
     #[test]
     fn a_text_that_is_no_store_is_told_with_a_way_out_and_without_its_password() {
         for (text, expected) in [
-            ("", "\"\" is no store; use memory"),
-            ("disk", "\"disk\" is no store"),
+            ("", "\"\" is not a store; use memory"),
+            ("disk", "\"disk\" is not a store"),
             ("localhost:6379", "did you mean redis://localhost:6379?"),
-            ("http://me:secret@host", "\"http://...@host\" is no store"),
+            ("http://me:secret@host", "\"http://...@host\" is not a store"),
             ("me:secret@host:1", "did you mean redis://...@host:1?"),
-            ("me:secret", "\"me\" is no store"),
-            ("http://host?password=secret", "\"http://host\" is no store"),
-            ("http://me:secret", "\"http://me\" is no store"),
+            ("me:secret", "\"me\" is not a store"),
+            ("http://host?password=secret", "\"http://host\" is not a store"),
+            ("http://me:secret", "\"http://me\" is not a store"),
         ] {
             let told = text.parse::<StoreKind>().unwrap_err().to_string();
             assert!(told.contains(expected), "{told}");

@@ -110,7 +110,8 @@ impl<'a> Builder<'a> {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    let text = "a file has one document; put what follows '---' into its own file";
+                    let text = "a file can have only one document; move what follows '---' to a \
+                                file of its own";
                     return Err((at, text.to_owned()));
                 }
                 Ok(())
@@ -195,7 +196,10 @@ impl<'a> Builder<'a> {
         self.count(size.nodes, at)?;
         self.repeated = self.repeated.saturating_add(size.bytes);
         if self.repeated > REPEATED_MAX {
-            let text = format!("aliases repeat more than {} MiB of text", REPEATED_MAX >> 20);
+            let text = format!(
+                "aliases expand to more than {} MiB of text; use fewer",
+                REPEATED_MAX >> 20
+            );
             return Err((at, text));
         }
         if self.open.len() + size.depth > DEPTH_MAX {
@@ -206,7 +210,7 @@ impl<'a> Builder<'a> {
 
     fn alias(&mut self, id: usize, at: Spot) -> Result<(), Fault> {
         let Some(anchored) = self.anchors.get(&id) else {
-            return Err((at, "an alias inside of what it stands for never ends".to_owned()));
+            return Err((at, "an alias refers to itself; remove it".to_owned()));
         };
         let size = anchored.size;
         self.repeat(size, at)?;
@@ -218,11 +222,11 @@ impl<'a> Builder<'a> {
 }
 
 fn too_deep() -> String {
-    format!("lists and maps are nested deeper than {DEPTH_MAX}")
+    format!("lists and maps are nested deeper than {DEPTH_MAX} levels; use fewer")
 }
 
 fn unknown_tag(tag: &Tag) -> String {
-    format!("the tag '{}' means nothing here; remove it", shown(&tag.original()))
+    format!("the tag '{}' has no meaning here; remove it", shown(&tag.original()))
 }
 
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Kind, String> {
@@ -245,7 +249,7 @@ fn key_of(node: Node, bare: bool) -> Result<Key, Fault> {
         Kind::Bool(_, text) | Kind::Number(text) => (text, false),
         Kind::Null => ("null".into(), false),
         Kind::List(_) | Kind::Map(_) => {
-            return Err((spot, format!("{} cannot be a key; a key is a text", node.described())));
+            return Err((spot, format!("{} cannot be a key; use a string", node.described())));
         }
     };
     let is_merge = bare && &*text == "<<";
@@ -256,7 +260,10 @@ fn remove_duplicates(entries: &mut Vec<Entry>, faults: &mut Vec<Fault>) {
     let mut seen: HashMap<Box<str>, u32> = HashMap::with_capacity(entries.len());
     entries.retain(|entry| match seen.get(&entry.key) {
         Some(line) => {
-            let text = format!("the key '{}' is in line {line} already", shown(&entry.key));
+            let text = format!(
+                "the key '{}' is already defined in line {line}; remove one",
+                shown(&entry.key)
+            );
             faults.push((entry.spot, text));
             false
         }
@@ -276,7 +283,7 @@ fn merge(entries: &mut Vec<Entry>, merged: Vec<Node>, faults: &mut Vec<Fault>) {
         Kind::Map(more) => {
             entries.extend(more.into_iter().filter(|entry| known.insert(entry.key.clone())));
         }
-        _ => faults.push((node.spot, "'<<' takes a map or a list of maps".to_owned())),
+        _ => faults.push((node.spot, "'<<' must be a map or a list of maps".to_owned())),
     };
     for node in merged {
         match node.kind {

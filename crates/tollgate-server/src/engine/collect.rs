@@ -287,7 +287,8 @@ fn ad_hoc(
         answer.parts.iter().find(|p| differs(p))
     {
         return Err(RequestError::Limit(format!(
-            "a descriptor comes twice, with the limits {} and {} per {}; give both the same one",
+            "a descriptor appears twice, with the limits {} and {} per {}; give both the same \
+             limit",
             known.count, limit.count, limit.unit
         )));
     }

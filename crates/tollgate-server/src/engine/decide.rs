@@ -292,7 +292,7 @@ impl Engine {
             let kind = counted(part, answer.allowed);
             live.count(kind, part.cost);
             if kind == Counted::Saturated {
-                let text = "the table of keys is full, so a new key was refused; raise max_keys";
+                let text = "the table of keys is full, so a new key was denied; raise max_keys";
                 self.health.failed(part.store, &StoreError::full(text), now);
             }
             let key = answer.key(part);

@@ -28,7 +28,7 @@ impl StoreHealth {
         let before = self.errors.fetch_add(1, Relaxed);
         // The first of many is enough for the log; the count says how many.
         if before.is_power_of_two() || before == 0 {
-            tracing::warn!(store, count = before + 1, "the store could not answer: {error}");
+            tracing::warn!(store, count = before + 1, "the store failed: {error}");
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }

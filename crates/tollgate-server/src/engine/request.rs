@@ -123,28 +123,44 @@ impl fmt::Display for RequestError {
         match self {
             Self::TooMany { count } => write!(
                 f,
-                "{count} limits in one request are more than {MAX_ASKS}; split the request"
+                "{count} limits in one request, above the maximum of {MAX_ASKS}; split the request"
             ),
             Self::TooManyEntries { count } => write!(
                 f,
-                "a descriptor with {count} entries has more than {MAX_ENTRIES}; use fewer entries"
+                "a descriptor has {count} entries, above the maximum of {MAX_ENTRIES}; use fewer \
+                 entries"
             ),
             Self::Name(error) => error.fmt(f),
             Self::Keys { policy, wanted, given } if wanted.is_empty() => {
-                write!(f, "policy \"{policy}\" has no key, and {given} were given; leave them out")
+                write!(
+                    f,
+                    "policy \"{policy}\" takes no key, but {}; leave it out",
+                    keys_given(*given)
+                )
             }
             Self::Keys { policy, wanted, given } => write!(
                 f,
-                "policy \"{policy}\" needs {} ({}), and {given} were given",
-                if wanted.len() == 1 { "one key" } else { "as many keys as it has values" },
-                wanted.join(", ")
+                "policy \"{policy}\" needs {} key{} ({}), but {}",
+                wanted.len(),
+                if wanted.len() == 1 { "" } else { "s" },
+                wanted.join(", "),
+                keys_given(*given)
             ),
             Self::Limit(text) => f.write_str(text),
-            Self::SeveralStores => {
-                f.write_str("what is reserved together must be in one store; reserve it one by one")
-            }
-            Self::Store(text) => write!(f, "the store could not answer: {text}"),
+            Self::SeveralStores => f.write_str(
+                "the limits of one reservation must be in one store; reserve them one by one",
+            ),
+            Self::Store(text) => write!(f, "the store failed: {text}"),
         }
+    }
+}
+
+/// Returns `no key was given`, `1 key was given`, `2 keys were given`.
+fn keys_given(count: usize) -> String {
+    match count {
+        0 => "no key was given".into(),
+        1 => "1 key was given".into(),
+        count => format!("{count} keys were given"),
     }
 }
 

@@ -47,7 +47,7 @@ pub struct TicketError(String);
 
 impl fmt::Display for TicketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no reservation; use the id that `reserve` gave", self.0)
+        write!(f, "\"{}\" is not a reservation; use the id that `reserve` returned", self.0)
     }
 }
 
@@ -119,7 +119,7 @@ impl Engine {
     ) -> Result<(), RequestError> {
         if asks > Ticket::ASKS {
             return Err(RequestError::Limit(format!(
-                "{asks} parts of a reservation are more than {}; reserve them in several",
+                "a reservation of {asks} limits is above the maximum of {}; split it into several",
                 Ticket::ASKS
             )));
         }
@@ -196,8 +196,8 @@ impl Engine {
         // One cost is good for all.
         if actual.len() != asks && actual.len() != 1 {
             return Err(RequestError::Limit(format!(
-                "costs given: {}, parts of the reservation: {asks}; give one cost for each part, or \
-                 one for all",
+                "{} costs for a reservation of {asks} limits; give one cost for each limit, or one \
+                 for all",
                 actual.len()
             )));
         }
@@ -331,7 +331,7 @@ impl Engine {
         let mut demand = self.any_demand(key)?;
         let decision = self.stores[0].peek(now, std::slice::from_mut(&mut demand)).await?;
         if decision.is_degraded() {
-            let text = "the store cannot be asked, so nobody knows what is there; try again later";
+            let text = "the store cannot be reached, so its state is unknown; try again later";
             return Err(StoreError::unavailable(text));
         }
         Ok(decision.reset_after(since(&decision, now)).filter(|left| *left > Duration::ZERO))

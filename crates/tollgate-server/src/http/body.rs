@@ -35,7 +35,8 @@ struct Descriptor<'a> {
 
 const FIELDS: [&str; 9] =
     ["policy", "key", "keys", "cost", "limits", "domain", "descriptors", "hits", "life_ms"];
-const SHAPES: &str = "say {\"policy\": .., \"key\": ..}, or {\"limits\": [..]}, or {\"domain\": .., \"descriptors\": [..]}";
+const SHAPES: &str = "send {\"policy\": .., \"key\": ..}, or {\"limits\": [..]}, or {\"domain\": \
+                      .., \"descriptors\": [..]}";
 
 /// What a body may have beside what it asks about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +101,7 @@ impl<'a> Body<'a> {
             match name {
                 "policy" => once(&mut body.one.policy, name, value)?,
                 "key" if keys.len() == MAX_ENTRIES => {
-                    return Err(Bad(format!("\"key\" is there more than {MAX_ENTRIES} times")));
+                    return Err(Bad(format!("\"key\" is given more than {MAX_ENTRIES} times")));
                 }
                 "key" => keys.push(value),
                 "cost" => once(&mut body.one.cost, name, Json::new(&value).number(name)?)?,
@@ -123,7 +124,7 @@ impl<'a> Body<'a> {
         match (has_one, limits, has_descriptors) {
             (true, None, false) => one.judged()?,
             (false, Some(limits), false) if limits.is_empty() => {
-                return Err(Bad::new("\"limits\" is empty; name a policy in it"));
+                return Err(Bad::new("\"limits\" is empty; add a policy to it"));
             }
             (false, Some(_), false) => {}
             (false, None, true) => match (domain, descriptors) {
@@ -131,16 +132,22 @@ impl<'a> Body<'a> {
                 (None, _) => {
                     return Err(Bad::new("\"domain\" is missing; \"descriptors\" needs it"));
                 }
-                _ => return Err(Bad::new("\"descriptors\" is missing or empty; name one in it")),
+                _ => {
+                    return Err(Bad::new(
+                        "\"descriptors\" is missing or empty; add a descriptor to it",
+                    ));
+                }
             },
-            (false, None, false) => return Err(Bad(format!("nothing is asked about; {SHAPES}"))),
-            _ => return Err(Bad(format!("the body asks in two ways at once; {SHAPES}"))),
+            (false, None, false) => {
+                return Err(Bad(format!("the request names no limit; {SHAPES}")));
+            }
+            _ => return Err(Bad(format!("the request mixes two forms; {SHAPES}"))),
         }
         if one.cost.is_some() && !has_one {
-            return Err(Bad::new("\"cost\" belongs beside \"policy\"; descriptors have \"hits\""));
+            return Err(Bad::new("\"cost\" belongs to \"policy\"; use \"hits\" with descriptors"));
         }
         if hits.is_some() && !has_descriptors {
-            return Err(Bad::new("\"hits\" belongs to descriptors; a policy has a \"cost\""));
+            return Err(Bad::new("\"hits\" belongs to descriptors; use \"cost\" with a policy"));
         }
         let most = MAX_LIFE.as_millis();
         match life_ms {
@@ -148,7 +155,7 @@ impl<'a> Body<'a> {
                 Err(Bad::new("\"life_ms\" belongs to /v1/reserve; leave it out"))
             }
             Some(life) if *life == 0 || u128::from(*life) > most => {
-                Err(Bad(format!("\"life_ms\" is {life}; it must be from 1 to {most}")))
+                Err(Bad(format!("\"life_ms\" is {life}; it must be between 1 and {most}")))
             }
             _ => Ok(self),
         }
@@ -249,9 +256,9 @@ impl<'a> Named<'a> {
 
     fn judged(&self) -> Result<(), Bad> {
         match (&self.policy, &self.key, &self.keys) {
-            (None, ..) => Err(Bad::new("\"policy\" is missing; name the policy to ask")),
+            (None, ..) => Err(Bad::new("\"policy\" is missing; name the policy to check")),
             (_, Some(_), Some(_)) => {
-                Err(Bad::new("\"key\" and \"keys\" are both there; say one of them"))
+                Err(Bad::new("\"key\" and \"keys\" are both given; use one of them"))
             }
             _ => Ok(()),
         }
@@ -328,8 +335,8 @@ impl<'a> Settlement<'a> {
         })?;
         match (id, actual) {
             (Some(id), Some(actual)) if !actual.is_empty() => Ok(Self { id, actual }),
-            (None, _) => Err(Bad::new("\"id\" is missing; use the one that /v1/reserve gave")),
-            _ => Err(Bad::new("\"actual\" is missing or empty; say what it cost in the end")),
+            (None, _) => Err(Bad::new("\"id\" is missing; use the one that /v1/reserve returned")),
+            _ => Err(Bad::new("\"actual\" is missing or empty; give the actual cost")),
         }
     }
 
@@ -337,7 +344,8 @@ impl<'a> Settlement<'a> {
     pub(super) fn cancel(text: &'a str) -> Result<Self, Bad> {
         let mut id = None;
         Self::fields(text, &mut id, |_, field| Err(unknown(field, &["id"])))?;
-        let id = id.ok_or_else(|| Bad::new("\"id\" is missing; use the one of /v1/reserve"))?;
+        let id =
+            id.ok_or_else(|| Bad::new("\"id\" is missing; use the one that /v1/reserve returned"))?;
         Ok(Self { id, actual: vec![0] })
     }
 
@@ -385,7 +393,9 @@ pub(super) fn decoded(value: &str) -> Result<Cow<'_, str>, Bad> {
                     // OVERFLOW: two digits are at most 255.
                     Some((high, low)) => (high << 4 | low) as u8,
                     None => {
-                        return Err(Bad::new("the query has a '%' without two digits; write %25"));
+                        return Err(Bad::new(
+                            "the query has a '%' without two hexadecimal digits; write %25",
+                        ));
                     }
                 }
             }

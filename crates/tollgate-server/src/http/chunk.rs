@@ -58,7 +58,7 @@ impl Chunks {
                 State::DataEnd => match rest {
                     [b'\r', b'\n', ..] => (at, self.state) = (at + 2, State::Size),
                     [] | [b'\r'] => return Ok((at, false)),
-                    _ => return Err(bad("a chunk is longer than it says")),
+                    _ => return Err(bad("a chunk is longer than its declared size")),
                 },
                 State::Size => {
                     let Some(line) = line(rest, MAX_LINE)? else { return Ok((at, false)) };

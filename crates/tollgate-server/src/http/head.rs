@@ -45,13 +45,13 @@ pub(super) fn end(bytes: &[u8], from: &mut usize) -> Result<Option<usize>, Probl
     if let Some(first) = bytes.first()
         && !is_token(*first)
     {
-        return Err(bad("the first byte begins no HTTP request; is the client speaking TLS?"));
+        return Err(bad("the first byte does not start an HTTP request; is the client using TLS?"));
     }
     let mut at = *from;
     while let Some(found) = bytes[at..].iter().position(|byte| *byte == b'\n') {
         let line_end = at + found;
         if line_end == 0 || bytes[line_end - 1] != b'\r' {
-            return Err(bad("a line ends with a bare line feed; HTTP wants CR and LF"));
+            return Err(bad("a line ends with a bare line feed; HTTP requires CR and LF"));
         }
         if line_end >= 3 && bytes[line_end - 3..line_end] == *b"\r\n\r" {
             let end = line_end + 1;
@@ -98,7 +98,7 @@ impl Head {
         let line_end = line_end(bytes, 0);
         let line = &bytes[..line_end];
         if bytes.get(line_end + 1) != Some(&b'\n') {
-            return Err(bad("a carriage return stands alone"));
+            return Err(bad("a carriage return is not followed by a line feed"));
         }
         let mut words = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -113,7 +113,7 @@ impl Head {
         };
         let is_plain = target.iter().all(|byte| (0x21..0x7f).contains(byte));
         if !all_tokens(method) || target.is_empty() || !is_plain {
-            return Err(bad("the method or the target has characters that do not belong there"));
+            return Err(bad("the method or the target contains invalid characters"));
         }
         let mut head = Self {
             length: bytes.len(),
@@ -149,12 +149,12 @@ impl Head {
                 14 if name.eq_ignore_ascii_case(b"content-length") => {
                     let other = length.replace(whole(value)?);
                     if other.is_some() {
-                        return Err(bad("there are several Content-Length; there must be one"));
+                        return Err(bad("there are several Content-Length headers; send one"));
                     }
                 }
                 17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                     if is_chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                        return Err(bad("Transfer-Encoding is not just \"chunked\""));
+                        return Err(bad("Transfer-Encoding must be exactly \"chunked\""));
                     }
                     is_chunked = true;
                 }
@@ -166,7 +166,7 @@ impl Head {
                 }
                 6 if name.eq_ignore_ascii_case(b"expect") => {
                     if !value.eq_ignore_ascii_case(b"100-continue") {
-                        let text = "Expect is not \"100-continue\"; leave it out";
+                        let text = "Expect must be \"100-continue\"; leave it out";
                         return Err(Problem::new(Kind::Expectation, text));
                     }
                     self.expects_continue = !self.is_old;
@@ -175,12 +175,14 @@ impl Head {
             }
         }
         if hosts > 1 || hosts == 0 && !self.is_old {
-            return Err(bad("there must be one Host"));
+            return Err(bad("the request must have exactly one Host header"));
         }
         self.keeps_alive = !closes && (!self.is_old || keeps);
         self.framing = match (length, is_chunked) {
             (Some(_), true) => {
-                return Err(bad("there are both Content-Length and Transfer-Encoding"));
+                return Err(bad(
+                    "the request has both Content-Length and Transfer-Encoding; send one",
+                ));
             }
             (None, true) if self.is_old => {
                 return Err(bad("HTTP/1.0 has no Transfer-Encoding"));
@@ -206,7 +208,7 @@ fn lines(bytes: &[u8], mut at: usize, spans: &mut Vec<Span>) -> Result<(), Probl
             return Ok(());
         }
         if bytes.get(end + 1) != Some(&b'\n') {
-            return Err(bad("a carriage return stands alone"));
+            return Err(bad("a carriage return is not followed by a line feed"));
         }
         if spans.len() == MAX_FIELDS {
             let text = format!("there are more than {MAX_FIELDS} headers; send fewer");
@@ -219,7 +221,7 @@ fn lines(bytes: &[u8], mut at: usize, spans: &mut Vec<Span>) -> Result<(), Probl
         };
         let value = &line[colon + 1..];
         if value.iter().any(|byte| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f) {
-            return Err(bad("a header's value has control characters"));
+            return Err(bad("a header value contains control characters"));
         }
         let is_space = |byte: &u8| *byte == b' ' || *byte == b'\t';
         let before = value.iter().take_while(|byte| is_space(byte)).count();

@@ -105,7 +105,7 @@ impl<'a> Json<'a> {
     /// Reads a text.
     pub(super) fn text(&mut self, name: &str) -> Result<Cow<'a, str>, Bad> {
         if !self.takes(b'"') {
-            return Err(self.other(name, "a text in quotes"));
+            return Err(self.other(name, "a string"));
         }
         let (text, start) = (self.text, self.at);
         let bytes = text.as_bytes();
@@ -128,8 +128,8 @@ impl<'a> Json<'a> {
                     from = self.at;
                 }
                 Some(0x20..) => self.at += 1,
-                Some(_) => return Err(self.syntax("a text without control characters")),
-                None => return Err(self.syntax("'\"' at the end of the text")),
+                Some(_) => return Err(self.syntax("a string without control characters")),
+                None => return Err(self.syntax("'\"' at the end of the string")),
             }
         }
     }
@@ -222,7 +222,7 @@ impl<'a> Json<'a> {
         let found = match first {
             b'{' => "an object".to_owned(),
             b'[' => "a list".to_owned(),
-            b'"' => "a text".to_owned(),
+            b'"' => "a string".to_owned(),
             _ => {
                 let is_end = |c: char| " \t\r\n,:]}\"".contains(c);
                 let token = self.text[self.at..].split(is_end).next().unwrap_or_default();
@@ -235,7 +235,7 @@ impl<'a> Json<'a> {
     #[cold]
     fn syntax(&self, wanted: &str) -> Bad {
         let at = self.at.min(self.text.len());
-        Bad(format!("the body is no JSON: byte {at} should be {wanted}"))
+        Bad(format!("the body is not JSON: expected {wanted} at byte {at}"))
     }
 }
 
@@ -243,7 +243,7 @@ impl<'a> Json<'a> {
 pub(super) fn once<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<(), Bad> {
     match slot.replace(value) {
         None => Ok(()),
-        Some(_) => Err(Bad(format!("\"{name}\" is there twice; say it once"))),
+        Some(_) => Err(Bad(format!("\"{name}\" is given twice; give it once"))),
     }
 }
 
@@ -252,8 +252,8 @@ pub(super) fn once<T>(slot: &mut Option<T>, name: &str, value: T) -> Result<(), 
 pub(super) fn unknown(name: &str, known: &[&'static str]) -> Bad {
     let shown: String = name.chars().take(40).collect();
     Bad(match nearest(&shown, known.iter().copied()) {
-        Some(near) => format!("no field is called \"{shown}\"; did you mean \"{near}\"?"),
-        None => format!("no field is called \"{shown}\"; there are {}", known.join(", ")),
+        Some(near) => format!("there is no field \"{shown}\"; did you mean \"{near}\"?"),
+        None => format!("there is no field \"{shown}\"; use {}", known.join(", ")),
     })
 }
 

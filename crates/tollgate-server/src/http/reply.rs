@@ -140,23 +140,27 @@ impl Kind {
     /// Returns status, name and title.
     const fn parts(self) -> (u16, &'static str, &'static str) {
         match self {
-            Self::BadRequest => (400, "bad-request", "The request makes no sense"),
-            Self::BadHttp => (400, "bad-http", "This is no proper HTTP"),
+            Self::BadRequest => (400, "bad-request", "The request is not valid"),
+            Self::BadHttp => (400, "bad-http", "The request is not valid HTTP"),
             Self::Unauthorized => (401, "unauthorized", "The token is missing or wrong"),
             Self::Forbidden => (403, "forbidden", "The token does not grant this"),
-            Self::ForeignOrigin => (403, "foreign-origin", "A page of another origin has sent it"),
+            Self::ForeignOrigin => {
+                (403, "foreign-origin", "The request comes from a page of another origin")
+            }
             Self::NotFound => (404, "not-found", "There is nothing at this path"),
             Self::NoPolicy => (404, "no-policy", "There is no such policy"),
             Self::NoReservation => (404, "no-reservation", "There is no such reservation"),
-            Self::MethodNotAllowed => (405, "method-not-allowed", "Not with this method"),
+            Self::MethodNotAllowed => {
+                (405, "method-not-allowed", "This path does not support this method")
+            }
             Self::Slow => (408, "timeout", "The request took too long to arrive"),
             Self::TooLarge => (413, "too-large", "The body is too large"),
-            Self::NotJson => (415, "not-json", "The body is not said to be JSON"),
-            Self::ForeignHost => (421, "foreign-host", "This server does not have this name"),
-            Self::Expectation => (417, "expectation", "The expectation is not known"),
+            Self::NotJson => (415, "not-json", "The Content-Type is not JSON"),
+            Self::ForeignHost => (421, "foreign-host", "The Host header does not name this server"),
+            Self::Expectation => (417, "expectation", "The expectation is not supported"),
             Self::HeadTooLarge => (431, "head-too-large", "The head of the request is too large"),
-            Self::NoMemory => (503, "no-memory", "The connections hold as much as they may"),
-            Self::StoreFailed => (503, "store-failed", "The store could not answer"),
+            Self::NoMemory => (503, "no-memory", "The connections have used up their memory"),
+            Self::StoreFailed => (503, "store-failed", "The store failed"),
         }
     }
 }

@@ -141,7 +141,7 @@ impl Desk {
                 Ok(())
             }
             ("GET" | "HEAD", "/") => {
-                self.reply.plain(200, "Tollgate. What can be asked here: /openapi.json\n");
+                self.reply.plain(200, "Tollgate. API description: /openapi.json\n");
                 Ok(())
             }
             ("POST", "/json") => self.json(moment, call).await,
@@ -200,11 +200,12 @@ impl Desk {
             let method: String = call.method.chars().take(20).collect();
             return Problem::new(
                 Kind::MethodNotAllowed,
-                format!("{path} does not take {method}; use {methods}"),
+                format!("{path} does not support {method}; use {methods}"),
             );
         }
         let text = format!(
-            "no path is called \"{path}\"; /openapi.json lists those that there are, and `forward_auth` in the configuration adds some"
+            "there is no path \"{path}\"; /openapi.json lists the paths, and `forward_auth` in the \
+             configuration adds some"
         );
         Problem::new(Kind::NotFound, text)
     }
@@ -257,7 +258,7 @@ impl Desk {
         }
         std::str::from_utf8(call.body).map_err(|error| {
             let at = error.valid_up_to();
-            Problem::from(Bad(format!("the body is not UTF-8 at byte {at}; JSON must be")))
+            Problem::from(Bad(format!("the body is not UTF-8 at byte {at}; send JSON in UTF-8")))
         })
     }
 
@@ -326,7 +327,8 @@ impl Desk {
         let gone = || {
             let id: String = settlement.id.chars().take(80).collect();
             let text = format!(
-                "\"{id}\" is no reservation of this server, or it is settled already, or its life is over"
+                "\"{id}\" is not an open reservation of this server: it is unknown, settled or \
+                 expired"
             );
             Problem::new(Kind::NoReservation, text)
         };

@@ -308,7 +308,7 @@ async fn body_of(
         let mut bytes = BytesMut::new();
         while let Some(frame) = body.frame().await {
             let broken =
-                |error| Problem::new(Kind::BadHttp, format!("the body broke off: {error}"));
+                |error| Problem::new(Kind::BadHttp, format!("the body ended early: {error}"));
             let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
             // OVERFLOW: both are bounded: by `most`, and by the longest frame.
             let length = bytes.len() + data.len();

@@ -152,7 +152,7 @@ impl Family {
                 let counts = rule.live().counts();
                 out.counts(&counts, &counts.decisions);
             }),
-            "Decisions of each policy, by result and by what it rests on.",
+            "Decisions of each policy, by result and reason.",
         ),
         family(
             "tollgate_permits_total",
@@ -161,7 +161,7 @@ impl Family {
                 let counts = rule.live().counts();
                 out.counts(&counts, &counts.permits);
             }),
-            "Permits that these decisions asked for.",
+            "Permits requested by these decisions.",
         ),
         family(
             "tollgate_limit",
@@ -171,7 +171,7 @@ impl Family {
                     out.sample(count);
                 }
             }),
-            "Permits that a policy lets pass in tollgate_limit_seconds.",
+            "Permits that a policy admits per tollgate_limit_seconds.",
         ),
         family(
             "tollgate_limit_seconds",
@@ -181,7 +181,7 @@ impl Family {
                     out.sample(per.as_secs_f64());
                 }
             }),
-            "Time in which a policy lets its limit pass.",
+            "Period in which a policy admits its limit.",
         ),
         family(
             "tollgate_level",
@@ -191,7 +191,7 @@ impl Family {
                     out.sample(level);
                 }
             }),
-            "Permits that are left now, of policies without a key.",
+            "Permits left now, for policies without a key.",
         ),
         family(
             "tollgate_bypassed",
@@ -201,7 +201,7 @@ impl Family {
                     out.sample(1);
                 }
             }),
-            "1 for each policy that an administrator has put out of force.",
+            "1 for each policy that an administrator has bypassed.",
         ),
         family(
             "tollgate_blocked_keys",
@@ -213,19 +213,19 @@ impl Family {
             "tollgate_overridden_keys",
             Gauge,
             One(|from| Some(specials(from).1)),
-            "Keys to which an administrator has given another quota.",
+            "Keys whose quota an administrator has overridden.",
         ),
         family(
             "tollgate_decision_seconds",
             Histogram,
             Other(decision_seconds),
-            "How long decisions take: a sample of them.",
+            "Duration of a sample of the decisions.",
         ),
         family(
             "tollgate_keys",
             Gauge,
             Stores(|from, number| Some(from.shared.engine.stores()[number].memory()?.len() as f64)),
-            "Keys that a store in this process has a slot for.",
+            "Keys that have a slot in a store of this process.",
         ),
         family(
             "tollgate_table_bytes",
@@ -242,43 +242,43 @@ impl Family {
                 let store = from.shared.engine.stores()[number].memory()?;
                 Some(store.table_counts().evicted as f64)
             }),
-            "Live keys that lost their state to others, because the table was full.",
+            "Live keys that were evicted because the table was full.",
         ),
         family(
             "tollgate_store_errors_total",
             Counter,
             One(|from| Some(from.shared.engine.health().errors() as f64)),
-            "Calls that a store could not answer.",
+            "Calls that a store failed to answer.",
         ),
         family(
             "tollgate_bounds_reached_total",
             Counter,
             One(|from| Some(from.shared.engine.health().bounds_reached() as f64)),
-            "Calls that were refused because a bound of a store is reached.",
+            "Calls that were denied because a bound of a store was reached.",
         ),
         family(
             "tollgate_degraded_decisions_total",
             Counter,
             One(|from| Some(from.shared.engine.health().degraded_decisions() as f64)),
-            "Requests that were decided without a store that could not be asked.",
+            "Requests that were decided without their store because it could not be reached.",
         ),
         family(
             "tollgate_store_degraded",
             Gauge,
             Remotes(|status| f64::from(u8::from(status.degraded.is_some()))),
-            "1 while a shared store does not answer, and each policy's failure mode decides.",
+            "1 while a shared store is unreachable and each policy's failure mode decides.",
         ),
         family(
             "tollgate_store_fleet_size",
             Gauge,
             Remotes(|status| f64::from(status.fleet_size)),
-            "Processes that share the limits of a store, as far as this one knows.",
+            "Processes that share the limits of a store, as counted by this one.",
         ),
         family(
             "tollgate_store_pending_keys",
             Gauge,
             Remotes(|status| status.pending as f64),
-            "Keys whose use here a shared store does not know of yet.",
+            "Keys with usage that is not yet reported to the shared store.",
         ),
         family(
             "tollgate_store_decisions_total",
@@ -290,7 +290,7 @@ impl Family {
             "tollgate_store_unknown_outcomes_total",
             Counter,
             Remotes(|status| status.counts.unknown as f64),
-            "Calls to a shared store without an answer: each was charged once or not at all.",
+            "Calls to a shared store with an unknown outcome: each was charged once or not at all.",
         ),
         family(
             "tollgate_store_node_up",
@@ -302,7 +302,7 @@ impl Family {
             "tollgate_store_node_in_flight",
             Gauge,
             Nodes(|node| node.in_flight),
-            "Calls that wait for the reply of a server.",
+            "Calls that are waiting for a server's reply.",
         ),
         family(
             "tollgate_store_node_calls_total",
@@ -314,13 +314,13 @@ impl Family {
             "tollgate_store_node_errors_total",
             Counter,
             Nodes(|node| node.errors),
-            "Calls to a server that failed, with those that had no answer in time.",
+            "Calls to a server that failed, including timeouts.",
         ),
         family(
             "tollgate_store_node_timeouts_total",
             Counter,
             Nodes(|node| node.timeouts),
-            "Calls to a server that had no answer in time.",
+            "Calls to a server that timed out.",
         ),
         family(
             "tollgate_store_node_shed_total",
@@ -360,13 +360,13 @@ impl Family {
             "tollgate_connections_accepted_total",
             Counter,
             Listeners(|_, counts| counts.accepted),
-            "Connections so far.",
+            "Connections accepted.",
         ),
         family(
             "tollgate_connections_turned_away_total",
             Counter,
             Listeners(|_, counts| counts.turned_away),
-            "Connections that were closed at once: too many, or no TLS.",
+            "Connections that were closed at once: too many, or a failed TLS handshake.",
         ),
         family(
             "tollgate_refused_total",
@@ -391,13 +391,13 @@ impl Family {
             "tollgate_requests_total",
             Counter,
             Listeners(|_, counts| counts.requests),
-            "Requests so far.",
+            "Requests received.",
         ),
         family(
             "tollgate_bad_requests_total",
             Counter,
             Listeners(|_, counts| counts.bad_requests),
-            "Requests that made no sense.",
+            "Invalid requests.",
         ),
         family(
             "tollgate_wrong_secrets_total",
@@ -409,13 +409,14 @@ impl Family {
             "tollgate_wrong_secrets_cut_off_total",
             Counter,
             Listeners(|_, counts| counts.cut_off),
-            "Wrong passwords and tokens that closed their connection: too many of one source.",
+            "Wrong passwords and tokens that closed their connection because one source sent too \
+             many.",
         ),
         family(
             "tollgate_config_version",
             Gauge,
             One(|from| Some(from.plan.version() as f64)),
-            "Version of the configuration in force, from 1.",
+            "Version of the configuration in force, starting at 1.",
         ),
         family(
             "tollgate_config_load_total",

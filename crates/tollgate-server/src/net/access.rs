@@ -141,8 +141,8 @@ impl Access {
     pub fn refuses_negative_hits(&self, granted: Permissions) -> Option<&'static str> {
         match () {
             () if !self.negative_hits => Some(
-                "this server takes no negative hits; `negative_hits: true` in its `server` section \
-                 lets clients give permits back",
+                "this server rejects negative hits; set `negative_hits: true` in its `server` \
+                 section to let clients give permits back",
             ),
             () if !granted.has(Permission::Settle) => {
                 Some("negative hits need the permission `settle`, which this token does not grant")

@@ -21,13 +21,13 @@ impl fmt::Display for Foreign {
         match self {
             Self::Origin(origin) => write!(
                 f,
-                "a web page of another origin (\"{origin}\") has sent this; list the origin in \
+                "a web page of another origin (\"{origin}\") sent this; list the origin in \
                  `origins` of the `server` section if its pages may call this server"
             ),
             Self::Host(host) => write!(
                 f,
-                "\"{host}\" is no name of this server; list it in `hosts` of the `server` section \
-                 if it is"
+                "\"{host}\" is not a name of this server; if it should be, list it in `hosts` of \
+                 the `server` section"
             ),
         }
     }

@@ -35,7 +35,7 @@ fn allowed(descriptors: Option<u64>, wanted: Option<usize>) -> Result<usize, Str
         usize::try_from(descriptors.saturating_sub(RESERVED as u64)).unwrap_or(usize::MAX);
     match wanted {
         _ if allowed == 0 => Err(format!(
-            "the descriptor limit of {descriptors} leaves nothing for connections: {RESERVED} are \
+            "the descriptor limit of {descriptors} leaves none for connections: {RESERVED} are \
              reserved; raise it with `ulimit -n` or LimitNOFILE"
         )),
         Some(wanted) if wanted > allowed => Err(format!(

@@ -103,8 +103,8 @@ impl fmt::Display for MemoryError {
             ),
             Self::Budget(limit) => write!(
                 f,
-                "the connections hold the {limit} bytes of connection_memory_bytes; try again later, \
-                 or raise it"
+                "the connections hold {limit} bytes, the maximum of connection_memory_bytes; try \
+                 again later, or raise it"
             ),
         }
     }

@@ -198,7 +198,7 @@ mod with_rustls {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem(path)?).collect();
         let all = all.map_err(|error| failed(path, error))?;
         if all.is_empty() {
-            return Err(failed(path, "no certificate in it; a PEM file is expected"));
+            return Err(failed(path, "the file contains no certificate; a PEM file is expected"));
         }
         Ok(all)
     }

@@ -83,7 +83,7 @@ impl Workers {
                 Ok((raw, peer)) => self.hand_over(raw, listener, peer),
                 Err(error) => {
                     // Out of descriptors, or the other end is gone already.
-                    tracing::warn!(%listener, "a connection could not be accepted: {error}");
+                    tracing::warn!(%listener, "cannot accept a connection: {error}");
                     let _ = timeout(PAUSE, std::future::pending::<()>()).await;
                 }
             }
@@ -138,7 +138,7 @@ impl Workers {
             }
         };
         if timeout(END_TIMEOUT, all).await.is_err() {
-            tracing::warn!("a worker thread is blocked; the process ends without it");
+            tracing::warn!("a worker thread is blocked; the process exits without waiting for it");
         }
     }
 }

@@ -150,7 +150,8 @@ impl Compiler<'_> {
     ) -> Result<(), PlanError> {
         for descriptor in descriptors {
             if path.len() == MAX_ENTRIES {
-                let text = format!("descriptors are nested deeper than {MAX_ENTRIES} levels");
+                let text =
+                    format!("descriptors are nested deeper than {MAX_ENTRIES} levels; use fewer");
                 return Err(PlanError { at: descriptor.at.clone(), text });
             }
             let fixed = match &descriptor.value {
@@ -236,7 +237,7 @@ impl Compiler<'_> {
         let Some(name) = name.filter(|name| *name != "default") else { return Ok(0) };
         self.stores.get(name).copied().ok_or_else(|| PlanError {
             at: at.clone(),
-            text: format!("no store is called \"{name}\"; declare it under `stores`"),
+            text: format!("there is no store \"{name}\"; declare it under `stores`"),
         })
     }
 
@@ -275,7 +276,7 @@ impl Compiler<'_> {
         let mut found = numbered.iter().filter(same);
         let (Some((index, parent)), None) = (found.next(), found.next()) else {
             return Err(format!(
-                "the parent \"{name}\" must be the name of just one limit of the domain"
+                "the parent \"{name}\" must be the name of exactly one limit of the domain"
             ));
         };
         let path = &self.paths[child as usize];

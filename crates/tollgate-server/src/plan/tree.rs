@@ -143,7 +143,7 @@ impl Level {
                 return steps;
             };
             let by = if nodes.exact.contains_key(*value) {
-                "this very value".into()
+                "this exact value".into()
             } else if let Some((pattern, _)) =
                 nodes.patterns.iter().find(|(it, _)| it.matches(value))
             {
@@ -152,13 +152,15 @@ impl Level {
                 "any value".into()
             } else {
                 let known = nodes.exact.keys().map(|value| &**value).collect();
-                steps
-                    .push(format!("{key}={value}: no descriptor takes this value{}", among(known)));
+                steps.push(format!(
+                    "{key}={value}: no descriptor matches this value{}",
+                    among(known)
+                ));
                 return steps;
             };
             let Some(node) = level.node(entry) else { return steps };
-            let free = if node.is_free { ", each value counted apart" } else { "" };
-            steps.push(format!("{key}={value}: met by {by}{free}"));
+            let free = if node.is_free { ", each value counted separately" } else { "" };
+            steps.push(format!("{key}={value}: matched by {by}{free}"));
             let is_last = index + 1 == entries.len();
             if is_last && node.rules.is_empty() {
                 steps.push("the descriptor ends here, and there is no limit at this level".into());
@@ -186,8 +188,8 @@ fn among(mut known: Vec<&str>) -> String {
     known.sort_unstable();
     match known.len() {
         0 => String::new(),
-        1..=8 => format!("; there is {}", known.join(", ")),
-        count => format!("; there are {count} others"),
+        1..=8 => format!("; known: {}", known.join(", ")),
+        count => format!("; {count} others are known"),
     }
 }
 

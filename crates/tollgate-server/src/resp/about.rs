@@ -23,7 +23,7 @@ impl Session {
         match keys(batch) {
             Some(keys) => self.replies.count(keys),
             None => self.wrong(format_args!(
-                "ERR the keys are in a store that others share, too; ask its servers how many there are"
+                "ERR the keys are in a shared store; ask its servers for their number"
             )),
         }
     }
@@ -42,7 +42,7 @@ impl Session {
             return self.replies.map(0);
         }
         self.wrong(format_args!(
-            "ERR CONFIG knows only GET here; change the configuration's file instead"
+            "ERR CONFIG supports only GET; change the configuration file instead"
         ));
     }
 
@@ -126,8 +126,8 @@ impl Session {
             // The docs are on paper.
             (b"docs", _) => self.replies.map(0),
             _ => self.wrong(format_args!(
-                "ERR unknown subcommand or wrong number of arguments. Known are COUNT, DOCS, INFO \
-                 and LIST."
+                "ERR unknown subcommand or wrong number of arguments. Use COUNT, DOCS, INFO and \
+                 LIST."
             )),
         }
     }

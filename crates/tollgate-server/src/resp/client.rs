@@ -164,8 +164,8 @@ impl Session {
             _ => {
                 let verb = String::from_utf8_lossy(args.at(1));
                 self.wrong(format_args!(
-                    "ERR unknown subcommand or wrong number of arguments for '{verb:.128}'. Known \
-                     are SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH and REPLY."
+                    "ERR unknown subcommand or wrong number of arguments for '{verb:.128}'. Use \
+                     SETNAME, GETNAME, SETINFO, ID, INFO, LIST, NO-EVICT, NO-TOUCH and REPLY."
                 ));
             }
         }

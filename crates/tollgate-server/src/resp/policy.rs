@@ -37,12 +37,13 @@ fn shown(text: &[u8]) -> String {
 }
 
 fn name(text: &[u8]) -> Result<&str, Wrong> {
-    std::str::from_utf8(text).map_err(|_| format!("\"{}\" is not UTF-8; names are", shown(text)))
+    std::str::from_utf8(text)
+        .map_err(|_| format!("\"{}\" is not UTF-8; send names in UTF-8", shown(text)))
 }
 
 fn cost(text: &[u8]) -> Result<u64, Wrong> {
     count(text).ok_or_else(|| {
-        format!("\"{}\" is no cost; give a whole number that is not negative", shown(text))
+        format!("\"{}\" is not a cost; give a whole number of at least 0", shown(text))
     })
 }
 
@@ -58,7 +59,7 @@ fn read<'a>(args: &Args<'a>, tail: Tail, unsaid: u64) -> Result<Given<'a>, Wrong
         }
         let (policy, start) = (name(policy)?, given.values.len());
         let Some(key) = args.get(at + 1) else {
-            return Err(format!("policy \"{policy}\" has no key behind it; give one"));
+            return Err(format!("policy \"{policy}\" is not followed by a key; add one"));
         };
         let hits = if is(key, "KEYS") {
             at = list(args, at + 2, &mut given.values)?;
@@ -95,14 +96,14 @@ fn list<'a>(args: &Args<'a>, at: usize, values: &mut Vec<&'a [u8]>) -> Result<us
     let count = count(wanted).and_then(|count| usize::try_from(count).ok());
     let Some(count) = count.filter(|count| *count <= MAX_ENTRIES) else {
         return Err(format!(
-            "\"{}\" is no number of keys; KEYS is followed by how many there are, at most \
-             {MAX_ENTRIES}, and by them; a key that is called KEYS is `KEYS 1 KEYS`",
+            "\"{}\" is not a number of keys; write KEYS, the number of keys (at most \
+             {MAX_ENTRIES}) and the keys; a key named KEYS is `KEYS 1 KEYS`",
             shown(wanted)
         ));
     };
     let start = at + 1;
     if args.len() < start + count {
-        return Err(format!("KEYS announces {count}, and fewer follow"));
+        return Err(format!("KEYS announces {count} keys, but fewer follow"));
     }
     values.extend(args.iter_from(start).take(count));
     Ok(start + count)
@@ -113,9 +114,9 @@ fn life(args: &Args<'_>, at: usize) -> Result<Duration, Wrong> {
     let life = count(text).map(Duration::from_millis);
     match life.filter(|life| !life.is_zero() && *life <= MAX_LIFE) {
         Some(life) if args.len() == at + 2 => Ok(life),
-        Some(_) => Err("LIFE and its milliseconds come last".into()),
+        Some(_) => Err("LIFE and its milliseconds must come last".into()),
         None => Err(format!(
-            "\"{}\" is no life; give milliseconds from 1 to {}",
+            "\"{}\" is not a lifetime; give milliseconds from 1 to {}",
             shown(text),
             MAX_LIFE.as_millis()
         )),
@@ -164,8 +165,8 @@ impl Session {
         let pairs = args.len() - 3;
         if !pairs.is_multiple_of(2) || pairs / 2 > MAX_ENTRIES {
             return self.wrong(format_args!(
-                "ERR a descriptor is pairs of key and value, at most {MAX_ENTRIES}; {pairs} words \
-                 were given"
+                "ERR a descriptor needs pairs of key and value, at most {MAX_ENTRIES}; {pairs} \
+                 words were given"
             ));
         }
         let mut entries = [Entry::default(); MAX_ENTRIES];

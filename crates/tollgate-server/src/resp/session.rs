@@ -294,7 +294,7 @@ impl Session {
             Command::Watch => self.watch(),
             Command::Unwatch => self.replies.word("OK"),
             Command::Subscribe => self.wrong(format_args!(
-                "ERR '{}' is not supported: nothing is published here",
+                "ERR '{}' is not supported: this server has no pub/sub",
                 spec.name
             )),
         }

@@ -50,13 +50,15 @@ pub(super) fn frame_length(bytes: &[u8], most: usize) -> Result<Option<usize>, G
     let Some((prefix, _)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
     let [flag, length @ ..] = *prefix;
     if flag != 0 {
-        let text = "compressed messages are not read; send them without grpc-encoding";
+        let text = "compressed messages are not supported; send them without grpc-encoding";
         let error = GrpcError::new(GrpcCode::Unimplemented, &text);
         return Err(GrpcError { is_encoding: true, ..error });
     }
     let length = u32::from_be_bytes(length) as usize;
     if length > most {
-        let text = format!("a message of {length} bytes is longer than {most}; send less at once");
+        let text = format!(
+            "a message of {length} bytes is above the maximum of {most}; send less at once"
+        );
         return Err(GrpcError::new(GrpcCode::ResourceExhausted, &text));
     }
     Ok(Some(PREFIX + length))
@@ -67,7 +69,7 @@ pub(super) fn message(body: &[u8], most: usize) -> Result<&[u8], GrpcError> {
     match frame_length(body, most)? {
         Some(length) if length == body.len() => Ok(&body[PREFIX..]),
         _ => {
-            let text = "the body is not one message with its length before it";
+            let text = "the body is not one length-prefixed message";
             Err(GrpcError::new(GrpcCode::Internal, &text))
         }
     }

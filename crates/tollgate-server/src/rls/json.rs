@@ -46,7 +46,7 @@ pub async fn json(
 ) -> JsonReply {
     let request: Request<'_> = match serde_json::from_slice(body) {
         Ok(Object(request)) => request,
-        Err(error) => return JsonReply::wrong(400, &format!("no RateLimitRequest: {error}")),
+        Err(error) => return JsonReply::wrong(400, &format!("not a RateLimitRequest: {error}")),
     };
     let request = request.as_request();
     let engine = &shared.engine;
@@ -231,7 +231,7 @@ impl<'de> Deserialize<'de> for LongNumber {
             _ => None,
         };
         number.map(Self).ok_or_else(|| {
-            de::Error::custom(format_args!("{value} is no whole number from 0 to {}", u64::MAX))
+            de::Error::custom(format_args!("{value} is not a whole number from 0 to {}", u64::MAX))
         })
     }
 }
@@ -252,7 +252,7 @@ impl<'de> Deserialize<'de> for Number {
         let number = u32::try_from(long);
         number.map(Self).map_err(|_| {
             de::Error::custom(format_args!(
-                "{long} is above {}, the most this field holds",
+                "{long} is above {}, the maximum of this field",
                 u32::MAX
             ))
         })
@@ -272,7 +272,7 @@ impl<'de> Deserialize<'de> for UnitNumber {
             _ => None,
         };
         number.map(Self).ok_or_else(|| {
-            de::Error::custom(format_args!("{value} is no unit; use one of SECOND to YEAR"))
+            de::Error::custom(format_args!("{value} is not a unit; use one of SECOND to YEAR"))
         })
     }
 }

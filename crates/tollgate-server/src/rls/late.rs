@@ -177,7 +177,7 @@ impl Late {
         let reading = poll_fn(|cx| partial.poll_whole(settings.max_request, cx));
         timeout(settings.request_timeout, reading).await.unwrap_or_else(|_| {
             self.shared.traffic(self.listener).refused(RefusalReason::Slow);
-            let text = "the rest of the message did not come in time";
+            let text = "the rest of the message did not arrive in time";
             Err(GrpcError::new(GrpcCode::DeadlineExceeded, &text))
         })
     }

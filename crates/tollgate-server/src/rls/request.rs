@@ -75,7 +75,7 @@ pub enum BadRequest {
 impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wire(error) => write!(f, "no RateLimitRequest: {error}"),
+            Self::Wire(error) => write!(f, "not a RateLimitRequest: {error}"),
             Self::NoDomain => f.write_str("rate limit domain must not be empty"),
             Self::NoDescriptors => f.write_str("rate limit descriptor list must not be empty"),
             Self::TooManyDescriptors => {

@@ -246,7 +246,7 @@ impl Session {
         let is_ours = request.uri().path() == METHOD;
         if !is_ours && !bridge::is_known(request.uri().path()) {
             let path: String = request.uri().path().chars().take(200).collect();
-            let text = format!("there is no method {path}");
+            let text = format!("there is no method {path} on this server");
             return self.wrong(respond, &GrpcError::new(GrpcCode::Unimplemented, &text));
         }
         if request.method() != Method::POST {
@@ -290,7 +290,7 @@ impl Session {
         let claimed = if Arc::strong_count(&self.bridged) > bridge::MAX_CALLS {
             Err(GrpcError::new(
                 GrpcCode::ResourceExhausted,
-                &"too many calls of this service at once",
+                &"too many simultaneous calls; try again later",
             ))
         } else {
             claim.resize(bridge::CALL).map_err(|error| no_memory(&error))
@@ -445,7 +445,7 @@ impl Session {
 
     /// Refuses the calls that were gathered: the replies before them could not be written.
     fn refuse_unread(&mut self) {
-        let text = "the replies before this one were not read; read them";
+        let text = "the earlier replies were not read; read them first";
         let error = GrpcError::new(GrpcCode::ResourceExhausted, &text);
         while let Some((_, _, respond)) = self.ready.pop_front() {
             self.others += 1;

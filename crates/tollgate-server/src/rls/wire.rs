@@ -33,15 +33,16 @@ pub enum WireError {
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str("the message ends within a field; send all of it"),
+            Self::Short => f.write_str("the message ends inside a field; send all of it"),
             Self::Varint => f.write_str("a number in the message has more than 64 bits"),
             Self::Tag => f.write_str("a field of the message has the number 0 or one above 2^29"),
             Self::WireType { field, wire_type } => write!(
                 f,
-                "field {field} has the wire type {wire_type}, which it cannot have; is this the right message?"
+                "field {field} has the wire type {wire_type}, which is wrong; is this the right \
+                 message?"
             ),
             Self::Utf8 { field, error } => {
-                write!(f, "the text of field {field} is no UTF-8: {error}")
+                write!(f, "the text of field {field} is not UTF-8: {error}")
             }
         }
     }

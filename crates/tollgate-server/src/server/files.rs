@@ -46,8 +46,8 @@ impl FileReader {
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, String> {
         if self.is_busy.swap(true, Relaxed) {
-            let text = "the last reading of the configuration files has not ended; look for a file \
-                        system that does not answer";
+            let text = "the previous read of the configuration files has not finished; check for a \
+                        file system that does not respond";
             return Err(text.to_owned());
         }
         let reading = Reading(Arc::clone(&self.is_busy));
@@ -58,8 +58,8 @@ impl FileReader {
         match timeout(READ_TIMEOUT, done).await {
             Ok(done) => done.map_err(|error| error.to_string()),
             Err(_) => Err(format!(
-                "the configuration files were not read within {READ_TIMEOUT:?}; look for a file \
-                 system that does not answer"
+                "the configuration files were not read within {READ_TIMEOUT:?}; check for a file \
+                 system that does not respond"
             )),
         }
     }
@@ -79,7 +79,7 @@ mod tests {
         assert!(timeout(Duration::from_millis(1), stuck).await.is_err());
         assert!(reader.is_busy());
         let refused = reader.run(|| ()).await.unwrap_err();
-        assert!(refused.contains("has not ended"), "{refused}");
+        assert!(refused.contains("has not finished"), "{refused}");
         end.send(()).unwrap();
         while reader.is_busy() {
             tokio::task::yield_now().await;

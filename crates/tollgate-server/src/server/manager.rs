@@ -240,11 +240,14 @@ impl Manager {
         match &error {
             None => {
                 self.loads[0].fetch_add(1, Relaxed);
-                tracing::info!(version, "the configuration was loaded");
+                tracing::info!(version, "configuration loaded");
             }
             Some(error) => {
                 self.loads[1].fetch_add(1, Relaxed);
-                tracing::error!(version, "the configuration was not loaded, the old one stays");
+                tracing::error!(
+                    version,
+                    "the configuration was not loaded; the previous one stays in force"
+                );
                 for line in error.lines() {
                     tracing::error!(version, "{line}");
                 }
@@ -267,7 +270,7 @@ impl Manager {
             };
             stores.iter().map(of).collect()
         };
-        let text = "cannot change while the server runs; restart it, or put back what was there";
+        let text = "cannot change while the server runs; restart it, or undo the change";
         if named(&config.stores) != named(&old.config().stores) {
             return Err(format!("stores {text}"));
         }
@@ -280,7 +283,7 @@ impl Manager {
         let mut warnings = Vec::new();
         if needs_restart(&config.server, &old.config().server) {
             warnings
-                .push("listeners, workers, snapshots and bounds change with a restart only".into());
+                .push("listeners, workers, snapshots and bounds only change with a restart".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
         self.shared.engine.declare(&plan).map_err(|error| error.to_string())?;
@@ -289,7 +292,7 @@ impl Manager {
         self.shared.set_access(access);
         if let Err(failures) = self.shared.engine.install(plan).await {
             for (rule, error) in failures {
-                warnings.push(format!("keys of {rule} start afresh: {error}"));
+                warnings.push(format!("keys of {rule} start with a full quota: {error}"));
             }
         }
         Ok(warnings)

@@ -104,7 +104,7 @@ fn key_secret(path: &Path) -> Result<[u8; 16], StartError> {
         32 if !digits.starts_with('+') => u128::from_str_radix(digits, 16).ok(),
         _ => None,
     };
-    let rule = "is no secret of 32 hexadecimal digits; make one with `openssl rand -hex 16`";
+    let rule = "is not a secret of 32 hexadecimal digits; create one with `openssl rand -hex 16`";
     number.map(u128::to_be_bytes).ok_or_else(|| in_file(path, rule))
 }
 
@@ -166,10 +166,10 @@ impl RemoteStore for Shared {
         }
         // Both were judged with the configuration; what is left is a bound of theirs.
         if let Err(error) = self.tiers.inner().set_failures(failures) {
-            tracing::error!("the failure modes stay as they are: {error}");
+            tracing::error!("the failure modes do not change: {error}");
         }
         if let Err(error) = self.tiers.change_leases(leases) {
-            tracing::error!("the leases stay as they are: {error}");
+            tracing::error!("the leases do not change: {error}");
         }
     }
 
@@ -208,7 +208,7 @@ impl RemoteStore for Shared {
             None if nodes.is_empty() => Some("no server is known yet".to_owned()),
             None if is_failing => {
                 let last = nodes.iter().find_map(|node| node.last_error.as_deref());
-                Some(format!("the last call failed: {}", last.unwrap_or("no reason is known")))
+                Some(format!("the last call failed: {}", last.unwrap_or("the reason is unknown")))
             }
             None => None,
         };
@@ -242,11 +242,17 @@ impl RemoteStore for Shared {
         Box::pin(async {
             let booked = self.tiers.inner().carry_back().await;
             if booked > 0 {
-                tracing::info!(booked, "permits were booked that were used without the store");
+                tracing::info!(
+                    booked,
+                    "reported permits to the store that were used while it could not be reached"
+                );
             }
             let lost = self.tiers.inner().status().pending_spend;
             if lost > 0 {
-                tracing::warn!(keys = lost, "what these keys have used is not in the store");
+                tracing::warn!(
+                    keys = lost,
+                    "the usage of these keys could not be reported to the store"
+                );
             }
             let heartbeat = self.heartbeat.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(heartbeat) = heartbeat {

@@ -222,7 +222,7 @@ fn accept(bound: Vec<Bound>, workers: &Arc<Workers>) -> JoinSet<()> {
         let workers = Arc::clone(workers);
         tasks.spawn(async move {
             if let Err(error) = workers.accept(bound).await {
-                tracing::error!("a listener has ended: {error}");
+                tracing::error!("a listener stopped: {error}");
             }
         });
     }
@@ -237,7 +237,10 @@ async fn connect(shared: &Shared) {
         waits.spawn(async move {
             let Some(store) = store.remote() else { return };
             if let Some(why) = store.connect().await {
-                tracing::warn!(store = number, "serving without the store, by `failure`: {why}");
+                tracing::warn!(
+                    store = number,
+                    "the store cannot be reached; serving by each policy's `failure`: {why}"
+                );
             }
         });
     }
@@ -258,7 +261,7 @@ async fn unless_stopped(
     };
     select! {
         _ = timeout(limit, done) => {}
-        () = stopped => tracing::info!("a further signal has cut the wait short"),
+        () = stopped => tracing::info!("a second signal ended the wait"),
     }
 }
 
@@ -326,7 +329,7 @@ fn warn_if_open(bound: &Bound, access: &Access, server: &ServerSettings) {
         let listener = bound.listener;
         tracing::warn!(
             %listener, %address,
-            "everybody who can reach this address may use it; set a token, or listen on 127.0.0.1 \
+            "anyone who can reach this address can use it; set a token, or listen on 127.0.0.1 \
              (https://github.com/tollgate-rs/tollgate/blob/main/docs/security.md)"
         );
     }
@@ -342,7 +345,7 @@ fn bound_by_descriptors(settings: &mut Settings, wanted: Option<usize>) -> Resul
         reserved = RESERVED,
         max_connections = settings.max_connections,
         connection_memory_bytes = settings.connection_memory_bytes,
-        "connections are bounded"
+        "connection limits"
     );
     Ok(())
 }
@@ -376,7 +379,8 @@ fn open_stores(
                 if let Some(snapshot) = snapshot {
                     tracing::warn!(
                         store = number, path = %snapshot.path.display(),
-                        "no snapshots of this store: its state is in Redis and outlives the process"
+                        "this store writes no snapshots: its state is in Redis and outlives the \
+                         process"
                     );
                 }
                 backends.push(Backend::Remote(redis::open(at, redis, clock)?));
@@ -426,7 +430,7 @@ fn restore(store: &MemoryStore, path: &Path) {
             let mut aside = path.as_os_str().to_owned();
             aside.push(".unusable");
             let kept = std::fs::rename(path, &aside);
-            let kept = kept.map_or_else(|error| error.to_string(), |()| "put aside".into());
+            let kept = kept.map_or_else(|error| error.to_string(), |()| "renamed".into());
             let path = path.display();
             tracing::error!(%path, %kept, "starting without the snapshot: {error}");
         }

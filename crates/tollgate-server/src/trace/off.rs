@@ -21,7 +21,7 @@ pub(crate) enum Begun {}
 
 impl Slot {
     pub(super) fn start(&self, _: &TraceSettings) -> Result<(), TraceError> {
-        let text = "this program was built without them; build it with the feature `otel`";
+        let text = "this program was built without traces; build it with the feature `otel`";
         Err(TraceError(text.into()))
     }
 

@@ -88,7 +88,7 @@ impl Slot {
         // The cast saturates, so that all of 1.0 is all.
         let threshold = (settings.sample * 2_f64.powi(64)) as u64;
         let sender = Sender { provider, tracer, threshold, turn: AtomicU64::new(0) };
-        self.0.set(sender).map_err(|_| TraceError("they are sent already".into()))
+        self.0.set(sender).map_err(|_| TraceError("traces are already being sent".into()))
     }
 
     #[inline]
@@ -134,7 +134,7 @@ impl Slot {
         if let Some(sender) = self.0.get()
             && let Err(error) = sender.provider.shutdown_with_timeout(FINISH_TIMEOUT)
         {
-            tracing::warn!("the last traces were not sent: {error}");
+            tracing::warn!("the final traces were not sent: {error}");
         }
     }
 }
@@ -209,7 +209,7 @@ impl SpanExporter for Heard {
         let exported = self.otlp.export(batch).await;
         // ORDERING: Relaxed. One export at a time.
         match (self.is_failing.swap(exported.is_err(), Relaxed), &exported) {
-            (false, Err(error)) => tracing::warn!("traces are lost: {error}"),
+            (false, Err(error)) => tracing::warn!("traces are being dropped: {error}"),
             (true, Ok(())) => tracing::info!("traces are sent again"),
             _ => {}
         }

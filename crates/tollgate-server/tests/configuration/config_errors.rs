@@ -53,7 +53,7 @@ shop.yaml:7:24: invalid rate limit unit 'fortnight'; use one of second, minute, 
   |
 7 |     rate_limit: {unit: fortnight, requests_per_unit: many}
   |                        ^^^^^^^^^
-shop.yaml:7:54: 'requests_per_unit' is a whole number, not 'many'
+shop.yaml:7:54: 'requests_per_unit' must be a whole number, not 'many'
   |
 7 |     rate_limit: {unit: fortnight, requests_per_unit: many}
   |                                                      ^^^^"
@@ -126,8 +126,8 @@ fn errors_of_the_reference_keep_their_words() {
         ),
     ]);
     let twice = [("one", "domain: d"), ("two", "domain: d")];
-    let text = "1:9 duplicate domain 'd' in config file; it is in one:1:9 already: use another \
-                name, or write 'merge: true' in both";
+    let text = "1:9 duplicate domain 'd' in config file; it is already defined in one:1:9: use \
+                another name, or write 'merge: true' in both";
     assert_eq!(told(&twice), [text]);
 }
 
@@ -137,28 +137,27 @@ fn broken_yaml_is_told_where_it_breaks() {
         (
             "domain: d\ndomain: e\nmerge: no\nmerge: no",
             &[
-                "2:1 the key 'domain' is in line 1 already",
-                "4:1 the key 'merge' is in line 3 already",
+                "2:1 the key 'domain' is already defined in line 1; remove one",
+                "4:1 the key 'merge' is already defined in line 3; remove one",
             ],
         ),
         (
             "domain: d\n---\ndomain: e",
-            &[
-                "2:1 error loading config file: a file has one document; put what follows '---' into its own file",
-            ],
+            &["2:1 error loading config file: a file can have only one document; move what \
+                 follows '---' to a file of its own"],
         ),
         (
             "domain: !secret d",
-            &["1:9 error loading config file: the tag '!secret' means nothing here; remove it"],
+            &["1:9 error loading config file: the tag '!secret' has no meaning here; remove it"],
         ),
-        ("[a]: b", &["1:1 error loading config file: a list cannot be a key; a key is a text"]),
+        ("[a]: b", &["1:1 error loading config file: a list cannot be a key; use a string"]),
         (
             "a: &a {b: *a}",
-            &["1:11 error loading config file: an alias inside of what it stands for never ends"],
+            &["1:11 error loading config file: an alias refers to itself; remove it"],
         ),
-        ("<<: 5\ndomain: d", &["1:5 '<<' takes a map or a list of maps"]),
-        ("- domain: d", &["1:1 a file is a map of keys, not a list"]),
-        ("just text", &["1:1 a file is a map of keys, not 'just text'"]),
+        ("<<: 5\ndomain: d", &["1:5 '<<' must be a map or a list of maps"]),
+        ("- domain: d", &["1:1 a file must be a map, not a list"]),
+        ("just text", &["1:1 a file must be a map, not 'just text'"]),
     ]);
     for (text, start) in [
         ("domain: [", "error loading config file: "),
@@ -177,22 +176,27 @@ fn settings_of_stores_have_their_own_rules() {
     check(&[
         (
             "domain: d\ndefaults: {lease: yes, store: [a]}",
-            &["2:19 'yes' is no lease; use one of off, auto", "2:31 'store' is a text, not a list"],
+            &[
+                "2:19 'yes' is not a valid value of 'lease'; use one of off, auto",
+                "2:31 'store' must be a string, not a list",
+            ],
         ),
         ("domain: d\ndefaults: {lease: {sync: 0s}}", &["2:26 'sync' must be above zero"]),
         (
             "server: {store: disk, redis: {fleet_size: 0, prefix: 'a{b', deadline: 0s}}",
             &[
-                "1:17 'store': \"disk\" is no store; use memory, or an address that begins with \
+                "1:17 'store': \"disk\" is not a store; use memory, or an address that starts with \
                  redis://, rediss://, redis+sentinel://, redis+cluster:// or redis+unix://",
-                "1:43 'fleet_size': \"0\" is no number of processes; use auto, or a number from 1 on",
-                "1:46 'prefix' is a text without spaces, '{' and '}', for example prefix: tollgate",
+                "1:43 'fleet_size': \"0\" is not a number of processes; use auto, or a number of \
+                 at least 1",
+                "1:46 'prefix' must be a string without spaces, '{' and '}', for example prefix: \
+                 tollgate",
                 "1:71 'deadline' must be above zero",
             ],
         ),
         (
             "domain: d\ndefaults: {lease: {sync: 11s}}",
-            &["2:20 'sync' of 11s is not from 1ms to 10s; 100ms is usual"],
+            &["2:20 'sync' of 11s is out of range; use 1ms to 10s, usually 100ms"],
         ),
     ]);
 }
@@ -203,35 +207,37 @@ fn values_have_types() {
         (
             "domain: [d]",
             &[
-                "1:9 'domain' is a text, not a list",
+                "1:9 'domain' must be a string, not a list",
                 "1:9 config file cannot have empty domain; add 'domain: NAME'",
             ],
         ),
-        ("domain: d\ndescriptors: {key: a}", &["2:14 'descriptors' is a list, not a map"]),
-        ("domain: d\ndefaults: fast", &["2:11 defaults is a map of keys, not 'fast'"]),
+        ("domain: d\ndescriptors: {key: a}", &["2:14 'descriptors' must be a list, not a map"]),
+        ("domain: d\ndefaults: fast", &["2:11 defaults must be a map, not 'fast'"]),
         (
             "domain: d\ndefaults: {algorithm: gcr, failure: wait, shadow_mode: 'true'}",
             &[
-                "2:23 'gcr' is no algorithm; did you mean 'gcra'?",
-                "2:37 'wait' is no failure; use one of open, closed, local, allow, deny",
-                "2:56 'shadow_mode' is true or false, not 'true'",
+                "2:23 'gcr' is not a valid value of 'algorithm'; did you mean 'gcra'?",
+                "2:37 'wait' is not a valid value of 'failure'; use one of open, closed, local, \
+                 allow, deny",
+                "2:56 'shadow_mode' must be true or false, not 'true'",
             ],
         ),
         (
             "server: {workers: 1.5, top_keys: -1, denial_log: 010, max_connections: 1e30}",
             &[
-                "1:19 'workers' is a whole number, not '1.5': it has a fraction",
-                "1:34 'top_keys' is a whole number, not '-1': it is below zero",
-                "1:50 'denial_log' is a whole number, not '010': a leading zero makes it octal for \
-                 some readers; remove the zero",
-                "1:72 'max_connections' is a whole number, not '1e30': it is too large",
+                "1:19 'workers' must be a whole number, not '1.5': it has a fraction",
+                "1:34 'top_keys' must be a whole number, not '-1': it is below zero",
+                "1:50 'denial_log' must be a whole number, not '010': some parsers read a leading \
+                 zero as octal; remove the zero",
+                "1:72 'max_connections' must be a whole number, not '1e30': it is too large",
             ],
         ),
         (
             "server: {idle_timeout: 30, watch_interval: never, snapshot: {path: a}}",
             &[
                 "1:24 'idle_timeout': '30' has no unit; write 30s, 30m or 30ms",
-                "1:44 'watch_interval': 'never' is no duration; write for example 500ms, 30s, 5m, 2h, 7d",
+                "1:44 'watch_interval': 'never' is not a duration; write for example 500ms, 30s, \
+                 5m, 2h, 7d",
                 "1:51 a snapshot needs 'every', for example every: 30s",
             ],
         ),
@@ -260,7 +266,7 @@ fn values_have_types() {
                 "2:27 config error, unknown key 'kind'; a store has url, redis, memory, snapshot",
             ],
         ),
-        ("stores: [a]", &["1:9 'stores' is a map of names to stores, not a list"]),
+        ("stores: [a]", &["1:9 'stores' must map names to stores, not a list"]),
     ]);
 }
 
@@ -270,17 +276,17 @@ fn bounds_of_reservations_do_not_contradict_each_other() {
         (
             "server: {memory: {max_reservations: 7, max_reservations_per_policy: 8, max_reservations_per_key: 9}}",
             &[
-                "1:40 'max_reservations_per_policy' of 8 is above 'max_reservations' of 7, which is \
-                 reached before; lower the first or raise the second",
-                "1:72 'max_reservations_per_key' of 9 is above 'max_reservations_per_policy' of 8, \
-                 which is reached before; lower the first or raise the second",
+                "1:40 'max_reservations_per_policy' is 8, above 'max_reservations', which is 7; \
+                 lower the first or raise the second",
+                "1:72 'max_reservations_per_key' is 9, above 'max_reservations_per_policy', which \
+                 is 8; lower the first or raise the second",
             ],
         ),
         (
             "server: {memory: {max_reservations_per_key: 100000}}\nstores: {a: {memory: {max_reservations: 0}}}",
             &[
-                "1:19 'max_reservations_per_key' of 100000 is above 'max_reservations_per_policy' of \
-                 65536, which is reached before; lower the first or raise the second",
+                "1:19 'max_reservations_per_key' is 100000, above 'max_reservations_per_policy', \
+                 which is 65536; lower the first or raise the second",
                 "2:23 'max_reservations' must be at least 1",
             ],
         ),

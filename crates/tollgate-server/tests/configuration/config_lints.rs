@@ -164,6 +164,6 @@ fn a_lint_names_its_place_and_its_kind() {
     assert_eq!(
         lint(&config)[0].to_string(),
         "x.yaml:1:9: warning (shadow-mode): the whole domain is in shadow mode: nothing is ever \
-         refused"
+         denied"
     );
 }

@@ -295,9 +295,9 @@ fn files_that_cannot_be_read_are_told() {
     std::fs::write(path("huge"), vec![b' '; (16 << 20) + 1]).unwrap();
     std::fs::create_dir(path("empty")).unwrap();
     for (name, text) in [
-        ("latin", "the file is not UTF-8: see byte 11"),
+        ("latin", "the file is not UTF-8 at byte 11; save it as UTF-8"),
         ("huge", "the file is larger than 16 MiB; split it"),
-        ("empty", "the folder has no .yaml or .yml file; name another, or add one"),
+        ("empty", "the directory has no .yaml or .yml file; name another one, or add a file"),
         ("missing", "cannot read the file: No such file or directory (os error 2)"),
     ] {
         let errors = Config::read(&[path(name)]).unwrap_err();
@@ -305,7 +305,10 @@ fn files_that_cannot_be_read_are_told() {
         assert_eq!(errors.errors()[0].place().line, 0);
     }
     let none = Config::read(&[]).unwrap_err();
-    assert_eq!(none.errors()[0].text(), "no file is named; name a file or a folder");
+    assert_eq!(
+        none.errors()[0].text(),
+        "no configuration file is given; name a file or a directory"
+    );
 }
 
 #[test]

@@ -286,14 +286,14 @@ async fn commands_about_keys_refuse_clearly_while_the_store_is_away() {
     let shared = shared(&fake, RULES);
     let (mut half, mut ours) = open(&shared, Listener::Resp).into_split();
     fake.set_down(true);
-    let away = "-ERR the store cannot be asked, so nobody knows what is there; try again later";
+    let away = "-ERR the store cannot be reached, so its state is unknown; try again later";
     // command, how the reply begins
     for (command, expected) in [
         ("CL.THROTTLE k 4 60 60", "*5\r\n:0\r\n"),
         ("TTL k", away),
         ("EXISTS k", away),
         ("DEL k", away),
-        ("DBSIZE", "-ERR the keys are in a store that others share"),
+        ("DBSIZE", "-ERR the keys are in a shared store"),
         ("TG.CHECK closed k", "*"),
     ] {
         ours.write_all(format!("{command}\r\n").as_bytes()).await.unwrap();

@@ -127,37 +127,34 @@ fn nonsense_is_refused_in_words() {
     let server = Server::start();
     let mut client = server.connect();
     for (line, expected) in [
-        ("TG.CHECK per-us a", "ERR no policy is called \"per-us\"; did you mean \"per-user\"?"),
+        ("TG.CHECK per-us a", "ERR there is no policy \"per-us\"; did you mean \"per-user\"?"),
         ("TG.CHECK per-user", "ERR wrong number of arguments for 'tg.check' command"),
-        ("TG.CHECK per-user a x", "ERR \"x\" is no cost; give a whole number that is not negative"),
-        (
-            "TG.CHECK per-user a -1",
-            "ERR \"-1\" is no cost; give a whole number that is not negative",
-        ),
+        ("TG.CHECK per-user a x", "ERR \"x\" is not a cost; give a whole number of at least 0"),
+        ("TG.CHECK per-user a -1", "ERR \"-1\" is not a cost; give a whole number of at least 0"),
         (
             "TG.CHECK per-user a 1 per-tenant",
-            "ERR policy \"per-tenant\" has no key behind it; give one",
+            "ERR policy \"per-tenant\" is not followed by a key; add one",
         ),
         (
             "TG.CHECK per-path a",
-            "ERR policy \"per-path\" needs as many keys as it has values (tenant, path), and 1 were given",
+            "ERR policy \"per-path\" needs 2 keys (tenant, path), but 1 key was given",
         ),
-        ("TG.CHECK per-path KEYS 3 a b", "ERR KEYS announces 3, and fewer follow"),
+        ("TG.CHECK per-path KEYS 3 a b", "ERR KEYS announces 3 keys, but fewer follow"),
         (
             "TG.RESERVE per-user a 1 LIFE 0",
-            "ERR \"0\" is no life; give milliseconds from 1 to 86400000",
+            "ERR \"0\" is not a lifetime; give milliseconds from 1 to 86400000",
         ),
-        ("TG.RESERVE per-user a LIFE 5 6", "ERR LIFE and its milliseconds come last"),
-        ("TG.CANCEL x", "ERR \"x\" is no reservation; use the id that `reserve` gave"),
+        ("TG.RESERVE per-user a LIFE 5 6", "ERR LIFE and its milliseconds must come last"),
+        ("TG.CANCEL x", "ERR \"x\" is not a reservation; use the id that `reserve` returned"),
         ("TG.DESCRIPTOR shop 1 user", "ERR wrong number of arguments for 'tg.descriptor' command"),
         (
             "TG.DESCRIPTOR shop 1 user a b",
-            "ERR a descriptor is pairs of key and value, at most 32; 3 words were given",
+            "ERR a descriptor needs pairs of key and value, at most 32; 3 words were given",
         ),
         ("GET a b\\n", "ERR unknown command 'GET', with args beginning with: 'a' 'b\\n' "),
         ("nonsense", "ERR unknown command 'nonsense', with args beginning with: "),
         ("CLUSTER INFO", "ERR This instance has cluster support disabled"),
-        ("SUBSCRIBE a", "ERR 'subscribe' is not supported: nothing is published here"),
+        ("SUBSCRIBE a", "ERR 'subscribe' is not supported: this server has no pub/sub"),
         ("SELECT 1", "ERR DB index is out of range"),
         ("HELLO 4", "NOPROTO unsupported protocol version"),
         ("HELLO 3 AUTH a", "ERR Syntax error in HELLO option 'AUTH'"),

@@ -35,12 +35,12 @@ async fn calls_that_make_no_sense_are_told_why() {
         (encoded(&request(&[])), 2, "rate limit descriptor list must not be empty"),
         (encoded(&request(&many)), 3, "more than 64 descriptors"),
         (encoded(&unit), 3, "unit 9"),
-        (framed(b"\x0a\x05ab"), 13, "ends within a field"),
-        (framed(b"\x0a\x01\xff"), 13, "no UTF-8"),
+        (framed(b"\x0a\x05ab"), 13, "ends inside a field"),
+        (framed(b"\x0a\x01\xff"), 13, "not UTF-8"),
         (framed(b"\x0b"), 13, "wire type 3"),
-        (Bytes::new(), 13, "not one message"),
-        (Bytes::from_static(&[0, 0, 0, 0, 9, 1]), 13, "not one message"),
-        (framed(&[0; 5000]), 8, "longer than 4096"),
+        (Bytes::new(), 13, "not one length-prefixed message"),
+        (Bytes::from_static(&[0, 0, 0, 0, 9, 1]), 13, "not one length-prefixed message"),
+        (framed(&[0; 5000]), 8, "above the maximum of 4096"),
         (Bytes::from(compressed), 12, "compressed"),
     ];
     let count = rows.len() as u64;

@@ -68,15 +68,15 @@ async fn nonsense_is_told_why() {
     let mut answer = Answer::new();
     for (body, text) in [
         ("", "EOF"),
-        ("[]", "no RateLimitRequest"),
-        (r#"{"domain": "shop", "descriptors": [[]]}"#, "no RateLimitRequest"),
+        ("[]", "not a RateLimitRequest"),
+        (r#"{"domain": "shop", "descriptors": [[]]}"#, "not a RateLimitRequest"),
         (r#"{"domian": "shop"}"#, "unknown field `domian`"),
         (r#"{"descriptors": [{}]}"#, "rate limit domain must not be empty"),
         (r#"{"domain": "shop"}"#, "rate limit descriptor list must not be empty"),
-        (r#"{"domain": "shop", "hitsAddend": -1}"#, "-1 is no whole number"),
-        (r#"{"domain": "shop", "hitsAddend": 1.5}"#, "1.5 is no whole number"),
+        (r#"{"domain": "shop", "hitsAddend": -1}"#, "-1 is not a whole number"),
+        (r#"{"domain": "shop", "hitsAddend": 1.5}"#, "1.5 is not a whole number"),
         (r#"{"domain": "shop", "hitsAddend": 4294967296}"#, "above 4294967295"),
-        (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "hour"}}]}"#, "no unit"),
+        (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "hour"}}]}"#, "not a unit"),
         (r#"{"domain": "shop", "descriptors": [{"limit": {"unit": "UNKNOWN"}}]}"#, "unit 0"),
     ] {
         let reply = decide(&shared, Permissions::CLIENT, body.as_bytes(), &mut answer).await;

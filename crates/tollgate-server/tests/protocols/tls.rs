@@ -204,7 +204,7 @@ async fn a_broken_replacement_keeps_the_old_certificate() {
     let client = authority.client(Some(&good), &[]);
     let stray = authority.sign();
     for (file, content, complaint) in [
-        ("server.pem", "", "no certificate in it"),
+        ("server.pem", "", "contains no certificate"),
         ("server.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n", "server.pem"),
         // The certificate of another key.
         ("server.pem", &stray.certificate, "server.pem"),

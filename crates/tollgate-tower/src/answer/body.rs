@@ -174,16 +174,16 @@ impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(verdict) = self;
         match (verdict.refusal().unwrap_or(Refusal::QuotaExceeded), verdict.cause()) {
-            (Refusal::Forbidden, _) => return f.write_str("This client may not pass."),
+            (Refusal::Forbidden, _) => return f.write_str("This client is not allowed."),
             (Refusal::Unidentified, _) => {
-                return f.write_str("The request does not say who sends it, or says it twice.");
+                return f.write_str("The request does not identify its sender, or does so twice.");
             }
             (Refusal::AbnormalUsage, _) => {
-                f.write_str("This client is held back for unusual use")?;
+                f.write_str("This client is throttled because of unusual usage")?;
             }
             (Refusal::ReducedCapacity, None) => f.write_str("The server is too busy")?,
             (Refusal::ReducedCapacity, Some(_)) => {
-                f.write_str("The server cannot take more now")?
+                f.write_str("The server cannot take more requests now")?
             }
             (Refusal::QuotaExceeded, None) => f.write_str("The quota is used up")?,
             (Refusal::QuotaExceeded, Some(told)) => {
@@ -195,7 +195,7 @@ impl fmt::Display for Detail<'_> {
         }
         match verdict.retry_after() {
             Some(wait) => write!(f, "; retry in {} s.", retry_seconds(wait)),
-            None if verdict.wait() == Some(Wait::Never) => f.write_str("; no wait helps."),
+            None if verdict.wait() == Some(Wait::Never) => f.write_str("; waiting does not help."),
             None => f.write_str("; retry later."),
         }
     }

@@ -105,18 +105,18 @@ impl LabelError {
     pub(crate) fn say(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unnamed => f.write_str(
-                "\"\" is no name that a client can be told; give the policy and its unit one",
+                "\"\" is not a name that clients can be shown; name the policy and its unit",
             ),
             Self::TooLong { length } => write!(
                 f,
-                "a name of {length} bytes is longer than {}; every answer carries it, so take a \
+                "a name of {length} bytes is longer than {}; every response carries it, so use a \
                  shorter one",
                 Label::NAME_MAX
             ),
             Self::NotAscii { name } => write!(
                 f,
-                "the name {name:?} has more than visible ASCII, which headers cannot tell as bodies \
-                 do; write it with letters, digits and signs of ASCII"
+                "the name {name:?} is not printable ASCII, which headers require; use ASCII \
+                 letters, digits and punctuation"
             ),
         }
     }

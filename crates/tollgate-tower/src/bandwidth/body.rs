@@ -172,7 +172,8 @@ impl<B> ShapedBody<B> {
 
 /// Lets the rest of a body pass as it is.
 fn unshaped(source: &mut Option<Source>, rest: &mut Bytes) -> Bytes {
-    tracing::warn!(target: "tollgate", "a body passes unshaped: there is no runtime with timers");
+    tracing::warn!(target: "tollgate", 
+        "a body passes without shaping: there is no runtime with timers");
     *source = None;
     std::mem::take(rest)
 }

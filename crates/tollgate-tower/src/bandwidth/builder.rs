@@ -193,8 +193,8 @@ impl fmt::Display for BandwidthError {
             Self::Quota { way, error } => write!(f, "{way} bodies: {error}")?,
             Self::NoRefill { way } => write!(
                 f,
-                "{way} bodies: the quota does not come back, so a body longer than it would never \
-                 end; give bytes per time"
+                "{way} bodies: the quota never refills, so a longer body would never end; use a \
+                 rate in bytes"
             )?,
         }
         write!(f, " ({}, see {})", self.code(), self.docs())

@@ -141,13 +141,13 @@ impl KeyError {
         match self {
             Self::TrustsEverybody { network } => write!(
                 f,
-                "the trusted networks include {network}, so every client may choose the address it \
+                "the trusted networks include {network}, so every client can choose the address it \
                  is counted by; list the networks of your own proxies"
             ),
             Self::NoHops { header } => write!(
                 f,
-                "0 trusted hops believe nobody, but {header} is to be read; count your own proxies, \
-                 the nearest included, or use ClientAddress::peer()"
+                "0 trusted hops trust no proxy, but {header} should be read; count your own \
+                 proxies, the nearest included, or use ClientAddress::peer()"
             ),
             Self::HeaderName { name } => write!(
                 f,
@@ -155,7 +155,7 @@ impl KeyError {
             ),
             Self::Prefix { family, bits, shortest, longest } => write!(
                 f,
-                "a prefix of {bits} bits of {family} is outside {shortest} to {longest}; take one \
+                "a prefix of {bits} bits of {family} is outside {shortest} to {longest}; use one \
                  inside, or leave it out for the default"
             ),
             Self::Empty { combination } => write!(
@@ -170,7 +170,7 @@ impl KeyError {
             ),
             Self::Network { text, meant: Some(meant) } => write!(
                 f,
-                "{text:?} has bits set behind its prefix; write \"{meant}\" if that is meant"
+                "{text:?} has bits set after its prefix; write \"{meant}\" if you mean that network"
             ),
             Self::NoNetworks => f.write_str(
                 "the list of trusted networks is empty, so the header is never read; list your \
@@ -183,8 +183,9 @@ impl KeyError {
             ),
             Self::ListAsValue { header } => write!(
                 f,
-                "{header} is a list that clients may start; use ClientAddress::x_forwarded_for or \
-                 ClientAddress::forwarded, which know whom to believe"
+                "{header} is a list whose first entries come from clients; use \
+                 ClientAddress::x_forwarded_for or ClientAddress::forwarded, which trust only your \
+                 proxies"
             ),
             _ => self.say_of_combinations(f),
         }
@@ -194,17 +195,17 @@ impl KeyError {
         match self {
             Self::Unreachable { position } => write!(
                 f,
-                "part {position} of Key::any is always there, so those behind it are never asked \
-                 for; move it to the end"
+                "part {position} of Key::any always has a value, so the parts after it are never \
+                 used; move it to the end"
             ),
             Self::MissingOfPart { position, said } => write!(
                 f,
-                "part {position} of a combination says {said}, which only the whole can; say it \
-                 behind Key::all(..) or Key::any(..)"
+                "part {position} of a combination calls {said}, which only the whole key can; call \
+                 it on Key::all(..) or Key::any(..)"
             ),
             Self::HashKeyLength { length } => write!(
                 f,
-                "a hash key of {length} bytes is outside 16 to 64; take 32 random bytes, the same \
+                "a hash key of {length} bytes is outside 16 to 64; use 32 random bytes, the same \
                  in all processes"
             ),
             Self::HashKeyUnused => f.write_str(
@@ -216,7 +217,7 @@ impl KeyError {
                 "{parts} parts in one combination are more than {most}; join them in Key::from_fn"
             ),
             Self::CookieName { name } => {
-                write!(f, "{name:?} is not the name of a cookie; write it as in \"sid\"")
+                write!(f, "{name:?} is not the name of a cookie; write, for example, \"sid\"")
             }
             // INVARIANT: `say` has told all others.
             _ => Ok(()),
@@ -276,8 +277,9 @@ impl fmt::Display for Hint {
         match self {
             Self::Proxied { header } => write!(
                 f,
-                "a request has {header}, but the address of the connection is counted, which may be \
-                 that of a proxy for all its clients; use Key::client with the proxies you trust"
+                "a request has {header}, but requests are counted by the address of the \
+                 connection, which may be a proxy for many clients; use Key::client with the \
+                 proxies you trust"
             )?,
             Self::NoPeer => f.write_str(
                 "the address of the connection is not known; serve with \
@@ -286,13 +288,13 @@ impl fmt::Display for Hint {
             )?,
             Self::OtherHeader { read, found } => write!(
                 f,
-                "a request has {found} but not {read}, which is what is read; choose the header \
-                 that your proxies write"
+                "a request has {found}, but the layer reads {read}; choose the header that your \
+                 proxies write"
             )?,
             Self::NotBelieved => f.write_str(
-                "the header that is read is there, but tells of no client: who sends it is in none of \
-                 the trusted networks, or it has fewer addresses than hops are trusted, or none that \
-                 can be read; list the networks of your proxies, or count them again",
+                "the header names no client: its sender is not in a trusted network, or it has \
+                 fewer addresses than trusted hops, or none that can be parsed; list the networks \
+                 of your proxies, or count them again",
             )?,
         }
         write!(f, " ({}, see {})", self.code(), self.docs())

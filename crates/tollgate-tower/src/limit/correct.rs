@@ -156,7 +156,7 @@ impl Gate {
         let gate = Arc::clone(self);
         let work = async move {
             if let Err(error) = gate.amend(&pass, &costs).await {
-                gate.failed(&error, "a rate limit could not be corrected");
+                gate.failed(&error, "the charge of a request could not be corrected");
             }
         };
         if self.backend.is_memory() {

@@ -94,29 +94,29 @@ impl Why {
             Self::Key(error) => write!(f, "{error}"),
             Self::Quota(error) => write!(f, "{error}"),
             Self::Label(error) => error.say(f),
-            Self::NoPolicy => f.write_str("a layer without a policy limits nothing; add one"),
+            Self::NoPolicy => f.write_str("a layer without a policy limits nothing; add a policy"),
             Self::TooMany { count } => write!(
                 f,
                 "{count} policies are more than the {} that one decision can hold; use fewer",
                 tollgate::Limits::MOST
             ),
             Self::NoLife => f.write_str(
-                "`settle_within` is zero, so nothing could be settled; give the longest response",
+                "`settle_within` is zero, so nothing could be settled; set it to the longest \
+                 response time",
             ),
-            Self::ZeroWait => f.write_str(
-                "`wait_up_to` of 0 s is no wait; leave it out, so that requests are refused at once",
-            ),
+            Self::ZeroWait => {
+                f.write_str("`wait_up_to` is 0 s; leave it out to deny requests at once")
+            }
             Self::TwoStores => f.write_str(
-                "`memory` and `store` are given more than once, and a layer has one; leave out all \
-                 but one",
+                "`memory` or `store` is given more than once, but a layer has one store; keep one",
             ),
             Self::NobodyWaits => f.write_str(
-                "`max_waiting` is for layers with `wait_up_to`, and at least 1; add that, or leave \
-                 this out",
+                "`max_waiting` must be at least 1 and needs `wait_up_to`; add `wait_up_to`, or \
+                 leave `max_waiting` out",
             ),
             Self::NoTime => f.write_str(
-                "a `store_timeout` of 0 s leaves a store no time to answer; give the longest that a \
-                 request may wait for it",
+                "a `store_timeout` of 0 s leaves a store no time to respond; set it to the longest \
+                 time that a request may wait",
             ),
             _ => self.say_of_policy(f),
         }
@@ -125,46 +125,48 @@ impl Why {
     fn say_of_policy(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SameName => f.write_str(
-                "two policies, or tiers, of one name would share their counts; give each its own",
+                "two policies or tiers with the same name would share their counts; give each a \
+                 name of its own",
             ),
             Self::Percent { percent } => {
-                write!(f, "{percent} of a hundred keys is too many; give 0 to 100")
+                write!(f, "{percent} percent of the keys is out of range; use 0 to 100")
             }
             Self::Tiers => f.write_str(
-                "tiers need both `tier`, which names them, and `tier_by`, which chooses",
+                "tiers need both `tier`, which defines them, and `tier_by`, which selects one; add \
+                 the missing one",
             ),
             Self::Free => f.write_str(
-                "a cost of 0 counts nothing; give 1 or more, or leave requests out by `only`",
+                "a cost of 0 counts nothing; use 1 or more, or exclude requests with `only`",
             ),
             Self::TooDear { cost, capacity } => write!(
                 f,
-                "a cost of {cost} is more than the {capacity} permits that there can ever be, so \
+                "a cost of {cost} is above the {capacity} permits that can ever be free, so \
                  nothing would pass; raise the quota or its burst, or lower the cost"
             ),
             Self::PercentOfOne => f.write_str(
-                "a percentage is one of keys, and this policy has a single one, so it would be \
-                 enforced for all or for nobody; give it a key, or take `Mode::Shadow`",
+                "a percentage applies to keys, but this policy has no key, so it would be enforced \
+                 for all requests or none; give it a key, or use `Mode::Shadow`",
             ),
             Self::Nothing => f.write_str(
-                "a quota of 0 permits lets nothing pass, ever; give 1 or more, or leave the route out \
-                 of the service",
+                "a quota of 0 permits never lets a request pass; use 1 or more, or remove the \
+                 route",
             ),
             Self::Refusal { refusal } => write!(
                 f,
-                "a refusal of {refusal:?} says that a client may not pass at all, but permits come \
-                 back; take `QuotaExceeded`, `ReducedCapacity` or `AbnormalUsage`"
+                "the refusal {refusal:?} says that a client may never pass, but permits come back; \
+                 use `QuotaExceeded`, `ReducedCapacity` or `AbnormalUsage`"
             ),
-            Self::UnnamedTier => f.write_str(
-                "a tier \"\" has no name to be told by; give each tier one, such as \"paid\"",
-            ),
+            Self::UnnamedTier => {
+                f.write_str("a tier has an empty name; give each tier a name, such as \"paid\"")
+            }
             Self::Costs { count } => write!(
                 f,
-                "{count} costs are given by `cost`, `cost_by` and `cost_by_length`, and a policy has \
-                 one; leave out all but one"
+                "{count} costs are given by `cost`, `cost_by` and `cost_by_length`, but a policy \
+                 has one cost; keep one"
             ),
             Self::NeverCharged => f.write_str(
-                "`Charge::on_status` of no status charges nothing, so only what runs at once would be \
-                 limited; list statuses, or use a `ConcurrencyLayer` for what runs at once",
+                "`Charge::on_status` without a status charges nothing, so it would only limit \
+                 simultaneous requests; list statuses, or use a `ConcurrencyLayer`",
             ),
             // INVARIANT: `say` has told all others.
             _ => Ok(()),

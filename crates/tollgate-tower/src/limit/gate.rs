@@ -63,7 +63,7 @@ pub(super) type Hook =
 /// As many as usual requests have policies, without an allocation.
 type Few<T> = SmallVec<[T; 4]>;
 
-const NO_ANSWER: &str = "the store of a rate limit could not answer";
+const NO_ANSWER: &str = "the store of a rate limit failed";
 
 /// Why there is nothing to ask.
 pub(super) enum Nothing {

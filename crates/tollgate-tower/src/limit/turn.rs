@@ -118,7 +118,7 @@ impl Turn {
     fn give_up(&mut self) -> Pass {
         let Step::Asks(question) = self.take() else { return Pass::new(Vec::new(), Verb::Acquire) };
         let mut pass = question.go_on(&self.gate);
-        let error = StoreError::timeout(format!("no answer in {:?}", self.gate.store_timeout));
+        let error = StoreError::timeout(format!("no reply within {:?}", self.gate.store_timeout));
         pass.now = self.gate.backend.clock().now();
         self.gate.without_answer(&mut pass, &error);
         pass

@@ -105,9 +105,9 @@ impl Places {
         });
         is_told.unwrap_or_default().then(|| {
             let text = format_args!(
-                "{LAYERS_MIN} layers that were built at {place} have seen one request each, and are \
-                 gone: a layer that is built for each request starts with a full quota each time, \
-                 and limits nothing; build it once, and clone it"
+                "{LAYERS_MIN} layers built at {place} have each seen one request and were dropped: \
+                 a layer that is built for each request starts with a full quota each time and \
+                 limits nothing; build it once and clone it"
             );
             Warning::new("TG-L51", docs!("http.md#tg-l51"), &text)
         })

@@ -113,11 +113,11 @@ impl Marker {
             return None;
         }
         let why = match is_own {
-            true => "the same layer is there twice on its way",
-            false => "two layers on its way have a policy of this name in a store",
+            true => "it passed the same layer twice",
+            false => "it passed two layers that have a policy of this name in one store",
         };
         let text = format_args!(
-            "one request was counted twice by \"{name}\": {why}; put it in once, or give the \
+            "one request was counted twice by \"{name}\": {why}; add the layer once, or give the \
              policies different names"
         );
         Some(Warning::new("TG-L52", docs!("http.md#tg-l52"), &text))
@@ -169,7 +169,7 @@ mod tests {
     fn a_layer_that_is_there_twice_is_told_of_once() {
         let layer = marker(&["a", "b"], OWN);
         let text = told((&layer, &[0, 1]), (&layer, &[1])).unwrap();
-        assert!(text.contains("twice by \"b\": the same layer"), "{text}");
+        assert!(text.contains("twice by \"b\": it passed the same layer"), "{text}");
         assert!(text.ends_with(concat!("(TG-L52, see ", docs!("http.md#tg-l52"), ")")), "{text}");
         assert_eq!(told((&layer, &[0]), (&layer, &[0])), None, "told already");
     }
@@ -192,7 +192,7 @@ mod tests {
             let (one, other) = two(one, other);
             let text = told((&one, &[outer]), (&other, &[inner]));
             assert_eq!(text.is_some(), is_told, "row {row}: {text:?}");
-            assert!(text.is_none_or(|text| text.contains("twice by \"b\": two layers")));
+            assert!(text.is_none_or(|text| text.contains("twice by \"b\": it passed two layers")));
         }
         let layer = marker(&["a", "b"], ELSEWHERE);
         assert_eq!(told((&layer, &[0]), (&layer, &[1])), None, "by different policies");

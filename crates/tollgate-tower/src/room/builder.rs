@@ -251,15 +251,15 @@ impl fmt::Display for ConcurrencyLayerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoQueue => f.write_str(
-                "`max_wait` is set, but `max_waiting` of the limit is 0, so nobody can wait; raise \
-                 that, or leave out `max_wait`",
+                "`max_wait` is set, but `max_waiting` of the limit is 0, so no request can wait; \
+                 raise `max_waiting`, or leave out `max_wait`",
             )?,
-            Self::ZeroWait => f.write_str(
-                "a `max_wait` of 0 s is no wait; leave it out, so that requests are refused at once",
-            )?,
+            Self::ZeroWait => {
+                f.write_str("`max_wait` is 0 s; leave it out to deny requests at once")?
+            }
             Self::Forbidden => f.write_str(
-                "refusal `Forbidden` says that a client may never pass, but a slot comes free; take \
-                 `ReducedCapacity` or `QuotaExceeded`",
+                "the refusal `Forbidden` says that a client may never pass, but slots become free; \
+                 use `ReducedCapacity` or `QuotaExceeded`",
             )?,
             Self::Key(error) => return error.fmt(f),
             Self::Label(error) => error.say(f)?,

@@ -47,7 +47,8 @@ async fn what_would_take_too_long_fails_at_once() {
     assert_eq!((error.retry_after(), error.into_inner()), (Some(seconds(60)), None));
     assert_eq!(
         error.to_string(),
-        "the server wants no call for another 60s, more than 10s; come back later, or allow a longer wait"
+        "the server asks for no calls for another 60s, longer than 10s; try again later, or allow \
+         a longer wait"
     );
     assert_eq!((stub.now(), layer.counts().refused), (seconds(0), 1));
 }

@@ -225,8 +225,9 @@ fn nonsense_is_refused_with_a_way_out() {
     assert_eq!(backoff, RetryBuildError::Backoff { base: seconds(20), most: seconds(10) });
     assert_eq!(
         backoff.to_string(),
-        "the first pause of 20s is longer than the longest, 10s; lower the one or raise the other \
-         (TG-C22, see https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md#tg-c22)"
+        "the first pause of 20s is longer than the longest pause, 10s; lower the first or raise \
+         the second (TG-C22, see \
+         https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md#tg-c22)"
     );
     // No clock is known by which the default budget cannot be built.
     let budget = RetryBudget::builder().min_per_second(u64::MAX).build().unwrap_err();

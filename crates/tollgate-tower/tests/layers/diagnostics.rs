@@ -86,7 +86,7 @@ fn a_layer_that_is_there_twice_is_told_of_once_and_counts_twice() {
         assert_eq!(passed, 2);
     });
     let [line] = &heard[..] else { panic!("{heard:?}") };
-    assert!(line.contains("counted twice by \"p\": the same layer"), "{line}");
+    assert!(line.contains("counted twice by \"p\": it passed the same layer"), "{line}");
     assert!(line.contains(&format!(" code=TG-L52 docs={DOCS}/http.md#tg-l52")), "{line}");
 }
 

@@ -144,7 +144,7 @@ async fn whoever_is_not_known_is_denied() {
     for kind in KINDS {
         let status = call(&channel, kind, None).await.unwrap_err();
         assert_eq!(status.code(), Code::PermissionDenied, "{kind:?}");
-        assert!(status.message().contains("does not say who sends it"), "{}", status.message());
+        assert!(status.message().contains("does not identify its sender"), "{}", status.message());
         // The details are empty or well formed.
         let details = status.check_error_details().unwrap();
         assert!(details.retry_info().is_none() && pushback(&status).is_none());

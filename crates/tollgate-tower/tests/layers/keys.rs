@@ -333,7 +333,7 @@ fn keys_that_cannot_be_meant_are_refused() {
         (
             Key::all([Key::path(), key().or_skip()]),
             "TG-K11",
-            "part 1 of a combination says or_skip",
+            "part 1 of a combination calls or_skip",
         ),
         (Key::any([key().or_refuse(), Key::path()]), "TG-K11", "or_refuse"),
         (key().hash_key("short"), "TG-K12", "5 bytes"),

@@ -69,7 +69,7 @@ fn links_of_labels_and_jitter_go_to_the_code() {
     let texts = [layer.build().unwrap_err().to_string(), room.build().unwrap_err().to_string()];
     for text in texts {
         assert_eq!(text.matches("TG-").count(), 1, "{text}");
-        assert!(text.contains("\"\" is no name"), "{text}");
+        assert!(text.contains("\"\" is not a name"), "{text}");
     }
 }
 

@@ -142,16 +142,16 @@ impl<K, V> fmt::Display for AddError<K, V> {
         match self.why {
             Why::Full { max_size } => write!(
                 f,
-                "the next batch has its {max_size} keys while the last one is still under way; wait \
-                 for room with `add`, or raise `max_size`"
+                "the next batch already has {max_size} keys while the last one is still being \
+                 flushed; wait for room with `add`, or raise `max_size`"
             ),
-            Why::Stopped => {
-                f.write_str("the coalescer is stopped; take the pair out and add it elsewhere")
-            }
+            Why::Stopped => f.write_str(
+                "the coalescer is stopped; take the pair out of this error and add it elsewhere",
+            ),
             Why::Inside { max_size } => write!(
                 f,
-                "the next batch has its {max_size} keys, and the action cannot wait for its own end; \
-                 use `try_add` inside the action, or raise `max_size`"
+                "the next batch already has {max_size} keys, and the action cannot wait for itself \
+                 to finish; use `try_add` inside the action, or raise `max_size`"
             ),
         }
     }

@@ -272,8 +272,8 @@ impl fmt::Display for FlushPanicked {
         let (entries, message) = (self.entries, self.message());
         write!(
             f,
-            "the flush of a batch of {entries} entries panicked: {message}; the next one runs all \
-             the same"
+            "the flush of a batch of {entries} entries panicked: {message}; the next one runs \
+             anyway"
         )
     }
 }
@@ -329,31 +329,31 @@ impl From<PaceError> for CoalesceError {
 impl fmt::Display for CoalesceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCause => {
-                f.write_str("nothing says when a batch leaves; set `window`, `quiet` or `max_size`")
-            }
+            Self::NoCause => f.write_str(
+                "nothing decides when a batch is flushed; set `window`, `quiet` or `max_size`",
+            ),
             Self::WindowAndQuiet { window, quiet } => write!(
                 f,
-                "window {window:?} and quiet {quiet:?} are both set; take one of them, and to cap \
-                 quiet set `max_wait`"
+                "window {window:?} and quiet {quiet:?} are both set; use one of them, and cap \
+                 quiet with `max_wait`"
             ),
             Self::MaxWaitAlone { max_wait } => write!(
                 f,
-                "max_wait {max_wait:?} caps a quiet time, and none is set; set `quiet`, or say \
+                "max_wait {max_wait:?} caps a quiet time, but none is set; set `quiet`, or use \
                  `window` instead"
             ),
             Self::MaxWaitBelowQuiet { max_wait, quiet } => write!(
                 f,
-                "max_wait {max_wait:?} is below quiet {quiet:?}, which would never come true; raise \
-                 max_wait, or say `window` instead"
+                "max_wait {max_wait:?} is below quiet {quiet:?}, which would never be reached; \
+                 raise max_wait, or use `window` instead"
             ),
             Self::QuietZero => f.write_str(
-                "a quiet time of zero is no silence; set one above zero, or a `window` of zero to \
-                 flush as soon as the action is free",
+                "the quiet time is zero; set one above zero, or a `window` of zero to flush as \
+                 soon as the action is free",
             ),
             Self::Size { max_size } => write!(
                 f,
-                "max_size {max_size} is not between 1 and {}; choose one that is",
+                "max_size {max_size} is out of range; use 1 to {}",
                 Coalescer::<(), ()>::SIZE_MAX
             ),
             Self::Pace(error) => error.fmt(f),

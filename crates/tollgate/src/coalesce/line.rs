@@ -48,7 +48,7 @@ impl Line {
     pub(super) fn leave(&mut self, number: u64) -> Option<Waker> {
         let waker = self.waiting.remove(&number);
         if waker.is_none() {
-            debug_assert!(self.seats > 0, "whoever left the line has a seat");
+            debug_assert!(self.seats > 0, "a caller that left the queue holds a slot");
             self.seats = self.seats.saturating_sub(1);
         }
         waker

@@ -118,16 +118,16 @@ impl fmt::Display for PaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::IntervalZero => {
-                f.write_str("an interval of zero is no pace; set one above zero, or leave it out")
+                f.write_str("the interval is zero; set one above zero, or leave it out")
             }
             Self::Both { interval } => write!(
                 f,
-                "an interval of {interval:?} and a limiter are both set; take one of them, a limiter \
-                 with burst 1 is an interval"
+                "an interval of {interval:?} and a limiter are both set; use one of them: a \
+                 limiter with burst 1 acts as an interval"
             ),
-            Self::Never => f.write_str(
-                "the limiter never lets cost 1 pass; raise its burst, or refill what it had",
-            ),
+            Self::Never => {
+                f.write_str("the limiter never admits cost 1; raise its burst, or reset it")
+            }
         }
     }
 }

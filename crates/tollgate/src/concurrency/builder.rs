@@ -223,8 +223,8 @@ impl fmt::Display for ConcurrencyError {
             ),
             Self::TooManyKeyLimits { max_key_limits } => write!(
                 f,
-                "{max_key_limits} keys have a limit of their own, which is max_key_limits; clear \
-                 one, or raise max_key_limits"
+                "{max_key_limits} keys have a limit of their own, the maximum of max_key_limits; \
+                 clear one, or raise max_key_limits"
             ),
         }
     }

@@ -113,11 +113,11 @@ impl fmt::Display for Full {
             ),
             Why::TooManyKeys { max_keys } => write!(
                 f,
-                "{max_keys} keys are in use, which is max_keys, and this one is new; retry when \
-                 one of them is done, or raise max_keys"
+                "{max_keys} keys are in use, the maximum of max_keys, and this one is new; retry \
+                 when one of them is done, or raise max_keys"
             ),
             Why::Closed => {
-                f.write_str("the limit is closed and gives out no permits; build a new one")
+                f.write_str("the limit is closed and grants no permits; build a new one")
             }
             Why::Busy if *waiting == 0 => write!(
                 f,
@@ -130,18 +130,18 @@ impl fmt::Display for Full {
             ),
             Why::QueueFull { max_waiting: 0 } => write!(
                 f,
-                "{in_flight} of {limit} permits are in flight and nobody may wait; retry cost \
+                "{in_flight} of {limit} permits are in flight and waiting is off; retry cost \
                  {cost} after a release, or set max_waiting"
             ),
             Why::QueueFull { max_waiting } => write!(
                 f,
-                "{in_flight} of {limit} permits are in flight and {max_waiting} wait, which is \
-                 max_waiting; retry cost {cost} later, or raise max_waiting"
+                "{in_flight} of {limit} permits are in flight and {max_waiting} wait, the maximum \
+                 of max_waiting; retry cost {cost} later, or raise max_waiting"
             ),
             Why::QueuesFull { max_waiting_total } => write!(
                 f,
                 "{in_flight} of {limit} permits are in flight and {max_waiting_total} wait on all \
-                 keys, which is max_waiting_total; retry cost {cost} later, or raise it"
+                 keys, the maximum of max_waiting_total; retry cost {cost} later, or raise it"
             ),
         }
     }

@@ -30,12 +30,12 @@ impl fmt::Display for DebounceError {
             ),
             Self::MaxWaitBelowDelay { max_wait, delay } => write!(
                 f,
-                "the longest wait {max_wait:?} is shorter than the delay {delay:?}; raise the one \
-                 or lower the other"
+                "the longest wait {max_wait:?} is shorter than the delay {delay:?}; raise the \
+                 first or lower the second"
             ),
             Self::NotAsync => f.write_str(
-                "an action that is a future needs a tokio runtime; take `Driver::tokio` or \
-                 `Driver::on`, or `start` with an action that is none",
+                "an async action needs a tokio runtime; use `Driver::tokio` or `Driver::on`, or \
+                 `start` with an action that is not async",
             ),
             Self::NoRuntime(error) => write!(f, "{error}"),
         }

@@ -325,7 +325,7 @@ impl fmt::Debug for BorrowingTree {
 }
 
 /// The answer of a borrowing tree: the decision, and who paid.
-#[must_use = "an admission that nobody reads limits nothing"]
+#[must_use = "an admission that is not read limits nothing"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
     decision: Decision,

@@ -110,15 +110,15 @@ impl fmt::Display for HierarchyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NameTwice(name) => {
-                write!(f, "\"{name}\" is there twice; give each level or class a name of its own")
+                write!(f, "\"{name}\" is used twice; give each level or class a name of its own")
             }
             Self::UnknownName(name) => {
                 write!(f, "there is no level or class \"{name}\"; use a name given to the builder")
             }
             Self::UnknownParent { name, parent } => write!(
                 f,
-                "the parent \"{parent}\" of \"{name}\" is not there; declare it first, or leave it \
-                 out for the root"
+                "the parent \"{parent}\" of \"{name}\" does not exist; declare it first, or leave \
+                 it out for the root"
             ),
             Self::TooDeep { name } => write!(
                 f,
@@ -168,11 +168,11 @@ impl HierarchyError {
             ),
             Self::ExpectedMissing { name, rate } => write!(
                 f,
-                "each node of \"{name}\" is guaranteed {rate}, and nobody says how many there are; \
+                "each node of \"{name}\" is guaranteed {rate}, but the number of nodes is unknown; \
                  add expected(n), or guarantee nothing with a rate of zero"
             ),
             Self::Priority { name, priority } => {
-                write!(f, "\"{name}\" has priority {priority}; use 0, the first, to 7, the last")
+                write!(f, "\"{name}\" has priority {priority}; use 0 (first) to 7 (last)")
             }
             Self::Path(error) => write!(f, "{error}"),
             _ => Ok(()),

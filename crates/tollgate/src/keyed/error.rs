@@ -63,13 +63,12 @@ impl fmt::Display for KeyedError {
             Self::Quota(error) => error.fmt(f),
             Self::InitialNotFull(initial) => write!(
                 f,
-                "a fresh key with an initial fill of {initial:?} differs from one at rest, whose \
-                 slot is given away; start keys full, or say for how long to keep them with \
-                 max_idle"
+                "a fresh key with an initial fill of {initial:?} differs from an idle one, whose \
+                 slot is reused; start keys full, or set how long to keep them with max_idle"
             ),
             Self::Capacity { keys, most } => write!(
                 f,
-                "a table for {keys} keys cannot be made; use 1 to {most}, or a growing table"
+                "a table for {keys} keys cannot be created; use 1 to {most}, or a growing table"
             ),
             Self::TwoTables => f.write_str(
                 "bounded and max_keys exclude each other: a bounded table has a fixed size; \
@@ -77,13 +76,13 @@ impl fmt::Display for KeyedError {
             ),
             Self::TooManyQuotas { most } => write!(
                 f,
-                "one limiter tells {most} quotas apart, and all of them are in use; use fewer \
-                 distinct quotas, or several limiters"
+                "one limiter holds {most} distinct quotas, and all are in use; use fewer, or \
+                 several limiters"
             ),
             Self::OtherTable(quota) => write!(
                 f,
-                "states of {quota} do not fit where those of this limiter are kept (a word for each \
-                 key, or more), so what was used would be forgotten; build a new limiter for it"
+                "the state of {quota} does not fit the slots of this limiter (one word per key, or \
+                 more), so usage would be lost; build a new limiter for it"
             ),
             Self::UnknownTier(name) => {
                 write!(f, "there is no tier \"{name}\"; add it to the builder")
@@ -93,23 +92,23 @@ impl fmt::Display for KeyedError {
             }
             Self::TooManyNotes { most } => write!(
                 f,
-                "{most} keys have an override, a block or a place on a list already; remove some, \
-                 let them expire, or raise max_notes"
+                "{most} keys already have an override, a block or a list entry; remove some, let \
+                 them expire, or raise max_notes"
             ),
             Self::SharedQuota(how) => write!(
                 f,
-                "with more than 1024 policies those of one quota share what their keys are judged by, so \
-                 {how:?} cannot be done for one of them; use AsIs, or fewer policies"
+                "with more than 1024 policies, those with the same quota share its state, so \
+                 {how:?} cannot be applied to one of them; use AsIs, or fewer policies"
             ),
             Self::Reservations { own, most } => write!(
                 f,
-                "a bound of {own} open reservations is above {most}, which is reached before; keep \
+                "a bound of {own} open reservations is above {most}, which is reached first; keep \
                  max_reservations_per_key <= max_reservations_per_policy <= max_reservations"
             ),
             Self::Escalation { refusals, first, most } => write!(
                 f,
-                "a ban of {first:?} up to {most:?} after {refusals} refusals makes no sense; use at \
-                 least one refusal, a first ban above zero, and a longest one not below it"
+                "a ban of {first:?} up to {most:?} after {refusals} denials is not valid; use at \
+                 least one denial, a first ban above zero, and a longest ban not below it"
             ),
         }
     }

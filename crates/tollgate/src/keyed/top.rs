@@ -153,7 +153,7 @@ impl TopKeys {
     pub fn new(capacity: usize) -> Self {
         assert!(
             (1..=Self::CAPACITY_MAX).contains(&capacity),
-            "a capacity of {capacity} keys is not between 1 and {}; 100 to 10000 are usual",
+            "a capacity of {capacity} keys is out of range; use 1 to {}, usually 100 to 10000",
             Self::CAPACITY_MAX
         );
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);

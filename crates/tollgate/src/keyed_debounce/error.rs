@@ -22,7 +22,7 @@ impl fmt::Display for KeyedDebounceError {
         match self {
             Self::Debounce(error) => error.fmt(f),
             Self::MaxKeys { max_keys } => {
-                write!(f, "max_keys {max_keys} cannot be held; give 1 to {KEYS_MAX}")
+                write!(f, "max_keys {max_keys} is out of range; use 1 to {KEYS_MAX}")
             }
         }
     }
@@ -75,12 +75,12 @@ impl<K, T> fmt::Display for NotTriggered<K, T> {
         match self.max_keys {
             Some(max_keys) => write!(
                 f,
-                "{max_keys} keys are held, which is max_keys; try again when one has fired, raise \
-                 max_keys, or let the first one fire early with `WhenKeysFull::FireFirst`"
+                "{max_keys} keys are held, the maximum of max_keys; try again when one has fired, \
+                 raise max_keys, or let the first one fire early with `WhenKeysFull::FireFirst`"
             ),
-            None => f.write_str(
-                "the debouncers are stopped; nothing is triggered any more, start new ones",
-            ),
+            None => {
+                f.write_str("the debouncers are stopped and trigger nothing more; start new ones")
+            }
         }
     }
 }

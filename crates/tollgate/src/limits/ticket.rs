@@ -33,7 +33,7 @@ use std::fmt;
 /// assert_eq!((requests.available(), tokens.available()), (59, 8680));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use = "dropping a ticket keeps its permits spent; say `keep` if that is meant"]
+#[must_use = "dropping a ticket keeps its permits spent; call `keep` if you mean that"]
 pub struct Ticket {
     reservations: Vec<Reservation>,
     decision: Decision,

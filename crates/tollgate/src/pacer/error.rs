@@ -35,23 +35,23 @@ impl fmt::Display for PacerError {
             // The quota's own text is all there is to say; it has no source below it.
             Self::Quota(error) => error.fmt(f),
             Self::RateZero => f.write_str(
-                "a rate of zero gives out no slot; give a count of at least 1, for example one_every",
+                "a rate of zero grants no slot; give a count of at least 1, for example one_every",
             ),
             Self::Burst { burst } => write!(
                 f,
-                "burst {burst} does not fit a pacer, which lets one pass at a time; remove the \
-                 burst, or use a limiter to allow bursts"
+                "a pacer cannot have the burst {burst}, because it admits one at a time; remove \
+                 the burst, or use a limiter to allow bursts"
             ),
             Self::Initial => f.write_str(
                 "a pacer saves nothing up, so there is no initial fill; remove it, or use a limiter",
             ),
             Self::DelayTooLong { capacity, quota } => write!(
                 f,
-                "a queue of {capacity} at {quota} takes longer than 11.4 years, which is as far as \
-                 a clock is counted; lower the capacity, or raise the rate"
+                "a queue of {capacity} at {quota} takes longer than 11.4 years, the range of the \
+                 clock; lower the capacity, or raise the rate"
             ),
             Self::Stopped => {
-                f.write_str("the pacer is stopped and has no rate any more; start a new one")
+                f.write_str("the pacer is stopped; start a new one")
             }
         }
     }
@@ -169,8 +169,8 @@ impl fmt::Display for Overflow {
             ),
             Why::TooLarge => write!(
                 f,
-                "cost {cost} is more than a queue of {capacity} ever takes; ask for at most {}, or \
-                 raise the capacity",
+                "cost {cost} is more than a queue of {capacity} can ever hold; ask for at most {}, \
+                 or raise the capacity",
                 capacity.saturating_add(1)
             ),
             Why::Nothing => f.write_str("cost 0 takes no slot; ask for at least 1"),

@@ -132,8 +132,8 @@ impl Role {
     /// Returns what to do about a file that will not do.
     fn way_out(self) -> &'static str {
         match self {
-            Self::Snapshot => "bring back a copy, or remove it to start with every key at rest",
-            Self::Seed => "bring back a copy, or remove it and every snapshot made under it",
+            Self::Snapshot => "restore a copy, or remove it to start with every key full",
+            Self::Seed => "restore a copy, or remove it and every snapshot made with it",
         }
     }
 }
@@ -145,7 +145,7 @@ impl fmt::Display for SnapshotError {
             Kind::Foreign { role, found } => {
                 write!(
                     f,
-                    "{path} is no tollgate {role}: it {found}; correct the path, or move it away"
+                    "{path} is not a tollgate {role}: it {found}; correct the path, or move it away"
                 )
             }
             Kind::NotAFile => {
@@ -153,7 +153,7 @@ impl fmt::Display for SnapshotError {
             }
             Kind::Newer { found, known } => write!(
                 f,
-                "{path} has format version {found} and this release reads up to {known}; use the \
+                "{path} has format version {found}, but this release reads up to {known}; use the \
                  release that wrote it, or move it away"
             ),
             Kind::Damaged { role, at, why } => {
@@ -161,28 +161,28 @@ impl fmt::Display for SnapshotError {
             }
             Kind::WrongSeed => write!(
                 f,
-                "snapshot {path} was made under another seed, so its keys cannot be found again; \
-                 use the seed file it was made with, or remove it to start with every key at rest"
+                "snapshot {path} was made with another seed, so its keys cannot be found again; \
+                 use the seed file it was made with, or remove it to start with every key full"
             ),
             Kind::UnknownScheme { found, expected } => write!(
                 f,
-                "snapshot {path} has fingerprints by {found:?} and this limiter makes them by \
-                 {expected:?}; use the release that wrote it, or remove it to start with every \
-                 key at rest"
+                "snapshot {path} has fingerprints by {found:?}, but this limiter computes them by \
+                 {expected:?}; use the release that wrote it, or remove it to start with every key \
+                 full"
             ),
             Kind::TooOpen { mode } => write!(
                 f,
-                "seed file {path} has mode {mode:04o} and a secret must be closed to group and \
-                 others; set mode 0600, or, if somebody may have read it, remove it and every \
-                 snapshot made under it"
+                "seed file {path} has mode {mode:04o}, but a secret must not be readable by group \
+                 or others; set mode 0600, or, if someone may have read it, remove it and every \
+                 snapshot made with it"
             ),
             Kind::Unfit { what, bound } => {
                 write!(f, "snapshot {path} cannot hold {what}; {bound}")
             }
             Kind::Io { step, .. } => write!(
                 f,
-                "cannot {step} {path}; see that it exists where it must, that this process may do \
-                 so, and that the disk has room"
+                "cannot {step} {path}; check that the path exists, that this process has \
+                 permission, and that the disk has space"
             ),
         }
     }

@@ -113,7 +113,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(u64, u64), Kind> {
     match version {
         Some(VERSION) => {}
         Some(found) if found > VERSION => return Err(Kind::Newer { found, known: VERSION }),
-        _ => return Err(damaged(MAGIC.len(), "the format version is no number from 1 on")),
+        _ => return Err(damaged(MAGIC.len(), "the format version is not a number of at least 1")),
     }
     let text = std::str::from_utf8(bytes).map_err(|_| damaged(MAGIC.len(), "it is not text"))?;
     // Reading leniently and printing strictly: what does not print as it was read is refused.

@@ -110,7 +110,7 @@ impl<D: Disk> Temporary<D> {
         self.sync()?;
         self.disk
             .rename(&self.path, &self.target)
-            .map_err(SnapshotError::io(&self.target, "put the new file in the place of"))?;
+            .map_err(SnapshotError::io(&self.target, "replace with the new file"))?;
         self.gone = true;
         self.sync_directory()
     }
@@ -133,12 +133,12 @@ impl<D: Disk> Temporary<D> {
     }
 
     fn sync(&mut self) -> Result<(), SnapshotError> {
-        let step = "bring to the disk the temporary file beside";
+        let step = "sync the temporary file beside";
         self.disk.sync(&self.file).map_err(SnapshotError::io(&self.target, step))
     }
 
     fn sync_directory(&mut self) -> Result<(), SnapshotError> {
-        let step = "bring to the disk the directory of";
+        let step = "sync the directory of";
         self.disk.sync_directory(&self.directory).map_err(SnapshotError::io(&self.target, step))
     }
 }

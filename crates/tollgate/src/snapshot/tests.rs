@@ -420,7 +420,8 @@ fn errors_name_the_file_and_a_way_out() {
     let error = Reader::open(&scratch.file()).unwrap_err();
     let text = error.to_string();
     assert!(error.is_foreign() && text.contains(r#"begins with "{\"keys\":";"#), "{text}");
-    for part in [&*scratch.file().to_string_lossy(), "no tollgate snapshot", "correct the path"] {
+    for part in [&*scratch.file().to_string_lossy(), "not a tollgate snapshot", "correct the path"]
+    {
         assert!(text.contains(part), "{part:?} in {text}");
     }
 }

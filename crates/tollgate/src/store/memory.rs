@@ -454,14 +454,15 @@ impl Store for MemoryStore {
     ) -> Result<(), StoreError> {
         if old.name() != new.name() {
             return Err(StoreError::invalid(format!(
-                "policy \"{}\" cannot become \"{}\"; a change of quota keeps the name",
+                "policy \"{}\" cannot become \"{}\"; a quota change must keep the name",
                 old.name(),
                 new.name()
             )));
         }
         if old.is_ad_hoc() || new.is_ad_hoc() {
             return Err(StoreError::invalid(format!(
-                "policy \"{}\" has no quota to change; give another one with Demand::ad_hoc",
+                "policy \"{}\" has no quota of its own to change; give each call its quota with \
+                 Demand::ad_hoc",
                 old.name()
             )));
         }

@@ -73,18 +73,18 @@ impl fmt::Display for StripedError {
         match self {
             Self::Quota(error) => error.fmt(f),
             Self::Unlimited => f.write_str(
-                "an unlimited quota leaves nothing to split over stripes; use a limiter, or give a \
+                "an unlimited quota has nothing to split into stripes; use a limiter, or give a \
                  rate",
             ),
             Self::StripesOutOfRange(stripes) => write!(
                 f,
-                "{stripes} stripes are not between 1 and {}; use about as many as processors",
+                "{stripes} stripes is out of range; use 1 to {}, about as many as processors",
                 StripedLimiter::STRIPES_MAX
             ),
             Self::BurstBelowStripes { burst, stripes } => write!(
                 f,
-                "burst {burst} is below {stripes}, the number of stripes, and each needs a permit; \
-                 raise the burst, or use fewer stripes"
+                "burst {burst} is below {stripes}, the number of stripes, but each stripe needs a \
+                 permit; raise the burst, or use fewer stripes"
             ),
             Self::ShareTooSlow { count, stripes, period } => write!(
                 f,
@@ -93,8 +93,8 @@ impl fmt::Display for StripedError {
             ),
             Self::NotSplittable(algorithm) => write!(
                 f,
-                "a {algorithm} cannot be split, because the bounds of its stripes do not add up to \
-                 its own; use gcra, fixed-window or sliding-log"
+                "{algorithm} cannot be split, because the bounds of its stripes do not add up to \
+                 the whole; use gcra, fixed-window or sliding-log"
             ),
             Self::TooManyExempt(keys) => write!(
                 f,

@@ -14,7 +14,7 @@ use std::{fmt, time::Duration};
 
 /// What became of the suite.
 #[derive(Clone, Debug, Default)]
-#[must_use = "a report that nobody reads proves nothing"]
+#[must_use = "a report that is not read proves nothing"]
 pub struct Report {
     /// Each check by its name, with what was wrong if anything was.
     pub checks: Vec<(String, Result<(), String>)>,
@@ -127,7 +127,7 @@ async fn take<S: Subject>(
 ) -> Result<Decision, String> {
     let mut demands = [Demand::new(policy, key, cost)];
     let decision = subject.store().acquire(&mut demands).await.map_err(text)?;
-    let own = demands[0].decision().ok_or("a demand was not told its decision")?;
+    let own = demands[0].decision().ok_or("a demand did not receive its decision")?;
     same!(own.is_allowed(), decision.is_allowed(), "a single demand's own decision");
     Ok(decision)
 }

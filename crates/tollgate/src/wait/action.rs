@@ -48,7 +48,7 @@ impl Panicked {
 
 impl fmt::Display for Panicked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the action panicked: {}; the next one runs all the same", self.message)
+        write!(f, "the action panicked: {}; the next one runs anyway", self.message)
     }
 }
 

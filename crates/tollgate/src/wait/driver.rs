@@ -141,8 +141,8 @@ pub struct NoRuntime;
 impl fmt::Display for NoRuntime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "this is not called inside a tokio runtime with timers; call it inside one, give its \
-             handle to `Driver::on`, or use `Driver::thread`",
+            "there is no tokio runtime with timers here; call it inside one, give its handle to \
+             `Driver::on`, or use `Driver::thread`",
         )
     }
 }

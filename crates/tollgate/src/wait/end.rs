@@ -41,7 +41,7 @@ pin_project! {
     ///
     /// The stop has happened already when this is made; dropping this only ends the waiting. Await
     /// it in a task (feature `tokio`), or [`block`](Self::block) a thread.
-    #[must_use = "await it, or `block`; to stop without waiting there is `stop`"]
+    #[must_use = "await it, or call `block`; to stop without waiting, use `stop`"]
     pub struct StopAndWait {
         ticket: Ticket,
         clock: Clock,
@@ -142,12 +142,13 @@ impl fmt::Display for StillRunning {
         match self.why {
             Why::Late => write!(
                 f,
-                "the action still runs after {:?}; nothing new is taken, so wait longer for its \
-                 end, or go on without it",
+                "the action still runs after {:?}; nothing new starts, so wait longer for it to \
+                 finish, or continue without it",
                 self.within
             ),
             Why::Inside => f.write_str(
-                "the action waits for its own end; call `stop` inside an action, and wait outside",
+                "the action waits for itself to finish; call `stop` inside an action, and wait \
+                 outside",
             ),
             Why::NoRuntime => write!(f, "the action still runs, and {NoRuntime}"),
         }

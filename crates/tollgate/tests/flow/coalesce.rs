@@ -180,7 +180,7 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
         (
             new().max_wait(ms(5)),
             CoalesceError::MaxWaitAlone { max_wait: ms(5) },
-            "say `window` instead",
+            "use `window` instead",
         ),
         (
             new().window(ms(9)).max_wait(ms(5)),
@@ -193,7 +193,7 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
             "max_wait 5ms is below quiet 9ms",
         ),
         (new().quiet(ms(0)), CoalesceError::QuietZero, "`window` of zero"),
-        (new().max_size(0), CoalesceError::Size { max_size: 0 }, "between 1 and 16777216"),
+        (new().max_size(0), CoalesceError::Size { max_size: 0 }, "use 1 to 16777216"),
         (
             new().max_size(size_max + 1),
             CoalesceError::Size { max_size: size_max + 1 },
@@ -202,13 +202,13 @@ fn what_does_not_fit_together_is_refused_with_a_way_out() {
         (
             new().window(ms(1)).at_most_every(ms(0)),
             pace(PaceError::IntervalZero),
-            "an interval of zero",
+            "the interval is zero",
         ),
         (new().window(ms(1)).limit(&closed), pace(PaceError::Never), "raise its burst"),
         (
             new().window(ms(1)).limit(&closed).at_most_every(ms(3)),
             pace(PaceError::Both { interval: ms(3) }),
-            "take one of them",
+            "use one of them",
         ),
     ]
     .into_iter()
@@ -250,7 +250,7 @@ fn after_a_stop_pairs_come_back() {
     let error = scene.keys.insert_blocking('c').unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the coalescer is stopped; take the pair out and add it elsewhere"
+        "the coalescer is stopped; take the pair out of this error and add it elsewhere"
     );
     assert!(!scene.keys.flush() && scene.keys.discard().is_empty());
     scene.keys.stop();

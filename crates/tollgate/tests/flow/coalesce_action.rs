@@ -72,7 +72,7 @@ fn an_action_may_add_to_its_own_coalescer() {
                 assert!(own.try_insert(12).unwrap_err().is_full());
                 // It does not wait for itself.
                 let error = own.insert_blocking(12).unwrap_err();
-                assert!(error.to_string().contains("cannot wait for its own end"), "{error}");
+                assert!(error.to_string().contains("cannot wait for itself to finish"), "{error}");
             }
             log.lock().unwrap().push(keys);
         })

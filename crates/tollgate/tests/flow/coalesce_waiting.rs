@@ -94,7 +94,7 @@ fn while_a_flush_runs_the_next_batch_fills_and_then_adds_come_back() {
     assert!(gated.keys.is_running());
     let error = gated.keys.try_add(5, 7).unwrap_err();
     assert!(error.is_full());
-    assert!(error.to_string().starts_with("the next batch has its 2 keys"), "{error}");
+    assert!(error.to_string().starts_with("the next batch already has 2 keys"), "{error}");
     assert_eq!(error.into_pair(), (5, 7));
     gated.keys.try_add(3, 10).unwrap(); // is there already, and folds
     assert_eq!(gated.end_one(), [(3, 11), (4, 1)]);

@@ -319,12 +319,12 @@ fn what_makes_no_sense_is_refused_with_value_rule_and_way_out() {
         (
             Keyed::builder(delay).max_wait(max_wait),
             DebounceError::MaxWaitBelowDelay { max_wait, delay }.into(),
-            ["50ms", "raise the one"],
+            ["50ms", "raise the first"],
         ),
         (
             Keyed::builder(delay).max_keys(0),
             KeyedDebounceError::MaxKeys { max_keys: 0 },
-            ["max_keys 0", "give 1"],
+            ["max_keys 0", "use 1"],
         ),
         (
             Keyed::builder(delay).max_keys(usize::MAX),

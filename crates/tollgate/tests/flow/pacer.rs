@@ -71,19 +71,19 @@ fn refuses_nonsense_and_says_what_to_do() {
         (
             second.burst(5),
             10,
-            "burst 5 does not fit a pacer, which lets one pass at a time; remove the burst, or use \
-             a limiter to allow bursts",
+            "a pacer cannot have the burst 5, because it admits one at a time; remove the burst, \
+             or use a limiter to allow bursts",
         ),
         (
             second.burst(0),
             10,
-            "burst 0 does not fit a pacer, which lets one pass at a time; remove the burst, or use \
-             a limiter to allow bursts",
+            "a pacer cannot have the burst 0, because it admits one at a time; remove the burst, \
+             or use a limiter to allow bursts",
         ),
         (
             Quota::per_second(0),
             10,
-            "a rate of zero gives out no slot; give a count of at least 1, for example one_every",
+            "a rate of zero grants no slot; give a count of at least 1, for example one_every",
         ),
         (
             Quota::unlimited(),
@@ -98,13 +98,14 @@ fn refuses_nonsense_and_says_what_to_do() {
         (
             Quota::per_day(1),
             5_000,
-            "a queue of 5000 at 1/day takes longer than 11.4 years, which is as far as a clock \
-             is counted; lower the capacity, or raise the rate",
+            "a queue of 5000 at 1/day takes longer than 11.4 years, the range of the clock; lower \
+             the capacity, or raise the rate",
         ),
         (
             Quota::per(5, Duration::ZERO),
             10,
-            "5 permits per zero time is no rate; give a period of at least 1 ns, or use unlimited",
+            "5 permits per zero time is not a rate; give a period of at least 1 ns, or use \
+             unlimited",
         ),
     ] {
         let error = Pacer::builder(quota).capacity(capacity).start().unwrap_err();
@@ -210,7 +211,7 @@ fn a_cost_takes_that_many_slots() {
     assert!(never.is_never() && never.retry_after().is_none());
     assert_eq!(
         never.to_string(),
-        "cost 7 is more than a queue of 5 ever takes; ask for at most 6, or raise the capacity"
+        "cost 7 is more than a queue of 5 can ever hold; ask for at most 6, or raise the capacity"
     );
     let nothing = pacer.run_n(0, log.job(0)).unwrap_err();
     assert!(nothing.overflow().is_never());

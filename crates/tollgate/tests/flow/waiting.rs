@@ -143,7 +143,7 @@ fn the_queue_is_bounded() {
     assert!(matches!(refused, Refused::QueueFull { max_waiting: 2, .. }));
     assert_eq!(
         refused.to_string(),
-        "cost 1 has to wait, and 2 wait already, the most that may; come back later, or raise \
+        "cost 1 has to wait, but 2 are already waiting, the maximum; try again later, or raise \
          `max_waiting`"
     );
     hand.advance(MS);

@@ -240,7 +240,7 @@ fn nonsense_is_refused_with_a_way_out() {
         (&cell, Quota::per_second(1).initial(Initial::Empty), "has no initial fill"),
         (&cell, Quota::per(1, year).burst(1_001), "takes more than two years to refill"),
         (&window, Quota::per_second(3), "does not fit a policy with windows of 60s"),
-        (&window, Quota::per_minute(3).burst(9), "burst 9 means nothing"),
+        (&window, Quota::per_minute(3).burst(9), "burst 9 has no effect"),
         (&window, Quota::per_minute(1 << 50), "is above"),
     ] {
         let error = Demand::ad_hoc(policy, b"key", 1, quota).unwrap_err().to_string();
@@ -255,7 +255,7 @@ fn nonsense_is_refused_with_a_way_out() {
     assert!(error.to_string().contains("give one with Demand::ad_hoc"), "{error}");
     let mut twice = [1, 2].map(|n| Demand::ad_hoc(&cell, b"k", 1, Quota::per_second(n)).unwrap());
     let error = store.acquire_now(&mut twice).unwrap_err();
-    assert!(error.to_string().contains("demanded twice with two quotas"), "{error}");
+    assert!(error.to_string().contains("appears twice with two quotas"), "{error}");
     let changed = block_on(store.change_quota(&cell, &cell, tollgate::Inherit::AsIs));
     assert!(changed.unwrap_err().is_invalid());
     assert!(cell.is_ad_hoc() && window.is_ad_hoc() && !fixed.is_ad_hoc());

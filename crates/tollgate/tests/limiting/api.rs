@@ -73,7 +73,7 @@ fn algorithm_names_round_trip() {
     assert_eq!("token-bucket".parse(), Ok(Algorithm::Gcra));
     assert_eq!(
         "leaky".parse::<Algorithm>().unwrap_err().to_string(),
-        "\"leaky\" is no algorithm; use one of token-bucket, leaky-bucket, gcra, fixed-window, \
+        "\"leaky\" is not an algorithm; use one of token-bucket, leaky-bucket, gcra, fixed-window, \
          anchored-window, sliding-counter, sliding-log"
     );
 }

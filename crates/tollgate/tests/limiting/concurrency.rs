@@ -199,8 +199,8 @@ fn the_queue_is_bounded() {
         assert!(full.is_queue_full() && !full.is_never() && !full.is_closed());
         assert_eq!(
             full.to_string(),
-            "1 of 1 permits are in flight and 2 wait, which is max_waiting; retry cost 1 later, or \
-             raise max_waiting"
+            "1 of 1 permits are in flight and 2 wait, the maximum of max_waiting; retry cost 1 \
+             later, or raise max_waiting"
         );
         assert!(host.acquire_n(2).answer().unwrap_err().is_never(), "never comes first");
         assert_eq!(host.level(), (1, 2, 0));
@@ -216,8 +216,8 @@ fn the_queue_is_bounded() {
         assert!(full.is_queue_full());
         assert_eq!(
             full.to_string(),
-            "1 of 1 permits are in flight and nobody may wait; retry cost 1 after a release, or \
-             set max_waiting"
+            "1 of 1 permits are in flight and waiting is off; retry cost 1 after a release, or set \
+             max_waiting"
         );
     }
 }
@@ -435,10 +435,7 @@ fn a_closed_limit_refuses_all_and_lets_what_is_in_flight_finish() {
         assert!(host.is_closed() && waiter.wakes() == 1);
         let full = waiter.answer().unwrap_err();
         assert!(full.is_closed() && !full.is_never() && !full.is_queue_full());
-        assert_eq!(
-            full.to_string(),
-            "the limit is closed and gives out no permits; build a new one"
-        );
+        assert_eq!(full.to_string(), "the limit is closed and grants no permits; build a new one");
         assert_eq!(host.level(), (2, 0, 0));
         drop(held);
         assert!(host.try_acquire_n(0).unwrap_err().is_closed());

@@ -228,8 +228,8 @@ fn quotas_change_while_the_tree_is_in_use() {
         ),
         (
             tree.set_quota("user", Quota::per(1, Duration::ZERO), Inherit::AsIs),
-            "\"user\": 1 permits per zero time is no rate; give a period of at least 1 ns, or use \
-             unlimited",
+            "\"user\": 1 permits per zero time is not a rate; give a period of at least 1 ns, or \
+             use unlimited",
         ),
     ] {
         assert_eq!(error.unwrap_err().to_string(), text);
@@ -329,11 +329,11 @@ fn refuses_trees_that_cannot_be() {
     for (tree, text) in [
         (
             strict().level("user", Quota::per_second(1)).level("user", Quota::per_second(2)),
-            "\"user\" is there twice; give each level or class a name of its own",
+            "\"user\" is used twice; give each level or class a name of its own",
         ),
         (
             strict().level("global", Quota::per_second(1)),
-            "\"global\" is there twice; give each level or class a name of its own",
+            "\"global\" is used twice; give each level or class a name of its own",
         ),
         (deep, "\"level 63\" would be level 65, and a decision names at most 64; use fewer levels"),
         (
@@ -342,7 +342,8 @@ fn refuses_trees_that_cannot_be() {
         ),
         (
             strict().level("user", Level::new(Quota::per_second(1)).bounded(0)),
-            "\"user\": a table for 0 keys cannot be made; use 1 to 4294967296, or a growing table",
+            "\"user\": a table for 0 keys cannot be created; use 1 to 4294967296, or a growing \
+             table",
         ),
     ] {
         assert_eq!(tree.build().unwrap_err().to_string(), text);

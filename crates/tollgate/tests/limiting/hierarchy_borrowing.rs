@@ -154,11 +154,12 @@ fn refuses_trees_that_cannot_be() {
     for (tree, text) in [
         (
             tree().class("A", class().parent("B")),
-            "the parent \"B\" of \"A\" is not there; declare it first, or leave it out for the root",
+            "the parent \"B\" of \"A\" does not exist; declare it first, or leave it out for the \
+             root",
         ),
         (
             tree().class("A", class()).class("A", class()),
-            "\"A\" is there twice; give each level or class a name of its own",
+            "\"A\" is used twice; give each level or class a name of its own",
         ),
         (
             tree().class("A", class().ceiling(per_second(5, 1))),
@@ -170,14 +171,11 @@ fn refuses_trees_that_cannot_be() {
             "the ceiling 101/s burst 1 of \"A\" is above its parent's, 100/s burst 11; lower it, or \
              raise the parent's",
         ),
-        (
-            tree().class("A", class().priority(8)),
-            "\"A\" has priority 8; use 0, the first, to 7, the last",
-        ),
+        (tree().class("A", class().priority(8)), "\"A\" has priority 8; use 0 (first) to 7 (last)"),
         (
             tree().keyed("tenant", class()),
-            "each node of \"tenant\" is guaranteed 10/s burst 1, and nobody says how many there \
-             are; add expected(n), or guarantee nothing with a rate of zero",
+            "each node of \"tenant\" is guaranteed 10/s burst 1, but the number of nodes is \
+             unknown; add expected(n), or guarantee nothing with a rate of zero",
         ),
         (
             tree().keyed("tenant", class().expected(11)),

@@ -235,8 +235,8 @@ fn refuses_what_makes_no_sense_for_keys() {
     let empty = quota.initial(Initial::Empty);
     assert_eq!(
         error(builder(empty)).to_string(),
-        "a fresh key with an initial fill of Empty differs from one at rest, whose slot is given \
-         away; start keys full, or say for how long to keep them with max_idle"
+        "a fresh key with an initial fill of Empty differs from an idle one, whose slot is reused; \
+         start keys full, or set how long to keep them with max_idle"
     );
     assert_eq!(error(builder(quota).bounded(9).max_keys(9)), KeyedError::TwoTables);
     assert!(error(builder(quota).bounded(0)).to_string().starts_with("a table for 0 keys"));

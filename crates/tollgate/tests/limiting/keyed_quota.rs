@@ -108,7 +108,7 @@ fn any_number_of_overrides_one_after_the_other() {
                 limiter.override_quota(&key.to_string(), quota, None).err()
             });
             let text = full.unwrap().to_string();
-            assert!(text.starts_with("one limiter tells 2048 quotas apart"), "{text}");
+            assert!(text.starts_with("one limiter holds 2048 distinct quotas"), "{text}");
             assert_eq!(limiter.quota_of("17"), Quota::per_hour(10_017), "the others stay");
         },
     );

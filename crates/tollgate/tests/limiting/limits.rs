@@ -142,7 +142,7 @@ fn as_many_as_a_mask_can_name() {
     let many = vec![limiter.charge(1); 65];
     assert_eq!(
         Limits::new(&many).unwrap_err().to_string(),
-        "65 limits are more than one decision can name (64); use fewer"
+        "65 limits are more than the 64 that one decision can name; use fewer"
     );
     let (clock, _) = Clock::manual();
     let limiters: Vec<_> = (0..64).map(|_| on(clock.clone(), Algorithm::Gcra, "1/h")).collect();

@@ -126,7 +126,7 @@ fn degenerate_quotas_are_exact_or_refused() {
     let error = build("2000000/s", Algorithm::SlidingLog).unwrap_err().to_string();
     assert_eq!(
         error,
-        "limit 2000000 is more than a sliding-log can count in this window (1048576); use a longer \
+        "limit 2000000 is more than sliding-log can count in this window (1048576); use a longer \
          window, count in larger units, or use gcra"
     );
 }

@@ -59,7 +59,7 @@ fn a_refused_change_leaves_the_old_quota_in_force() {
     let error = window.set_quota(quota("10/s burst 5"), Inherit::AsIs).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "burst 5 means nothing to a sliding-log, which admits its limit of 10 at once; remove the \
+        "burst 5 has no effect with sliding-log, which admits its limit of 10 at once; remove the \
          burst, or use gcra"
     );
 }
@@ -118,8 +118,8 @@ fn a_sliding_counter_outgrows_its_word_only_by_a_clear_error() {
     let error = limiter.set_quota(quota("20000000/s"), Inherit::AsIs).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "limit 20000000 is above 32767, the most that this running sliding-counter can be given in \
-         this window; build a new limiter for it"
+        "limit 20000000 is above 32767, the maximum for this running sliding-counter in this \
+         window; build a new limiter for it"
     );
     // One without a limit can be given any.
     let (limiter, _) = manual(Algorithm::SlidingCounter, "unlimited");

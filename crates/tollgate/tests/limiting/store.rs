@@ -118,8 +118,8 @@ fn bounds_are_errors_that_say_so() {
     let error = block_on(store.reserve(&mut demands, minute)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "a key of policy \"p\" has 2 open reservations, the most that it may; settle or cancel some, \
-         give them a shorter life, or raise max_reservations_per_key"
+        "a key of policy \"p\" has 2 open reservations, the maximum; settle or cancel some, give \
+         them a shorter life, or raise max_reservations_per_key"
     );
     assert!(error.is_full() && error.is_transient());
     let left = block_on(store.peek(&mut [Demand::new(&policy, b"k", 0)])).unwrap();
@@ -214,7 +214,7 @@ fn bounds_of_reservations_that_contradict_each_other_are_errors() {
     let error = MemoryStore::builder().max_reservations(5).max_reservations_per_policy(6).build();
     assert_eq!(
         error.unwrap_err().to_string(),
-        "a bound of 6 open reservations is above 5, which is reached before; keep \
+        "a bound of 6 open reservations is above 5, which is reached first; keep \
          max_reservations_per_key <= max_reservations_per_policy <= max_reservations"
     );
     let builder = MemoryStore::builder().max_reservations_per_policy(6).max_reservations_per_key(7);

@@ -190,23 +190,22 @@ fn refuses_nonsense_and_says_what_to_do() {
     for (builder, text) in [
         (
             build("10/s burst 7", 8),
-            "burst 7 is below 8, the number of stripes, and each needs a permit; raise the burst, \
-             or use fewer stripes",
+            "burst 7 is below 8, the number of stripes, but each stripe needs a permit; raise the \
+             burst, or use fewer stripes",
         ),
-        (build("10/s", 0), "0 stripes are not between 1 and 64; use about as many as processors"),
+        (build("10/s", 0), "0 stripes is out of range; use 1 to 64, about as many as processors"),
         (
             build("1000/s", 65),
-            "65 stripes are not between 1 and 64; use about as many as processors",
+            "65 stripes is out of range; use 1 to 64, about as many as processors",
         ),
         (
             build("unlimited", 2),
-            "an unlimited quota leaves nothing to split over stripes; use a limiter, or give a \
-             rate",
+            "an unlimited quota has nothing to split into stripes; use a limiter, or give a rate",
         ),
         (
             build("10/s", 2).algorithm(Algorithm::SlidingCounter),
-            "a sliding-counter cannot be split, because the bounds of its stripes do not add up to \
-             its own; use gcra, fixed-window or sliding-log",
+            "sliding-counter cannot be split, because the bounds of its stripes do not add up to \
+             the whole; use gcra, fixed-window or sliding-log",
         ),
         (
             build("7 per 300d burst 7", 2),
@@ -219,7 +218,7 @@ fn refuses_nonsense_and_says_what_to_do() {
         ),
         (
             build("10/s burst 20", 2).algorithm(Algorithm::FixedWindow),
-            "burst 20 means nothing to a fixed-window, which admits its limit of 10 at once; \
+            "burst 20 has no effect with fixed-window, which admits its limit of 10 at once; \
              remove the burst, or use gcra",
         ),
     ] {

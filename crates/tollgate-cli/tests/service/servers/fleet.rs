@@ -178,7 +178,7 @@ fn is_degraded(service: &Service) {
     assert_eq!(client.count_ones("TG.CHECK local k", 1500).unwrap(), 500);
     // Its own failure mode is that of the store: local, a share of at least one.
     assert!(client.ask("CL.THROTTLE k 0 1 3600").starts_with("[0, "));
-    assert!(client.ask("TTL k").contains("the store cannot be asked"));
+    assert!(client.ask("TTL k").contains("the store cannot be reached"));
     assert_eq!(service.admin("GET", "/ready", "").0, 200);
     assert_eq!(service.admin("GET", "/ready?strict=1", "").0, 503);
     assert_eq!(sample(service, "tollgate_store_degraded{"), 1);
@@ -276,7 +276,7 @@ descriptors:
         for service in &both {
             let (status, body) = service.admin("GET", "/ready", "");
             assert_eq!(status, 503, "{body}");
-            assert!(body.contains("connects to its stores"), "{body}");
+            assert!(body.contains("is connecting to its stores"), "{body}");
         }
         come(&mut redis);
         let mut admitted = 0;
@@ -305,7 +305,7 @@ descriptors:
 fn an_address_that_makes_no_sense_is_told_with_a_way_out() {
     // value, what is told
     for (value, expected) in [
-        ("disk", "\"disk\" is no store; use memory, or an address that begins with redis://"),
+        ("disk", "\"disk\" is not a store; use memory, or an address that starts with redis://"),
         ("10.0.0.5:6379", "did you mean redis://10.0.0.5:6379?"),
         ("redis://", "redis://"),
     ] {

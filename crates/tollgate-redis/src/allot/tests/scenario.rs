@@ -266,7 +266,10 @@ async fn a_second_process_of_one_name_is_refused_until_the_lease_is_over() {
     sim.refresh(first).await;
     sim.refresh(second).await;
     assert_eq!((sim.share(second), sim.mode(second)), (Rate::ZERO, Mode::Refused));
-    assert_eq!(sim.error(second), Some("the name of this process is in use by another"));
+    assert_eq!(
+        sim.error(second),
+        Some("another process uses the name of this process; choose a different name")
+    );
     sim.leave(second).await;
     sim.refresh(first).await;
     assert_eq!(sim.share(first), Rate::per_second(100), "a stranger cannot leave for it");
@@ -290,7 +293,7 @@ async fn five_hundred_processes_share_and_the_next_is_told() {
     let late = sim.join(Member::new(), 10);
     sim.refresh(late).await;
     assert_eq!((sim.share(late), sim.mode(late)), (Rate::ZERO, Mode::Refused));
-    assert_eq!(sim.error(late), Some("500 processes share the resource, the most there can be"));
+    assert_eq!(sim.error(late), Some("500 processes share the resource, which is the maximum"));
     sim.leave(499).await;
     sim.refresh(late).await;
     assert_eq!(sim.mode(late), Mode::Granted);

@@ -90,6 +90,6 @@ fn nonsense_is_named() {
         assert!(settings.check().is_err(), "{settings:?}");
     }
     let error = base().life(Duration::from_secs(1)).check().unwrap_err().to_string();
-    let text = "life 1s is not between 2 and 100 intervals; give a life of about 5 intervals";
+    let text = "life 1s is not between 2 and 100 intervals; use a life of about 5 intervals";
     assert_eq!(error, text);
 }

@@ -133,33 +133,33 @@ fn parameters() {
 #[test]
 fn what_makes_no_sense_is_refused_with_a_way_out() {
     for (url, expected) in [
-        ("localhost:6379", "without `://`"),
+        ("localhost:6379", "has no `://`"),
         ("http://h", "\"http://\" is not known"),
         ("redis+tcp://h", "\"redis+tcp://\" is not known"),
         ("redis://", "names no host"),
         ("redis://:6379", "names no host"),
-        ("redis://h:0", "from 1 to 65535"),
-        ("redis://h:x", "from 1 to 65535"),
+        ("redis://h:0", "use 1 to 65535"),
+        ("redis://h:x", "use 1 to 65535"),
         ("redis://::1", "as [::1]"),
         ("redis://[::1", "without its ]"),
         ("redis://[::1]7", "[address]:port"),
-        ("redis://h/x", "no number of a database"),
+        ("redis://h/x", "not the number of a database"),
         ("redis://a,b", "names no host"),
-        ("redis+unix://h", "no path of a socket"),
-        ("redis+sentinel://h", "no name of a primary"),
-        ("redis+cluster://h/1", "a Cluster has only 0"),
-        ("redis://u@h", "a user without a password"),
+        ("redis+unix://h", "the path of the socket is missing"),
+        ("redis+sentinel://h", "the name of the primary is missing"),
+        ("redis+cluster://h/1", "a Cluster has only database 0"),
+        ("redis://u@h", "a user needs a password"),
         ("redis://:%4@h", "two hexadecimal digits"),
         ("redis://h?deadine=1s", "did you mean `deadline`?"),
-        ("redis://h?colour=1", "known are deadline"),
+        ("redis://h?colour=1", "use one of deadline"),
         ("redis://h?deadline=50", "write 250ms"),
-        ("redis://h?deadline=10us", "deadline 10µs is not from 1ms to 3600s"),
-        ("redis://h?deadline=99999999999999999999s", "no duration"),
-        ("redis://h?connections=17", "connections 17 is not from 1 to 16"),
-        ("redis://h?connections=-1", "no whole number"),
-        ("redis://h?breaker_failures=11", "from 1 to 10"),
-        ("redis://h?probe_min=5s", "probe_min 5s is not from 1ms to 1s"),
-        ("redis://h?protocol=4", "from 2 to 3"),
+        ("redis://h?deadline=10us", "deadline 10µs is out of range; use 1ms to 3600s"),
+        ("redis://h?deadline=99999999999999999999s", "not a duration"),
+        ("redis://h?connections=17", "connections 17 is out of range; use 1 to 16"),
+        ("redis://h?connections=-1", "not a whole number"),
+        ("redis://h?breaker_failures=11", "use 1 to 10"),
+        ("redis://h?probe_min=5s", "probe_min 5s is out of range; use 1ms to 1s"),
+        ("redis://h?protocol=4", "use 2 to 3"),
         ("redis://h?client_name=a%20b", "without spaces"),
         ("redis://h?ca=/x", "rediss://"),
         ("redis://h?sentinel_user=x", "sentinel_password"),
@@ -169,6 +169,6 @@ fn what_makes_no_sense_is_refused_with_a_way_out() {
     }
     if cfg!(feature = "tls") {
         let error = "rediss://h?cert=/x".parse::<Settings>().unwrap_err().to_string();
-        assert!(error.contains("give both or none"), "{error}");
+        assert!(error.contains("give both or neither"), "{error}");
     }
 }

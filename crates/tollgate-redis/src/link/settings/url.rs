@@ -46,7 +46,7 @@ enum Form {
 pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     let Some((scheme, rest)) = url.split_once("://") else {
         // The whole may hold a password: it is not repeated.
-        return wrong(format!("an address without `://`; write one of {SCHEMES}"));
+        return wrong(format!("the address has no `://`; write one of {SCHEMES}"));
     };
     let (tls, form) = form(scheme)?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -54,8 +54,8 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     let past_host = rest.find('/').map_or("", |at| &rest[at..]);
     let is_name = |pair: &str| pair.split('=').next().is_some_and(|name| name.contains('@'));
     if !matches!(form, Form::Unix) && past_host.contains('@') || query.split('&').any(is_name) {
-        let text = "an `@` behind the host; in a user or password write / as %2F, ? as %3F, & as %26 \
-                    and @ as %40";
+        let text = "there is an `@` after the host; in a user or password write / as %2F, ? as \
+                    %3F, & as %26 and @ as %40";
         return wrong(text.into());
     }
     // A password may hold an `@`, though it should be written %40: the last one ends it.
@@ -70,7 +70,7 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
     let mut database = None;
     let place = match form {
         Form::Unix if !hosts.is_empty() || path.len() < 2 => {
-            let text = "there is no path of a socket; write redis+unix:///path/of/socket";
+            let text = "the path of the socket is missing; write redis+unix:///path/of/socket";
             return wrong(text.into());
         }
         Form::Unix => Place::One(Address::Unix(PathBuf::from(decode(path)?))),
@@ -89,7 +89,7 @@ pub(super) fn settings(url: &str) -> Result<Settings, SettingsError> {
                 .split_once('/')
                 .unwrap_or((path.get(1..).unwrap_or(""), ""));
             if name.is_empty() {
-                let text = "no name of a primary; write redis+sentinel://host/name";
+                let text = "the name of the primary is missing; write redis+sentinel://host/name";
                 return wrong(text.into());
             }
             database = number_of_path(&format!("/{rest}"))?;
@@ -146,16 +146,18 @@ fn address(text: &str, default_port: u16) -> Result<Address, SettingsError> {
         Some(Some((host, ""))) => (host, None),
         Some(Some((host, rest))) => match rest.strip_prefix(':') {
             Some(port) => (host, Some(port)),
-            None => return wrong(format!("\"[{host}]\" is no [address]:port")),
+            None => return wrong(format!("\"[{host}]\" is not [address]:port")),
         },
         Some(None) => return wrong("a host has a [ without its ]".into()),
         None => match text.split_once(':') {
             Some((_, port)) if port.contains(':') => {
                 let text = match text.parse::<std::net::Ipv6Addr>() {
                     Ok(address) => format!("write an IPv6 address as [{address}]"),
-                    Err(_) => "a host has two colons; write host:port, and `@` behind a password \
-                               (IPv6 as [::1])"
-                        .into(),
+                    Err(_) => {
+                        "a host has two colons; write host:port, and `@` after a password (IPv6 as \
+                         [::1])"
+                            .into()
+                    }
                 };
                 return wrong(text);
             }
@@ -169,7 +171,7 @@ fn address(text: &str, default_port: u16) -> Result<Address, SettingsError> {
     let port = match port.map(u16::from_str) {
         None => default_port,
         Some(Ok(port)) if port > 0 => port,
-        Some(_) => return wrong(format!("the port of \"{host}\" is not from 1 to 65535")),
+        Some(_) => return wrong(format!("the port of \"{host}\" is out of range; use 1 to 65535")),
     };
     Ok(Address::Tcp { host: host.to_owned(), port })
 }
@@ -179,7 +181,7 @@ fn number_of_path(path: &str) -> Result<Option<u32>, SettingsError> {
         "" => Ok(None),
         text => match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => wrong("the path is no number of a database; leave it out for 0".into()),
+            Err(_) => wrong("the path is not the number of a database; leave it out for 0".into()),
         },
     }
 }
@@ -225,7 +227,7 @@ fn tls_parameter(
     if !TLS.contains(&name) {
         let near = nearest(name, PLAIN.iter().chain(&TLS).copied());
         let hint = near.map_or_else(
-            || format!("known are {}, {}", PLAIN.join(", "), TLS.join(", ")),
+            || format!("use one of {}, {}", PLAIN.join(", "), TLS.join(", ")),
             |near| format!("did you mean `{near}`?"),
         );
         return wrong(format!("the parameter \"{shown}\" is not known; {hint}"));
@@ -243,7 +245,7 @@ fn tls_parameter(
 }
 
 fn number<N: FromStr>(name: &str, value: &str) -> Result<N, SettingsError> {
-    value.parse().or_else(|_| wrong(format!("{name} \"{value}\" is no whole number in range")))
+    value.parse().or_else(|_| wrong(format!("{name} \"{value}\" is not a whole number in range")))
 }
 
 fn duration(name: &str, value: &str) -> Result<Duration, SettingsError> {
@@ -259,14 +261,15 @@ fn duration(name: &str, value: &str) -> Result<Duration, SettingsError> {
     let count = count.parse::<u64>().ok();
     match count.zip(nanos).and_then(|(count, nanos)| count.checked_mul(nanos)) {
         Some(nanos) => Ok(Duration::from_nanos(nanos)),
-        None => wrong(format!("{name} \"{value}\" is no duration; write 250ms, 2s or 1m")),
+        None => wrong(format!("{name} \"{value}\" is not a duration; write 250ms, 2s or 1m")),
     }
 }
 
 /// Decodes `%40` and the like.
 fn decode(text: &str) -> Result<String, SettingsError> {
     // The text may be a password: it is not repeated.
-    let broken = || SettingsError("a `%` without two hexadecimal digits; write it as %25".into());
+    let broken =
+        || SettingsError("there is a `%` without two hexadecimal digits; write it as %25".into());
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes().iter();
     while let Some(byte) = rest.next() {

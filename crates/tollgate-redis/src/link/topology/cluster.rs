@@ -52,7 +52,7 @@ impl Map {
             Route::Slot(slot) => {
                 let at = self.slots.get(usize::from(slot)).copied().unwrap_or(NOBODY);
                 self.nodes.get(usize::from(at)).map(Arc::clone).ok_or_else(|| {
-                    LinkError::unavailable(format!("nobody in the Cluster serves slot {slot}"))
+                    LinkError::unavailable(format!("no server of the Cluster serves slot {slot}"))
                 })
             }
             Route::Any => {
@@ -60,7 +60,8 @@ impl Map {
                 let (before, after) = self.nodes.split_at(first.min(self.nodes.len()));
                 let turn = || after.iter().chain(before);
                 let node = turn().find(|node| node.is_usable()).or_else(|| turn().next());
-                node.map(Arc::clone).ok_or_else(|| LinkError::unavailable("an empty Cluster"))
+                node.map(Arc::clone)
+                    .ok_or_else(|| LinkError::unavailable("the Cluster has no servers"))
             }
         }
     }
@@ -106,7 +107,7 @@ impl Cluster {
             let answer = self.read().await.map(Arc::new);
             let is_well = answer.is_ok();
             if let Err(error) = &answer {
-                tracing::warn!("the slots of the Cluster: {error}");
+                tracing::warn!("cannot read the slots of the Cluster: {error}");
             }
             self.view.publish(answer);
             self.common.changed();
@@ -146,10 +147,9 @@ impl Cluster {
         let question = connection.expect("CLUSTER", &["SLOTS"]);
         let reply = timeout(connector.settings.connect_timeout, question).await;
         let reply = reply.map_err(|_| "no answer".to_owned())??;
-        let ranges =
-            ranges(&reply, address).ok_or("no answer to CLUSTER SLOTS that makes sense")?;
+        let ranges = ranges(&reply, address).ok_or("the reply to CLUSTER SLOTS is not valid")?;
         if ranges.is_empty() {
-            return Err("it knows of no slots".into());
+            return Err("it reports no slots".into());
         }
         let old = self.nodes();
         let mut map = Map { slots: vec![NOBODY; SLOTS], nodes: Vec::new() };

@@ -85,7 +85,7 @@ impl Sentinel {
         };
         match (text(0), text(1).and_then(|port| port.parse().ok())) {
             (Some(host), Some(port)) => Ok(Address::Tcp { host: host.to_owned(), port }),
-            _ => Err(format!("it knows no primary by the name {:?}", self.name)),
+            _ => Err(format!("it has no primary named {:?}", self.name)),
         }
     }
 }

@@ -163,7 +163,7 @@ async fn refused_within(link: &Link) -> Duration {
         let began = clock.now();
         let error = call(link, &["PING"]).await.unwrap_err();
         assert!(!error.is_unknown(), "{error}");
-        assert!(error.to_string().contains("left alone for"), "{error}");
+        assert!(error.to_string().contains("cut off by its breaker for"), "{error}");
         least = least.min(clock.now().since(began));
     }
     least
@@ -295,7 +295,7 @@ async fn what_was_not_sent_at_the_deadline_is_withdrawn() {
         match task.await.unwrap() {
             Err(error) if error.is_unknown() => unknown += 1,
             Err(error) => {
-                assert!(error.to_string().contains("took no command within"), "{error}");
+                assert!(error.to_string().contains("accepted no command within"), "{error}");
                 unsent += 1;
             }
             Ok(_) => panic!("a stopped server answers"),

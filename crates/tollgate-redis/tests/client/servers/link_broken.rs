@@ -101,10 +101,14 @@ async fn pretend(first: &'static [u8], then: &'static [u8]) -> String {
 #[tokio::test]
 async fn what_is_no_redis_server_is_said_so() {
     for (first, then, expected) in [
-        (&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &b""[..], "is no reply of a Redis server"),
-        (b"%0\r\n", b"hello\r\n", "is no reply of a Redis server"),
-        (b"%0\r\n", b"+PONG\r\n+PONG\r\n", "a reply to no command"),
-        (b"%0\r\n", b"$9999999\r\n", "at most 1048576 are taken"),
+        (
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            &b""[..],
+            "does not start a reply of a Redis server",
+        ),
+        (b"%0\r\n", b"hello\r\n", "does not start a reply of a Redis server"),
+        (b"%0\r\n", b"+PONG\r\n+PONG\r\n", "the server sent a reply without a command"),
+        (b"%0\r\n", b"$9999999\r\n", "above the maximum of 1048576"),
         (b"-ERR max number of clients reached\r\n", b"", "max number of clients"),
         (b"-NOAUTH HELLO must be called\r\n", b"", "NOAUTH"),
     ] {
@@ -122,5 +126,5 @@ async fn a_push_and_a_fraction_of_a_reply_do_no_harm() {
     let url = pretend(b"%0\r\n", b">2\r\n+invalidate\r\n_\r\n+PO").await;
     let link = Link::open(url.replace("5s", "500ms").parse().unwrap()).unwrap();
     let error = call(&link, &["PING"]).await.unwrap_err();
-    assert!(error.is_unknown() && error.to_string().contains("did not answer"), "{error}");
+    assert!(error.is_unknown() && error.to_string().contains("did not reply"), "{error}");
 }

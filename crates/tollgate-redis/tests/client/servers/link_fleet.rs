@@ -96,7 +96,7 @@ async fn a_slot_that_nobody_serves_is_unavailable() {
     let server = server.line("cluster-require-full-coverage no").start();
     let url = format!("redis+cluster://{}?deadline=5s", server.address());
     let link = Link::open(url.parse().unwrap()).unwrap();
-    told(&link, "knows of no slots").await;
+    told(&link, "reports no slots").await;
     assert_eq!(server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "100"]), "OK");
     link.ready(PATIENCE).await.unwrap();
     let error = link.call(Route::Slot(101), Command::new("PING", 0)).await.unwrap_err();
@@ -117,7 +117,7 @@ async fn the_sentinels_name_the_new_primary() {
 
     let wrong = format!("redis+sentinel://{sentinels}/other");
     let link = Link::open(wrong.parse().unwrap()).unwrap();
-    told(&link, "no primary by the name \"other\"").await;
+    told(&link, "no primary named \"other\"").await;
 }
 
 #[tokio::test]

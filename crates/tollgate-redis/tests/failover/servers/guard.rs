@@ -377,11 +377,11 @@ fn nonsense_is_refused_and_says_what_to_do() {
         ),
         (
             builder().retry_after(Duration::ZERO).build(),
-            "a refusal cannot tell to wait 0ns; give more than nothing and at most an hour",
+            "a denial cannot ask for a wait of 0ns; use more than zero and at most an hour",
         ),
         (
             builder().spends(usize::MAX).build(),
-            "the spend of 18446744073709551615 keys is too much to remember; give at most 10000000",
+            "the spend of 18446744073709551615 keys is too much to remember; use at most 10000000",
         ),
     ] {
         assert_eq!(built.unwrap_err().to_string(), text);

@@ -81,9 +81,9 @@ fn the_bound_is_stated_in_numbers_and_in_words() {
     let bound = half.build().unwrap().bound(&policy("pages", minute)).unwrap();
     assert_eq!(
         bound.text,
-        "policy \"pages\" is decided locally while the store is away: each key passes at most 400 per \
-         60s over 8 processes, and 400 more once; when the store is back, at most 100 too many until \
-         the spend is carried back"
+        "policy \"pages\" is decided locally while the store cannot be reached: each key passes at \
+         most 400 per 60s over 8 processes, plus 400 once; when the store is back, at most 100 too \
+         many until the spend is reported to it"
     );
 }
 

@@ -72,6 +72,6 @@ fn without_a_runtime_there_is_an_error() {
     let settings = "redis://127.0.0.1:1".parse().unwrap();
     let link = runtime.block_on(async { tollgate_redis::Link::open(settings) }).unwrap();
     let error = FleetSize::counted(link, "gateways", HeartbeatSettings::new()).unwrap_err();
-    let text = "there is no tokio runtime here; join from a task of one";
+    let text = "there is no tokio runtime here; join from inside one";
     assert_eq!(error.to_string(), text);
 }

@@ -95,7 +95,9 @@ impl<'a> Judge<'a> {
             for parent in &descriptor.parents {
                 let wrong = match seen.insert(parent.as_str()) {
                     true => self.parent(descriptor, parent, (path, errors)),
-                    false => Err(format!("the parent '{}' is there twice", shown(parent))),
+                    false => {
+                        Err(format!("the parent '{}' is listed twice; remove one", shown(parent)))
+                    }
                 };
                 if let Err(text) = wrong {
                     errors.add(descriptor.at.clone(), text);
@@ -139,9 +141,9 @@ impl<'a> Judge<'a> {
             ));
         }
         match self.levels.get(parent) {
-            None => Err(format!("the parents of '{name}' lead in a circle")),
+            None => Err(format!("the parents of '{name}' form a cycle; remove one of them")),
             Some(level) if *level >= LEVELS_MAX => Err(format!(
-                "the parent '{name}' has {level} levels above it; {LEVELS_MAX} levels are the most"
+                "the parent '{name}' has {level} levels above it; at most {LEVELS_MAX} are allowed"
             )),
             Some(_) => Ok(()),
         }

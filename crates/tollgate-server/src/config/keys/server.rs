@@ -13,7 +13,7 @@ pub(in crate::config) static PERMISSIONS: [&str; 4] = ["read", "check", "settle"
 pub(in crate::config) static TOKEN: Section = Section {
     name: "a token",
     keys: &[
-        key("file", Path, Ours, "The file that has the token or password."),
+        key("file", Path, Ours, "File with the token or password."),
         key("listeners", Words(&LISTENERS), Ours, "The listeners on which it is valid."),
         key("permissions", Words(&PERMISSIONS), Ours, "What it grants there."),
     ],
@@ -22,10 +22,10 @@ pub(in crate::config) static TOKEN: Section = Section {
 pub(in crate::config) static TLS_OF: Section = Section {
     name: "tls_of",
     keys: &[
-        key("http", Map(&TLS), Ours, "TLS of HTTP."),
-        key("grpc", Map(&TLS), Ours, "TLS of gRPC."),
-        key("resp", Map(&TLS), Ours, "TLS of the Redis protocol."),
-        key("admin", Map(&TLS), Ours, "TLS of the administrators' listener."),
+        key("http", Map(&TLS), Ours, "TLS for HTTP."),
+        key("grpc", Map(&TLS), Ours, "TLS for gRPC."),
+        key("resp", Map(&TLS), Ours, "TLS for the Redis protocol."),
+        key("admin", Map(&TLS), Ours, "TLS for the admin API."),
     ],
 };
 
@@ -38,7 +38,7 @@ pub(in crate::config) static TLS: Section = Section {
             "client_ca",
             Path,
             Ours,
-            "PEM file of the authorities that clients' certificates must come from.",
+            "PEM file of the CA certificates that client certificates must be signed by.",
         ),
     ],
 };

@@ -73,7 +73,8 @@ fn lease(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Lease> {
         reader.missing(&inner, "sync", "sync: 100ms");
         let period = reader.period(&inner, "sync")?;
         if !(SYNC_MIN..=SYNC_MAX).contains(&period) {
-            let text = format!("'sync' of {period:?} is not from 1ms to 10s; 100ms is usual");
+            let text =
+                format!("'sync' of {period:?} is out of range; use 1ms to 10s, usually 100ms");
             reader.error(inner.spot_of("sync"), text);
         }
         return Some(Lease::Sync(period));
@@ -95,7 +96,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
     if limits.is_empty() {
         for name in ["ban", "parents", "enforce", "lease"] {
             if fields.entry(name).is_some() {
-                let text = format!("'{name}' needs a limit beside it; add 'rate_limit'");
+                let text = format!("'{name}' needs a limit; add 'rate_limit'");
                 reader.error(fields.spot_of(name), text);
             }
         }
@@ -155,12 +156,16 @@ fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> 
     /// Its syntax tree takes a hundred times as much memory.
     const LENGTH_MAX: usize = 4096;
     if text.len() > LENGTH_MAX {
-        reader.error(spot, format!("a regular expression has at most {LENGTH_MAX} bytes"));
+        reader.error(
+            spot,
+            format!("a regular expression can have at most {LENGTH_MAX} bytes; shorten it"),
+        );
         return None;
     }
     reader.errors.expressions += 1;
     if reader.errors.expressions > EXPRESSIONS_MAX {
-        reader.error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; join some"));
+        reader
+            .error(spot, format!("more than {EXPRESSIONS_MAX} regular expressions; combine some"));
         return None;
     }
     match RegexBuilder::new(text).size_limit(REGEX_MAX).build() {
@@ -169,7 +174,7 @@ fn regex(reader: &mut Reader<'_>, spot: Spot, text: &str) -> Option<ValueMatch> 
             let error = error.to_string();
             let why = error.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
             let text =
-                format!("'{}' is no regular expression: {}", shown(text), why.to_lowercase());
+                format!("'{}' is not a regular expression: {}", shown(text), why.to_lowercase());
             reader.error(spot, text);
             None
         }
@@ -180,7 +185,7 @@ fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
     let mut networks: Vec<ipnet::IpNet> = Vec::new();
     let texts = reader.texts(fields, "cidr");
     if texts.is_empty() {
-        reader.error(fields.spot_of("cidr"), "'cidr' is a network or a list of them");
+        reader.error(fields.spot_of("cidr"), "'cidr' must be a network or a list of networks");
     }
     for (text, spot) in texts {
         let address = |text: &str| text.parse::<std::net::IpAddr>().map(ipnet::IpNet::from);
@@ -190,13 +195,16 @@ fn cidr(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ValueMatch {
                 let right = network.trunc();
                 reader.error(
                     spot,
-                    format!("'{text}' has address bits beyond its length; write {right}"),
+                    format!("'{text}' has address bits after its prefix; write {right}"),
                 );
             }
             Ok(network) => networks.push(network),
             Err(_) => {
                 let text = shown(&text);
-                reader.error(spot, format!("'{text}' is no network; write for example 10.0.0.0/8"));
+                reader.error(
+                    spot,
+                    format!("'{text}' is not a network; write for example 10.0.0.0/8"),
+                );
             }
         }
     }
@@ -212,8 +220,10 @@ fn enforce(reader: &mut Reader<'_>, fields: &Fields<'_>) -> u8 {
     match whole_number(number).ok().and_then(|number| u8::try_from(number).ok()) {
         Some(percent) if percent <= ALL => percent,
         _ => {
-            let text =
-                format!("'enforce' is a whole percentage from 0% to 100%, not '{}'", shown(&text));
+            let text = format!(
+                "'enforce' must be a whole percentage from 0% to 100%, not '{}'",
+                shown(&text)
+            );
             reader.error(node.spot, text);
             ALL
         }
@@ -263,8 +273,8 @@ mod tests {
         let told = errors.finish(()).unwrap_err().to_string();
         assert_eq!(
             told,
-            "x: a regular expression has at most 4096 bytes\n\
-             x: more than 1000 regular expressions; join some"
+            "x: a regular expression can have at most 4096 bytes; shorten it\nx: more than 1000 \
+             regular expressions; combine some"
         );
     }
 }

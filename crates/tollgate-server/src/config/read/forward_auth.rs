@@ -29,7 +29,7 @@ fn one(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ForwardAuth {
         reader.error(spot, format!("the path '{}' must start with '/'", shown(&path)));
     }
     if OWN_PATHS.contains(&path.as_str()) || path.starts_with("/v1/") {
-        let text = format!("the path '{}' is one of the server's own; use another", shown(&path));
+        let text = format!("the path '{}' is used by the server itself; use another", shown(&path));
         reader.error(spot, text);
     }
     ForwardAuth {
@@ -46,14 +46,14 @@ fn descriptors(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<Vec<AuthEntr
     let items = match &node.kind {
         Kind::List(items) if !items.is_empty() => items,
         _ => {
-            let text = "'descriptors' is a list of descriptors, each a list of entries";
+            let text = "'descriptors' must be a list of descriptors, each a list of entries";
             reader.error(node.spot, text);
             return Vec::new();
         }
     };
     let entries = |reader: &mut Reader<'_>, item: &Node| match &item.kind {
         Kind::List(entries) if entries.is_empty() => {
-            reader.error(item.spot, "a descriptor needs an entry");
+            reader.error(item.spot, "a descriptor needs at least one entry");
             Vec::new()
         }
         Kind::List(entries) => entries.iter().filter_map(|node| entry(reader, node)).collect(),
@@ -75,8 +75,8 @@ fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<AuthEntry> {
     match sources[..] {
         [_] => {}
         [] => {
-            let text = "an entry needs to know where its value comes from: add 'header: NAME', \
-                        'value: TEXT' or 'from: client-address'";
+            let text = "an entry needs a source for its value: add 'header: NAME', 'value: TEXT' \
+                        or 'from: client-address'";
             reader.error(fields.spot, text);
         }
         [first, second, ..] => {
@@ -87,7 +87,7 @@ fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<AuthEntry> {
     let from = source(reader, &fields)?;
     let default = reader.text(&fields, "default");
     if default.is_some() && matches!(from, AuthSource::Value(_)) {
-        let text = "'default' means nothing beside 'value', which is always there; remove it";
+        let text = "'default' has no effect with 'value', which is always present; remove it";
         reader.error(fields.spot_of("default"), text);
     }
     Some(AuthEntry { key, from, default })
@@ -97,7 +97,8 @@ fn source(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<AuthSource> {
     if let Some(header) = reader.text(fields, "header") {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if header.is_empty() || !header.chars().all(is_name) {
-            let text = format!("'{}' is no name of a header", shown(&header));
+            let text =
+                format!("'{}' is not a header name; use letters, digits and '-'", shown(&header));
             reader.error(fields.spot_of("header"), text);
             return None;
         }

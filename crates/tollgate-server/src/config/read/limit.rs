@@ -64,8 +64,8 @@ fn rate(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Rate> {
     let count = reader.count(fields, "requests_per_unit");
     let burst = reader.count(fields, "burst");
     if fields.get("requests_per_unit").is_none() {
-        let text = "a rate limit needs 'requests_per_unit'; 0 refuses everything, and 'unlimited: \
-                    true' nothing";
+        let text = "a rate limit needs 'requests_per_unit'; 0 denies everything, and 'unlimited: \
+                    true' denies nothing";
         reader.error(fields.spot, text);
     }
     let (per, unit) = match (unit, per) {
@@ -127,7 +127,7 @@ fn quota(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Rate> {
     let alone = alone(reader, fields, "quota");
     let quota: Quota = reader.parsed(fields, "quota")?;
     if quota.initial_fill() != Initial::Full {
-        let text = "'quota': a key that is not known starts full; remove 'initial'";
+        let text = "'quota': a new key always starts full; remove 'initial'";
         reader.error(fields.spot_of("quota"), text);
         return None;
     }
@@ -158,8 +158,8 @@ pub(super) fn overrides(
         _ => None,
     };
     if own.is_none() {
-        let text = "'overrides' need one limit beside them that is not unlimited: it says in which \
-                    time their numbers are";
+        let text = "'overrides' need exactly one limit that is not unlimited, which sets the \
+                    period of their numbers; add one";
         reader.error(fields.spot_of("overrides"), text);
     }
     items.iter().filter_map(|item| override_of(reader, item, own?)).collect()
@@ -197,13 +197,14 @@ pub(super) fn ban(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Ban> {
     let first = reader.period(&fields, "for");
     let most = reader.period(&fields, "most");
     if after == Some(0) {
-        reader.error(fields.spot_of("after"), "'after' must be at least 1 refusal");
+        reader.error(fields.spot_of("after"), "'after' must be at least 1 denial");
     }
     let (after, within, first) = (after?, within?, first?);
     // As the library does if nothing is said.
     let most = most.unwrap_or(first.saturating_mul(64));
     if most < first {
-        reader.error(fields.spot_of("most"), "'most' must not be below 'for', the first ban");
+        reader
+            .error(fields.spot_of("most"), "'most' must not be shorter than 'for', the first ban");
     }
     Some(Ban { after, within, first, most })
 }

@@ -25,7 +25,13 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
         tokens: tokens(reader, fields),
         negative_hits: reader.flag(fields, "negative_hits"),
         hosts: names(reader, fields, "hosts", is_host, "a name, such as limits.example.com"),
-        origins: names(reader, fields, "origins", is_origin, "such as https://ui.example.com"),
+        origins: names(
+            reader,
+            fields,
+            "origins",
+            is_origin,
+            "an origin, such as https://ui.example.com",
+        ),
         workers: at_least_one(reader, fields, "workers"),
         max_connections: at_least_one(reader, fields, "max_connections"),
         connection_memory_bytes: connection_memory(reader, fields),
@@ -125,7 +131,7 @@ fn tokens(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<TokenSettings> {
                 Permission::Administer => has_admin,
             };
             if !is_used && !listeners.is_empty() {
-                let text = format!("'{permission}' means nothing on these listeners; remove it");
+                let text = format!("'{permission}' has no effect on these listeners; remove it");
                 reader.error(fields.spot_of("permissions"), text);
             }
         }
@@ -134,7 +140,8 @@ fn tokens(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<TokenSettings> {
             known.file == file && known.listeners.iter().any(|one| listeners.contains(one))
         };
         if tokens.iter().any(is_common) {
-            let text = "this file is a token of this listener already; join the two, or remove one";
+            let text = "this listener already has a token from this file; merge the two entries, \
+                        or remove one";
             reader.error(fields.spot_of("file"), text);
         }
         let permissions = permissions.into_iter().fold(Permissions::NONE, Permissions::with);
@@ -157,7 +164,7 @@ fn names(
             names.push(text);
         } else {
             let text = shown(&text);
-            reader.error(spot, format!("'{text}' does not belong into '{name}'; write {example}"));
+            reader.error(spot, format!("'{text}' is not valid in '{name}'; write {example}"));
         }
     }
     names
@@ -206,8 +213,8 @@ fn reservations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ReservationSett
         let (inner, outer) = (names[at], names[at + 1]);
         if let Some(own) = numbers[at].filter(|own| *own > most) {
             let text = format!(
-                "'{inner}' of {own} is above '{outer}' of {most}, which is reached before; lower the \
-                 first or raise the second"
+                "'{inner}' is {own}, above '{outer}', which is {most}; lower the first or raise \
+                 the second"
             );
             reader.error(fields.spot_of(inner), text);
         }
@@ -221,7 +228,7 @@ pub(super) fn stores(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StoreS
     let Some(node) = fields.get("stores") else { return Vec::new() };
     let Kind::Map(entries) = &node.kind else {
         let found = node.described();
-        reader.error(node.spot, format!("'stores' is a map of names to stores, not {found}"));
+        reader.error(node.spot, format!("'stores' must map names to stores, not {found}"));
         return Vec::new();
     };
     let mut stores = Vec::new();
@@ -268,7 +275,8 @@ fn redis(reader: &mut Reader<'_>, fields: &Fields<'_>) -> RedisOptions {
     let Some(fields) = reader.inner(fields, "redis") else { return RedisOptions::default() };
     let prefix = reader.text(&fields, "prefix");
     if prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
-        let text = "'prefix' is a text without spaces, '{' and '}', for example prefix: tollgate";
+        let text =
+            "'prefix' must be a string without spaces, '{' and '}', for example prefix: tollgate";
         reader.error(fields.spot_of("prefix"), text);
     }
     RedisOptions {

@@ -8,9 +8,8 @@ fn limits_that_make_no_sense_are_refused() {
     check_one(&[
         (
             "rate_limit: {unit: day}",
-            &[
-                "3:12 a rate limit needs 'requests_per_unit'; 0 refuses everything, and 'unlimited: true' nothing",
-            ],
+            &["3:12 a rate limit needs 'requests_per_unit'; 0 denies everything, and 'unlimited: \
+               true' denies nothing"],
         ),
         (
             "rate_limit: {unit: day, per: 1s, requests_per_unit: 1}",
@@ -36,7 +35,7 @@ fn limits_that_make_no_sense_are_refused() {
         ),
         (
             "rate_limit: {quota: 10/s initial empty}",
-            &["3:25 'quota': a key that is not known starts full; remove 'initial'"],
+            &["3:25 'quota': a new key always starts full; remove 'initial'"],
         ),
     ]);
 }
@@ -46,15 +45,13 @@ fn limits_that_cannot_be_counted_are_refused() {
     check_one(&[
         (
             "rate_limit: {unit: second, requests_per_unit: 5, burst: 9}",
-            &[
-                "3:12 burst 9 means nothing to a fixed-window, which admits its limit of 5 at once; \
-               remove the burst, or use gcra (write 'algorithm: gcra'; this limit names none, so the \
-               default is used)",
-            ],
+            &["3:12 burst 9 has no effect with fixed-window, which admits its limit of 5 at \
+                 once; remove the burst, or use gcra (write 'algorithm: gcra'; this limit names no \
+                 algorithm, so the default applies)"],
         ),
         (
             "rate_limit: {quota: 5/s burst 9, algorithm: sliding-log}",
-            &["3:12 burst 9 means nothing to a sliding-log, which admits its limit of 5 at once; \
+            &["3:12 burst 9 has no effect with sliding-log, which admits its limit of 5 at once; \
                remove the burst, or use gcra"],
         ),
         (
@@ -66,11 +63,11 @@ fn limits_that_cannot_be_counted_are_refused() {
         ),
         (
             "rate_limit: {unit: day, requests_per_unit: 0, burst: 5, algorithm: gcra}",
-            &["3:12 0 requests refuse everything, so a burst means nothing; remove it"],
+            &["3:12 0 requests deny everything, so a burst has no effect; remove it"],
         ),
         (
             "rate_limit: {unit: day, requests_per_unit: 9, burst: 0, algorithm: gcra}",
-            &["3:12 burst 0 lets nothing pass; use at least 1, or 0 requests"],
+            &["3:12 burst 0 denies everything; use at least 1, or set requests_per_unit to 0"],
         ),
         (
             "rate_limit: {per: 400d, requests_per_unit: 9}",
@@ -82,8 +79,9 @@ fn limits_that_cannot_be_counted_are_refused() {
         (
             "rate_limits: [{quota: 1/s, name: n}, {quota: 1/h, name: n, inherit: keep}]",
             &[
-                "3:49 two limits of one descriptor are named 'n'",
-                "3:80 'keep' is no inherit; use one of as-is, reset, proportional, additive",
+                "3:49 two limits of one descriptor are named 'n'; rename one",
+                "3:80 'keep' is not a valid value of 'inherit'; use one of as-is, reset, \
+                 proportional, additive",
             ],
         ),
     ]);
@@ -93,18 +91,19 @@ fn limits_that_cannot_be_counted_are_refused() {
 fn descriptors_that_make_no_sense_are_refused() {
     check_one(&[
         ("value: a, regex: b", &["3:22 'value' and 'regex' exclude each other; keep one"]),
-        ("regex: '(a'", &["3:19 '(a' is no regular expression: unclosed group"]),
+        ("regex: '(a'", &["3:19 '(a' is not a regular expression: unclosed group"]),
         (
             "regex: '(\\w{90}){90}'",
             &[
-                "3:19 '(\\w{90}){90}' is no regular expression: compiled regex exceeds size limit of 262144 bytes.",
+                "3:19 '(\\w{90}){90}' is not a regular expression: compiled regex exceeds size limit \
+               of 262144 bytes.",
             ],
         ),
         (
             "cidr: [10.1.2.3/8, local]",
             &[
-                "3:19 '10.1.2.3/8' has address bits beyond its length; write 10.0.0.0/8",
-                "3:31 'local' is no network; write for example 10.0.0.0/8",
+                "3:19 '10.1.2.3/8' has address bits after its prefix; write 10.0.0.0/8",
+                "3:31 'local' is not a network; write for example 10.0.0.0/8",
             ],
         ),
         (
@@ -116,14 +115,14 @@ fn descriptors_that_make_no_sense_are_refused() {
         ),
         (
             "enforce: 101%, rate_limit: {quota: 1/s}",
-            &["3:21 'enforce' is a whole percentage from 0% to 100%, not '101%'"],
+            &["3:21 'enforce' must be a whole percentage from 0% to 100%, not '101%'"],
         ),
-        ("enforce: 5", &["3:12 'enforce' needs a limit beside it; add 'rate_limit'"]),
+        ("enforce: 5", &["3:12 'enforce' needs a limit; add 'rate_limit'"]),
         (
             "ban: {after: 0, within: 1m, for: 5m, most: 1m}, rate_limit: {quota: 1/s}",
             &[
-                "3:18 'after' must be at least 1 refusal",
-                "3:49 'most' must not be below 'for', the first ban",
+                "3:18 'after' must be at least 1 denial",
+                "3:49 'most' must not be shorter than 'for', the first ban",
             ],
         ),
         (
@@ -131,15 +130,14 @@ fn descriptors_that_make_no_sense_are_refused() {
             &[
                 "3:12 a ban needs 'within', for example within: 1m",
                 "3:12 a ban needs 'for', for example for: 30s",
-                "3:25 'after' of 5000000000 is too large",
+                "3:25 'after' is too large: 5000000000",
             ],
         ),
         ("store: redis", &["3:9 there is no store 'redis'"]),
         (
             "unit: day",
-            &[
-                "3:12 config error, unknown key 'unit'; it belongs in a rate limit, and this is a descriptor",
-            ],
+            &["3:12 config error, unknown key 'unit'; it belongs in a rate limit, but this is a \
+               descriptor"],
         ),
     ]);
 }
@@ -161,32 +159,31 @@ fn overrides_need_something_to_override() {
     check_one(&[
         (
             "overrides: [{value: a, requests_per_unit: 1}]",
-            &[
-                "3:12 'overrides' need one limit beside them that is not unlimited: it says in which \
-               time their numbers are",
-            ],
+            &["3:12 'overrides' need exactly one limit that is not unlimited, which sets the \
+               period of their numbers; add one"],
         ),
         (
             "value: v, rate_limit: {quota: 1/s}, overrides: [{value: a, requests_per_unit: 1}]",
             &[
-                "3:60 an override needs a descriptor that counts several values apart; this one has \
-               only one count",
+                "3:60 an override needs a descriptor that counts each value separately; this one has \
+               a single count",
             ],
         ),
         (
             "value: 'a*', rate_limit: {quota: 1/s}, overrides: [{values: [ab, b, ab], unlimited: true}]",
             &[
-                "3:63 'b' is no value that this descriptor matches",
-                "3:63 'ab' has an override already",
+                "3:63 'b' is not matched by this descriptor; remove the override or correct the \
+                 value",
+                "3:63 'ab' already has an override; remove one",
             ],
         ),
         (
             "rate_limit: {quota: 1/s}, overrides: [{requests_per_unit: 2, burst: 3}, {value: a}]",
             &[
                 "3:50 an override needs 'value' or 'values'",
-                "3:50 burst 3 means nothing to a fixed-window, which admits its limit of 2 at once; \
-                 remove the burst, or use gcra (write 'algorithm: gcra'; this limit names none, so \
-                 the default is used)",
+                "3:50 burst 3 has no effect with fixed-window, which admits its limit of 2 at \
+                 once; remove the burst, or use gcra (write 'algorithm: gcra'; this limit names no \
+                 algorithm, so the default applies)",
                 "3:84 an override needs 'requests_per_unit', for example requests_per_unit: 100",
             ],
         ),
@@ -204,7 +201,7 @@ fn parents_must_be_there_and_be_reachable() {
             format!(
                 "- {{key: k, value: 1, {a}, parents: [b]}}\n- {{key: k, value: 2, {b}, parents: [a]}}"
             ),
-            "the parents of 'b' lead in a circle",
+            "the parents of 'b' form a cycle; remove one of them",
         ),
         (
             format!("- {{key: k, {a}, parents: [b]}}\n- {{key: t, {b}}}"),
@@ -216,11 +213,11 @@ fn parents_must_be_there_and_be_reachable() {
         ),
         (
             format!("- {{key: k, {a}, parents: [b, b]}}\n- {{key: t, value: x, {b}}}"),
-            "the parent 'b' is there twice",
+            "the parent 'b' is listed twice; remove one",
         ),
         (
             format!("- {{key: k, parents: [b]}}\n- {{key: t, value: x, {b}}}"),
-            "'parents' needs a limit beside it; add 'rate_limit'",
+            "'parents' needs a limit; add 'rate_limit'",
         ),
     ] {
         let text = format!("domain: d\ndescriptors:\n{descriptors}");
@@ -244,7 +241,7 @@ fn chains_and_decisions_have_a_most() {
     assert!(Config::from_text("x", &chain(8)).is_ok());
     assert_eq!(
         told(&[("x", &chain(9))]),
-        ["12:9 the parent 'n8' has 8 levels above it; 8 levels are the most"]
+        ["12:9 the parent 'n8' has 8 levels above it; at most 8 are allowed"]
     );
 
     let wide = |limits: usize| one(&format!("rate_limits: [{}]", "{quota: 1/s}, ".repeat(limits)));
@@ -260,14 +257,15 @@ fn forward_auth_must_lead_somewhere() {
     check(&[
         (
             "domain: shop\nforward_auth:\n- {path: /v1/check, domain: shop, descriptors: [{key: a, from: path}]}",
-            &["3:10 the path '/v1/check' is one of the server's own; use another"],
+            &["3:10 the path '/v1/check' is used by the server itself; use another"],
         ),
         (
             "domain: shop\nforward_auth:\n- {path: auth, domain: sho, descriptors: [{key: a, from: ip}]}\n- {}",
             &[
                 "3:10 the path 'auth' must start with '/'",
                 "3:10 there is no domain 'sho'; did you mean 'shop'?",
-                "3:58 'ip' is no from; use one of client-address, path, method, host",
+                "3:58 'ip' is not a valid value of 'from'; use one of client-address, path, \
+                 method, host",
                 "4:3 a forward_auth needs 'path', for example path: /auth",
                 "4:3 a forward_auth needs 'domain', for example domain: shop",
                 "4:3 a forward_auth needs 'descriptors', for example descriptors: [[{key: ip, from: client-address}]]",
@@ -278,13 +276,14 @@ fn forward_auth_must_lead_somewhere() {
              - {path: /a, domain: d, trusted_hops: 300, descriptors: [[], [{key: a, value: b, default: c}]]}\n\
              - {path: /b, domain: d, descriptors: [{key: a, header: 'x y'}]}",
             &[
-                "3:39 an entry needs to know where its value comes from: add 'header: NAME', 'value: TEXT' or 'from: client-address'",
+                "3:39 an entry needs a source for its value: add 'header: NAME', 'value: TEXT' or \
+                 'from: client-address'",
                 "3:61 'value' and 'from' exclude each other; keep one",
-                "4:10 the path '/a' is in x:3:10 already",
-                "4:39 'trusted_hops' of 300 is too large",
-                "4:58 a descriptor needs an entry",
-                "4:82 'default' means nothing beside 'value', which is always there; remove it",
-                "5:48 'x y' is no name of a header",
+                "4:10 the path '/a' is already defined in x:3:10; change or remove one",
+                "4:39 'trusted_hops' is too large: 300",
+                "4:58 a descriptor needs at least one entry",
+                "4:82 'default' has no effect with 'value', which is always present; remove it",
+                "5:48 'x y' is not a header name; use letters, digits and '-'",
             ],
         ),
     ]);
@@ -300,7 +299,10 @@ fn files_must_agree() {
     let server = "server: {workers: 1}\nstores: {s: {}}";
     assert_eq!(
         told(&[("one", server), ("two", server)]),
-        ["1:1 'server' is in one:1:1 already", "2:10 the store 's' is in one:2:10 already"]
+        [
+            "1:1 'server' is already defined in one:1:1; keep one",
+            "2:10 the store 's' is already defined in one:2:10; rename or remove one"
+        ]
     );
     // What a file that is broken would say cannot be missed.
     let errors = told(&[("one", "stores: ["), ("two", &one("store: s, rate_limit: {quota: 1/s}"))]);
@@ -320,20 +322,20 @@ fn tokens_hosts_and_origins_that_mean_nothing_are_refused() {
         (
             "server: {tokens: [{file: a, listeners: [htp, http, http], permissions: []}]}",
             &[
-                "1:41 'htp' is not one of listeners; did you mean 'http'?",
-                "1:52 'http' is in 'listeners' twice; remove one",
+                "1:41 'htp' is not allowed in listeners; did you mean 'http'?",
+                "1:52 'http' is listed twice in 'listeners'; remove one",
                 "1:59 'permissions' is empty; use read, check, settle, administer",
             ],
         ),
         (
             "server: {tokens: [{file: a, listeners: http, permissions: [check, administer]}]}",
-            &["1:46 'administer' means nothing on these listeners; remove it"],
+            &["1:46 'administer' has no effect on these listeners; remove it"],
         ),
         (
             "server: {tokens: [{file: a, listeners: admin, permissions: [check, write]}]}",
             &[
-                "1:47 'check' means nothing on these listeners; remove it",
-                "1:68 'write' is not one of permissions; use read, check, settle, administer",
+                "1:47 'check' has no effect on these listeners; remove it",
+                "1:68 'write' is not allowed in permissions; use read, check, settle, administer",
             ],
         ),
         (
@@ -341,16 +343,20 @@ fn tokens_hosts_and_origins_that_mean_nothing_are_refused() {
   tokens:
     - {file: a, listeners: [http, grpc], permissions: read}
     - {file: a, listeners: [grpc, resp], permissions: check}",
-            &["4:8 this file is a token of this listener already; join the two, or remove one"],
+            &["4:8 this listener already has a token from this file; merge the two entries, or \
+               remove one"],
         ),
         (
             "server: {hosts: ['http://a', ''], origins: ['a.test', 'https://a/b', 'null']}",
             &[
-                "1:18 'http://a' does not belong into 'hosts'; write a name, such as limits.example.com",
-                "1:30 '' does not belong into 'hosts'; write a name, such as limits.example.com",
-                "1:45 'a.test' does not belong into 'origins'; write such as https://ui.example.com",
-                "1:55 'https://a/b' does not belong into 'origins'; write such as https://ui.example.com",
-                "1:70 'null' does not belong into 'origins'; write such as https://ui.example.com",
+                "1:18 'http://a' is not valid in 'hosts'; write a name, such as limits.example.com",
+                "1:30 '' is not valid in 'hosts'; write a name, such as limits.example.com",
+                "1:45 'a.test' is not valid in 'origins'; write an origin, such as \
+                 https://ui.example.com",
+                "1:55 'https://a/b' is not valid in 'origins'; write an origin, such as \
+                 https://ui.example.com",
+                "1:70 'null' is not valid in 'origins'; write an origin, such as \
+                 https://ui.example.com",
             ],
         ),
     ]);

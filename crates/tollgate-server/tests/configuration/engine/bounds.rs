@@ -122,7 +122,7 @@ fn rules_beyond_the_quotas_of_a_store_are_errors_that_name_the_rule() {
         let line = most + 3;
         let start = format!("shop.yaml:{line}:");
         let policy =
-            format!("of policy \"d:k=v{}\" is one too many: a store tells 2047 distinct", most + 1);
+            format!("of policy \"d:k=v{}\" is one too many: a store holds 2047 distinct", most + 1);
         assert!(error.starts_with(&start) && error.contains(&policy), "{error}");
     }
     // Rules that share their quotas are as many as one likes.

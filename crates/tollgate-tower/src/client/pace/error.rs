@@ -70,17 +70,17 @@ impl<E: fmt::Display> fmt::Display for PaceError<E> {
             Self::Quota(_) => f.write_str("the client's own quota did not let the call pass"),
             Self::TooLong { wait, max_wait } => write!(
                 f,
-                "the server wants no call for another {wait:?}, more than {max_wait:?}; come back \
-                 later, or allow a longer wait"
+                "the server asks for no calls for another {wait:?}, longer than {max_wait:?}; try \
+                 again later, or allow a longer wait"
             ),
             Self::QueueFull { max_waiting } => write!(
                 f,
-                "{max_waiting} calls wait for that server already, as many as may; call less, or \
-                 allow more to wait"
+                "{max_waiting} calls are already waiting for that server, which is the maximum; \
+                 call less often, or allow more to wait"
             ),
             Self::NoTimers => f.write_str(
-                "the call has to wait, and there is no tokio runtime with timers here; call inside \
-                 one, and build it with `enable_time`",
+                "the call has to wait, but there is no tokio runtime with timers here; call from \
+                 inside one that is built with `enable_time`",
             ),
         }
     }
@@ -130,11 +130,11 @@ impl fmt::Display for PaceBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NothingToPaceBy => f.write_str(
-                "there is nothing to pace by: no quota, and nothing is learned; set a quota, or let \
-                 it learn",
+                "there is nothing to pace by: no quota is set and learning is off; set a quota, or \
+                 turn learning on",
             )?,
             Self::CostWithoutQuota => f.write_str(
-                "calls have a cost, but there is no quota to take it from; set a quota, or leave \
+                "calls have a cost, but there is no quota to charge it to; set a quota, or leave \
                  the cost out",
             )?,
             Self::NoLanes => f.write_str(
@@ -145,7 +145,7 @@ impl fmt::Display for PaceBuildError {
                  without_learning",
             )?,
             Self::Percent(percent) => {
-                write!(f, "{percent} % of a limit is more than all of it; say at most 100")?;
+                write!(f, "{percent} % of a limit is more than the whole limit; use at most 100")?;
             }
         }
         write!(f, " ({}, see {})", self.code(), self.docs())

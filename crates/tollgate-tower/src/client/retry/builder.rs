@@ -205,12 +205,14 @@ impl fmt::Display for RetryBuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAttempt => {
-                f.write_str("max_attempts 0 sends nothing; the first attempt counts, so say 1")?;
+                f.write_str(
+                    "max_attempts 0 sends nothing; the first attempt counts, so use at least 1",
+                )?;
             }
             Self::Backoff { base, most } => write!(
                 f,
-                "the first pause of {base:?} is longer than the longest, {most:?}; lower the one \
-                 or raise the other"
+                "the first pause of {base:?} is longer than the longest pause, {most:?}; lower the \
+                 first or raise the second"
             )?,
             Self::Budget(_) => f.write_str("the default budget cannot be built; give one")?,
         }

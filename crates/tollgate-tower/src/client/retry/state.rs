@@ -349,7 +349,7 @@ struct Recalled;
 
 impl fmt::Display for Recalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request was refused, and is sent again: this attempt is over")
+        f.write_str("the request was denied and is sent again; this attempt is over")
     }
 }
 

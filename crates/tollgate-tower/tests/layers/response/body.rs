@@ -93,8 +93,11 @@ fn details_are_sentences() {
     for (refusal, expected) in [
         (Refusal::QuotaExceeded, "The quota is used up; retry in 2 s.\n"),
         (Refusal::ReducedCapacity, "The server is too busy; retry in 2 s.\n"),
-        (Refusal::AbnormalUsage, "This client is held back for unusual use; retry in 2 s.\n"),
-        (Refusal::Forbidden, "This client may not pass.\n"),
+        (
+            Refusal::AbnormalUsage,
+            "This client is throttled because of unusual usage; retry in 2 s.\n",
+        ),
+        (Refusal::Forbidden, "This client is not allowed.\n"),
     ] {
         let verdict = verdict(&[]).refused(refusal).wait_at_least(2 * SECOND);
         assert_eq!(Headers::new().response(&verdict, Body::Text).body(), expected);

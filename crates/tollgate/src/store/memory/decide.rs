@@ -145,8 +145,8 @@ impl MemoryStore {
             };
             if key.call.is_some() && known.iter().any(differs) {
                 return Err(StoreError::invalid(format!(
-                    "a key of policy \"{}\" is demanded twice with two quotas; give both the same \
-                     one, or use two policies",
+                    "a key of policy \"{}\" appears twice with two quotas; give both the same \
+                     quota, or use two policies",
                     demand.policy().name()
                 )));
             }

@@ -134,8 +134,8 @@ impl OpenReservations {
             }
         };
         Err(StoreError::full(format!(
-            "{whose} has {most} open reservations, the most that it may; settle or cancel some, give \
-             them a shorter life, or raise {setting}"
+            "{whose} has {most} open reservations, the maximum; settle or cancel some, give them a \
+             shorter life, or raise {setting}"
         )))
     }
 

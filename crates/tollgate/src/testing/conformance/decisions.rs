@@ -130,7 +130,7 @@ pub(super) async fn as_many_demands_as_a_decision_can_name<S: Subject>(subject: 
     };
     for count in [0, Limits::MOST + 1] {
         let error = subject.store().acquire(&mut demands(count)).await.err();
-        holds!(error.is_some_and(|error| error.is_invalid()), "{count} demands are no error");
+        holds!(error.is_some_and(|error| error.is_invalid()), "{count} demands did not fail");
     }
     let mut all = demands(Limits::MOST);
     let decision = subject.store().acquire(&mut all).await.map_err(text)?;

@@ -199,7 +199,7 @@ impl Line {
         let units = gcra.units(cost);
         // INVARIANT: as much is booked as those who wait cost.
         let Some(mark) = self.freshen(post, &gcra, (now, since), units) else {
-            debug_assert!(false, "somebody waits without a booking");
+            debug_assert!(false, "a waiting call has no booking");
             return Err(None);
         };
         let due = gcra.act_at(mark, since).unwrap_or(Tick::MAX);

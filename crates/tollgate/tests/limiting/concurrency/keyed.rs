@@ -62,8 +62,8 @@ fn the_number_of_keys_is_bounded_and_keys_in_use_go_on() {
     assert!(full.is_too_many_keys() && !full.is_never() && !full.is_queue_full());
     assert_eq!(
         full.to_string(),
-        "100 keys are in use, which is max_keys, and this one is new; retry when one of them is \
-         done, or raise max_keys"
+        "100 keys are in use, the maximum of max_keys, and this one is new; retry when one of them \
+         is done, or raise max_keys"
     );
     assert!(limit.acquire_blocking(&100).unwrap_err().is_too_many_keys());
     assert!(limit.try_acquire_n(&100, 3).unwrap_err().is_never(), "never comes first");
@@ -84,14 +84,16 @@ fn waiters_of_all_keys_together_are_bounded() {
     let held = ["a", "b"].map(|key| limit.try_acquire(key).unwrap());
     let first = [wait(&limit, "a", 1).queued(), wait(&limit, "a", 1).queued()];
     let full = wait(&limit, "a", 1).answer().unwrap_err();
-    assert!(full.is_queue_full() && full.to_string().contains("2 wait, which is max_waiting;"));
+    assert!(
+        full.is_queue_full() && full.to_string().contains("2 wait, the maximum of max_waiting;")
+    );
     let second = wait(&limit, "b", 1).queued();
     let full = wait(&limit, "b", 1).answer().unwrap_err();
     assert!(full.is_queue_full());
     assert_eq!(
         full.to_string(),
-        "1 of 1 permits are in flight and 3 wait on all keys, which is max_waiting_total; retry \
-         cost 1 later, or raise it"
+        "1 of 1 permits are in flight and 3 wait on all keys, the maximum of max_waiting_total; \
+         retry cost 1 later, or raise it"
     );
     drop(first);
     assert_eq!(limit.total_waiting(), 1);
@@ -127,7 +129,7 @@ fn a_key_may_have_a_limit_of_its_own() {
     assert_eq!(error, ConcurrencyError::TooManyKeyLimits { max_key_limits: 2 });
     assert_eq!(
         error.to_string(),
-        "2 keys have a limit of their own, which is max_key_limits; clear one, or raise \
+        "2 keys have a limit of their own, the maximum of max_key_limits; clear one, or raise \
          max_key_limits"
     );
     assert_eq!((limit.key_limit("bob"), limit.key_limits()), (8, 2));

@@ -67,7 +67,7 @@ pub(crate) fn reset(flavor: Flavor) -> Day {
 
 pub(crate) fn corrupt(flavor: Flavor) -> Day {
     network(flavor, "a corrupt byte", |(_, proxy)| proxy.set(Mode::Corrupt(1)))
-        .says(&["is no whole number"])
+        .says(&["is not a whole number"])
 }
 
 pub(crate) fn flushed(flavor: Flavor) -> Day {
