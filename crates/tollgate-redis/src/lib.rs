@@ -1,22 +1,45 @@
-//! One limit over many processes, on an engine people already run: Redis or Valkey, standalone,
-//! behind Sentinel, or a Cluster.
+//! Rate limits that several processes share through Redis 6.2 or later, or Valkey: standalone, behind
+//! Sentinel, or in a Cluster.
 //!
-//! ```text
-//!  TwoTier      leases and refusals kept in this process: most calls need no store         (tier.rs)
-//!    |
-//!  Guarded      what happens when the store cannot answer: open, closed or local           (guard.rs)
-//!    |
-//!  RedisStore   demands -> one script per slot -> decisions                                (store.rs, lua/)
-//!    |
-//!  Link         connections, deadlines, breakers, Sentinel, Cluster                        (link.rs)
+//! [`RedisStore`] implements [`Store`](tollgate::store::Store): Lua scripts decide in the server, exactly
+//! as the library does in memory.
+//!
+//! ```no_run
+//! use tollgate::{Quota, store::{Demand, Policy, Store}};
+//! use tollgate_redis::{Link, RedisStore};
+//!
+//! async fn may_pass() -> Result<bool, Box<dyn std::error::Error>> {
+//!     let store = RedisStore::new(Link::open("redis://localhost:6379".parse()?)?)?;
+//!     let users = Policy::new("users", Quota::per_minute(60))?;
+//!     let decision = store.acquire(&mut [Demand::new(&users, b"alice", 1)]).await?;
+//!     Ok(decision.is_allowed())
+//! }
 //! ```
 //!
-//! Each is a [`Store`](tollgate::store::Store) over the one below, except the last. Beside them:
+//! # Which type for what
 //!
-//! ```text
-//!  FleetSize    how many processes there are, by heartbeats                                (fleet.rs)
-//!  Allotment    fair shares of one capacity, held to in the process by a limiter           (allot.rs)
-//! ```
+//! | I want | use |
+//! |---|---|
+//! | every decision made by Redis | [`RedisStore`] |
+//! | decisions while Redis cannot be reached: open, closed or local | [`Guarded`] around a store |
+//! | most decisions without a round trip, by leasing permits in batches | [`TwoTier`] around a store |
+//! | one capacity divided fairly among processes | [`Allotment`] |
+//! | the number of processes, counted by heartbeats | [`FleetSize`] |
+//! | the connections themselves: deadlines, breakers, Sentinel, Cluster | [`Link`] |
+//!
+//! `RedisStore`, `Guarded` and `TwoTier` are all stores, so they nest: a service usually puts `TwoTier`
+//! around `Guarded` around `RedisStore`. [docs/redis.md] shows how; [docs/redis-failure.md] describes each
+//! failure and its bound.
+//!
+//! # Features
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `tls` (default) | `rediss://`: TLS by rustls |
+//! | `testing` | a store whose scripts take the time from the test's clock |
+//!
+//! [docs/redis.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis.md
+//! [docs/redis-failure.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis-failure.md
 
 mod allot;
 mod file;

@@ -1,5 +1,9 @@
-//! Rate limiting for axum, tonic, hyper and any tower stack: servers that say no well, clients that
-//! pace themselves.
+//! Rate limits, concurrency limits and bandwidth limits for axum, tonic, hyper and any tower stack, and
+//! clients that keep to a server's limits.
+//!
+//! A [`RateLimitLayer`] checks all its policies in one decision. If one of them denies a request, the
+//! layer responds with 429, `Retry-After` and the `RateLimit` headers; the service is not called and no
+//! policy is charged.
 //!
 //! ```
 //! use axum::{Router, routing::get};
@@ -16,59 +20,59 @@
 //! # assert!(app().is_ok());
 //! ```
 //!
-//! Serve it with `into_make_service_with_connect_info::<SocketAddr>()`, so that addresses are known,
-//! and with the feature `axum`, so that they are read.
+//! [`Key::peer`] needs the client's address: turn on the feature `axum`, and serve the application with
+//! `into_make_service_with_connect_info::<SocketAddr>()`.
 //!
-//! # I want ... -> use ...
+//! # Which type for what
 //!
 //! | I want | use |
 //! |---|---|
-//! | to limit requests, by one or several limits in one decision | [`RateLimitLayer`], [`Policy`] |
-//! | to count by address, user, token, route | [`Key`], and [`key`] for a table |
-//! | to count the right address behind proxies | [`key::ClientAddress`], [`key::Trust`] |
+//! | to limit requests by one or several limits | [`RateLimitLayer`], [`Policy`] |
+//! | to count by address, user, token or route | [`Key`], and [`key`] for a table |
+//! | to count the client's address behind proxies | [`key::ClientAddress`], [`key::Trust`] |
 //! | requests without identity to pass, or to share a quota | [`Key::or_skip`], [`Key::or_anonymous`] |
 //! | other quotas for some users | [`Policy::tier`], [`Policy::tier_by`] |
-//! | to leave some requests out | [`Policy::only`] |
+//! | to exclude some requests | [`Policy::only`] |
 //! | a cost by request, or by its length | [`Policy::cost_by`], [`Policy::cost_by_length`] |
-//! | a cost that the response tells: tokens, bytes | [`Policy::settle`], [`Settle`] |
-//! | to charge failures only, as for logins | [`Policy::charge`], [`Charge::on_failure`] |
-//! | to try a limit out first | [`Mode::Shadow`], [`Mode::Percent`] |
-//! | the service to know, instead of a refusal | [`Mode::Tag`], [`OverLimit`] |
-//! | to see what is refused, in metrics, spans or a log | [`RateLimitBuilder::observer`] and those beside it |
-//! | one limit over several processes | [`RateLimitBuilder::store`] |
-//! | other headers, another body, a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
-//! | a limit on requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
-//! | bytes per second, of requests or responses | [`BandwidthLayer`] |
+//! | a cost that the response determines, such as tokens or bytes | [`Policy::settle`], [`Settle`] |
+//! | to charge failures only, for example failed logins | [`Policy::charge`], [`Charge::on_failure`] |
+//! | to try out a limit before it denies requests | [`Mode::Shadow`], [`Mode::Percent`] |
+//! | to tell the service that a request is over the limit, instead of denying it | [`Mode::Tag`], [`OverLimit`] |
+//! | metrics, spans or logs of denials | [`RateLimitBuilder::observer`] and the methods next to it |
+//! | limits shared by several processes | [`RateLimitBuilder::store`] |
+//! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
+//! | to limit requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
+//! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
-//! | to repeat refused calls without making things worse | [`client::RetryLayer`] |
+//! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
 //!
-//! The pages [docs/http.md] and [docs/clients.md] tell more: where in a stack the layer belongs,
-//! proxies, settling, and all error codes. Each of the `examples` is tested.
+//! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
+//! and what each error code means. [docs/clients.md] does the same for clients.
 //!
-//! # What holds, and what does not
+//! # Guarantees
 //!
-//! * All policies of a layer are charged, or none; a refusal costs nothing; clones share one limit;
-//!   what never ran is given back; a retry exactly at `Retry-After` passes in an idle system, by
-//!   every algorithm (`tests/layers/limit.rs`).
-//! * Of addresses in headers only those are taken that a trusted proxy has written
-//!   (`tests/layers/keys_proxies.rs`). Tokens and API keys are counted, not checked.
-//! * Attempts at the same time get no further than one by one where failures are charged
+//! * A layer charges all its policies or none. A denied request costs nothing, a request that never ran
+//!   gets its permits back, and clones of a layer share its limits. With every algorithm, a retry exactly
+//!   at `Retry-After` passes in an idle system (`tests/layers/limit.rs`).
+//! * From address headers the layer takes only entries that a trusted proxy wrote
+//!   (`tests/layers/keys_proxies.rs`). It counts tokens and API keys, but does not verify them.
+//! * Where failures are charged, simultaneous attempts get no further than sequential ones
 //!   (`examples/tests/examples.rs`).
-//! * Every header parses with an independent parser of structured fields (`tests/layers/response`).
-//! * A request that is cut off while it runs keeps what was reserved for it spent (`tests/layers/page_examples.rs`); who
-//!   leaves while a store is asked has paid nothing, and a shadow is settled as if it were enforced
-//!   (`tests/layers/modes.rs`).
-//! * [`client`] says what holds for clients.
+//! * An independent parser of structured fields accepts every header (`tests/layers/response`).
+//! * A request that is cancelled while it runs stays charged (`tests/layers/page_examples.rs`). A request
+//!   that is cancelled while the store decides is not charged, and a policy in shadow mode is settled as
+//!   if it were enforced (`tests/layers/modes.rs`).
+//! * [`client`] lists the guarantees for clients.
 //!
 //! # Features
 //!
-//! | feature | |
+//! | feature | adds |
 //! |---|---|
-//! | `axum` | reads the address and the matched route that axum leaves in a request |
-//! | `tonic` | reads the address that tonic leaves in a request |
+//! | `axum` | reads the address and the matched route that axum stores in a request |
+//! | `tonic` | reads the address that tonic stores in a request |
 //! | `metrics` | counts decisions through the `metrics` facade |
 //!
-//! None is on by default, and the layers work without them. MSRV: 1.89.
+//! No feature is on by default, and the layers work without them. MSRV: 1.89.
 //!
 //! [docs/http.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md
 //! [docs/clients.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md
