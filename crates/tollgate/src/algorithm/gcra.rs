@@ -148,8 +148,9 @@ impl Gcra {
         self
     }
 
-    /// Judges an event at `position`; if that is `early`, at a time known only to lie between it
-    /// and the clock's margin later. Rules (a) and (b) of the design, section 4.10:
+    /// Judges an event at `position`. If `early` is set, the exact time is only known to lie between
+    /// `position` and the clock's margin later. Reading it costs more than the rest of a decision, and
+    /// two cases do not need it:
     ///
     /// - (a) the event is denied even at the later end: then it is denied now;
     /// - (b) the limiter is booked beyond the later end, so `max(tat, now)` is `tat` whatever the

@@ -1,13 +1,15 @@
 //! What open reservations can still claim.
 //!
-//! A take that is given back later must not credit what time has refilled already, nor what
-//! somebody else gave back. The rule (design 4.9, with the proof in facts A.4): give back
+//! A take that is given back later must not credit what time has refilled already, nor what another
+//! caller gave back. It therefore gives back
 //!
 //! ```text
 //! clamp(mark - now - refunds since then of takes older than mine, 0, cost)
 //! ```
 //!
-//! where `mark` is the state's `tat` just after the take. The ledger keeps the marks of the open
+//! where `mark` is the state's `tat` just after the take. `mark - now` is what time has not yet
+//! refilled of this take and those before it; a refund of an older take has already moved the state
+//! back by its part, so it is subtracted. Returning the whole cost would credit the refill twice. The ledger keeps the marks of the open
 //! takes in their order and lowers each by the refunds of older ones as they happen. Only
 //! reservations pay for it: plain takes never come here.
 //!

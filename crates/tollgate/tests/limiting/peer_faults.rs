@@ -1,5 +1,5 @@
-//! The field's known faults, each as a test: the rows of facts/libraries-and-standards.md section 4
-//! that concern one limiter. Rows that other files hold are named here, so that none is lost.
+//! Faults that other rate limiters are known for, each as a test, as far as they concern one limiter.
+//! The table names the faults that other files test.
 //!
 //! | fault | test |
 //! |---|---|
@@ -107,7 +107,7 @@ fn a_denial_is_not_an_error_and_never_is_not_later() {
 fn a_spent_budget_is_not_a_cost_too_large() {
     let (limiter, _) = manual(Algorithm::Gcra, "0/s burst 1");
     let _ = limiter.try_acquire();
-    let text = "the limit of 1 is spent, and no wait helps; reset it, or raise its rate";
+    let text = "the limit of 1 is spent, and waiting does not help; reset it, or raise its rate";
     assert_eq!(limiter.try_acquire().ok().unwrap_err().to_string(), text);
     assert_eq!(limiter.reserve(1).unwrap_err().to_string(), text);
 }

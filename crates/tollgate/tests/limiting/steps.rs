@@ -1,4 +1,4 @@
-//! Step tables: the worked examples of the seeds, as corrected by the design, section 7.
+//! Step tables: worked examples of each algorithm as rows of times, calls and expected decisions.
 
 use crate::support::*;
 use tollgate::{Algorithm, Tick};
@@ -188,11 +188,11 @@ fn appendix_e_of_seed_001_with_pinned_arrivals() {
 
 #[test]
 fn reservations_queue_up_one_behind_the_other() {
-    // Seed 001's own Reserve hands three callers the same 100 ms.
+    // A Reserve that only reads the state would give the last three callers the same 100 ms.
     let (limiter, _) = manual(Algorithm::Gcra, "10/s burst 1");
     let slots: Vec<_> = (0..4).map(|_| limiter.reserve(1).unwrap().act_at()).collect();
     assert_eq!(slots, [ms(0), ms(100), ms(200), ms(300)]);
-    // Seed 000: one per 100 ms with a burst of three.
+    // With a burst of three, the first three act at once.
     let (limiter, _) = manual(Algorithm::Gcra, "1 per 100ms burst 3");
     let slots: Vec<_> = (0..6).map(|_| limiter.reserve(1).unwrap().act_at()).collect();
     assert_eq!(slots, [0, 0, 0, 100, 200, 300].map(ms));
