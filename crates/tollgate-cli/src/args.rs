@@ -7,7 +7,10 @@ use clap::{
     error::{ContextKind, ContextValue},
     parser::ValueSource,
 };
-use std::{ffi::OsString, path::Path};
+use std::{
+    ffi::{OsStr, OsString},
+    path::Path,
+};
 
 const QUOTA_HELP: &str =
     "The quota, for example \"100/s\", \"5 per 10s\" or \"1000/min burst 50\"; quotes are optional";
@@ -55,7 +58,9 @@ impl Args {
     /// Reads a command line; prints why and exits if it makes no sense.
     pub(crate) fn read(line: impl IntoIterator<Item: Into<OsString> + Clone>) -> Self {
         let mut command = command();
-        let matches = command.try_get_matches_from_mut(line).unwrap_or_else(|error| refuse(&error));
+        let line: Vec<OsString> = line.into_iter().map(Into::into).collect();
+        let matches = command.try_get_matches_from_mut(&line);
+        let matches = matches.unwrap_or_else(|error| refuse(error, &line));
         let mut args = match Self::from_arg_matches(&matches) {
             Ok(args) => args,
             Err(error) => error.format(&mut command).exit(),
@@ -72,8 +77,9 @@ impl Args {
     }
 }
 
-/// Prints what is wrong with a command line, and exits. A path in place of a command gets a hint.
-fn refuse(error: &clap::Error) -> ! {
+/// Prints what is wrong with a command line, and exits. A path in place of a command gets a hint, and
+/// a bad value from the environment the name of its variable.
+fn refuse(mut error: clap::Error, line: &[OsString]) -> ! {
     if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
         && Path::new(word).exists()
     {
@@ -83,7 +89,27 @@ fn refuse(error: &clap::Error) -> ! {
         ));
         std::process::exit(crate::BAD_INPUT.into());
     }
+    if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg)
+        && let Some(flag) = arg.split(' ').next()
+        && let variable = variable_of(flag)
+        && std::env::var_os(&variable).is_some()
+        && !line.iter().any(|word| is_flag(word, flag))
+    {
+        let named = ContextValue::String(format!("{arg} (from {variable})"));
+        error.insert(ContextKind::InvalidArg, named);
+    }
     error.exit()
+}
+
+/// Tells whether a word of the command line is this flag, as `--flag` or `--flag=value`.
+fn is_flag(word: &OsStr, flag: &str) -> bool {
+    let word = word.to_string_lossy();
+    word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+}
+
+/// Returns the variable that stands for a flag: `TOLLGATE_SOME_FLAG` for `--some-flag`.
+fn variable_of(flag: &str) -> String {
+    format!("TOLLGATE_{}", flag.trim_start_matches('-').to_uppercase().replace('-', "_"))
 }
 
 /// Returns the command line's grammar: every flag of `serve` has an environment variable.
@@ -94,7 +120,7 @@ fn command() -> clap::Command {
 /// Gives `--some-flag` the variable `TOLLGATE_SOME_FLAG`.
 fn with_variable(arg: Arg) -> Arg {
     let Some(long) = arg.get_long() else { return arg };
-    let name = format!("TOLLGATE_{}", long.to_uppercase().replace('-', "_"));
+    let name = variable_of(long);
     let arg = match arg.get_action() {
         // clap reads only `true` and `false` otherwise; `1` and `yes` are as usual.
         ArgAction::SetTrue => arg.value_parser(BoolishValueParser::new()),

@@ -3,7 +3,7 @@
 mod banner;
 
 use crate::{complain, log, plan::InputError};
-use clap::{ValueEnum, builder::TypedValueParser};
+use clap::{ValueEnum, builder::TypedValueParser, parser::ValueSource};
 use std::{
     ffi::OsStr,
     io::{self, IsTerminal},
@@ -87,11 +87,11 @@ pub(crate) struct ServeArgs {
     max_keys: Option<u64>,
 
     /// Worker threads [default: one per processor]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     workers: Option<usize>,
 
     /// Maximum connections per listener [default: what the file descriptor limit allows]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     max_connections: Option<usize>,
 
     /// How long to keep serving after SIGTERM while /ready responds 503 [default: 0s]
@@ -285,11 +285,23 @@ impl TypedValueParser for StoreParser {
     fn parse_ref(
         &self,
         command: &clap::Command,
-        _: Option<&clap::Arg>,
+        arg: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<StoreKind, clap::Error> {
+        self.parse_ref_(command, arg, value, ValueSource::CommandLine)
+    }
+
+    fn parse_ref_(
+        &self,
+        command: &clap::Command,
+        _: Option<&clap::Arg>,
+        value: &OsStr,
+        source: ValueSource,
+    ) -> Result<StoreKind, clap::Error> {
         value.to_string_lossy().parse().map_err(|error| {
-            let text = format!("--store: {error}\n");
+            let is_variable = source == ValueSource::EnvVariable;
+            let name = if is_variable { "TOLLGATE_STORE" } else { "--store" };
+            let text = format!("{name}: {error}\n");
             clap::Error::raw(clap::error::ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }
@@ -297,6 +309,14 @@ impl TypedValueParser for StoreParser {
 
 fn fleet(text: &str) -> Result<Fleet, String> {
     text.parse().map_err(|error| format!("{error}"))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1; leave it out for the default".into()),
+        Ok(number) => Ok(number),
+        Err(error) => Err(format!("{error}; write a whole number")),
+    }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

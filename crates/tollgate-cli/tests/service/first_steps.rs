@@ -76,6 +76,42 @@ fn a_variable_sets_a_flag_and_the_command_line_wins() {
     assert!(text.contains("'many' for '--workers") && !text.contains("nonsense"), "{text}");
 }
 
+#[test]
+fn an_error_names_the_variable_that_a_bad_value_comes_from() {
+    for (variable, value, args, named) in [
+        ("TOLLGATE_WORKERS", "many", &[][..], true),
+        ("TOLLGATE_LOG_KEYS", "perhaps", &[], true),
+        ("TOLLGATE_STORE", "somewhere", &[], true),
+        ("TOLLGATE_WORKERS", "1", &["--workers", "many"], false),
+        ("TOLLGATE_WORKERS", "1", &["--workers=many"], false),
+        ("TOLLGATE_STORE", "memory", &["--store", "somewhere"], false),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.arg("serve").args(args).env(variable, value).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert_eq!(text.contains(variable), named, "{variable}={value} {args:?}: {text}");
+    }
+}
+
+#[test]
+fn a_service_that_could_serve_nobody_does_not_start() {
+    let off = ["--http", "off", "--grpc", "off", "--resp", "off", "--admin", "off"];
+    let none = "all listeners are off, so no client can connect; turn on at least one of http, \
+                grpc, resp and admin";
+    for (flags, code, expected) in [
+        (&off[..], 1, none),
+        (&["--workers", "0"], 2, "must be at least 1"),
+        (&["--max-connections", "0"], 2, "must be at least 1"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let output = command.arg("serve").args(flags).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains(expected), "{flags:?}: {text}");
+        assert_eq!(output.status.code(), Some(code), "{flags:?}: {text}");
+    }
+}
+
 /// What a server says on standard error, up to a line with this in it.
 fn said_until(command: &mut Command, end: &str) -> Vec<String> {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();

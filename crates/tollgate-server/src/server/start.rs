@@ -89,8 +89,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the configuration is wrong, a file cannot be read, or an address is taken. Redis servers
-    /// that do not answer are no error: see [docs/redis.md].
+    /// When the configuration is wrong, a file cannot be read, all listeners are off, or an address is
+    /// taken. Redis servers that do not respond are not an error: see [docs/redis.md].
     ///
     /// # Panics
     ///
@@ -112,6 +112,12 @@ impl Server {
         }
         let (backends, snapshots) = open_stores(&config, clock)?;
         let plan = Plan::compile(config, None).map_err(wrong)?;
+        if bound.is_empty() {
+            return Err(wrong(
+                "all listeners are off, so no client can connect; turn on at least one of http, \
+                 grpc, resp and admin",
+            ));
+        }
         let shared = Shared::new(Engine::new(plan, backends), settings);
         let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
         shared.admin.set_control(Arc::clone(&manager) as Arc<dyn Control>);
