@@ -3,6 +3,7 @@
 //!
 //! A lost wake-up shows as a deadlock, which loom reports. A thread that waits parks by loom's means.
 
+use crate::explore;
 use loom::{
     sync::{
         Arc,
@@ -22,12 +23,6 @@ fn limit(limit: u64) -> Concurrency {
 
 fn keyed(limit: u64) -> KeyedConcurrency<u64> {
     KeyedConcurrency::builder(limit).max_waiting(2).build().unwrap()
-}
-
-fn bounded(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
 }
 
 /// Polls once, for a waiter whose wake-ups nobody needs.
@@ -136,7 +131,7 @@ fn a_waiter_dropped_during_a_release_loses_no_permit() {
 
 #[test]
 fn a_waiter_dropped_during_a_release_passes_its_turn_on() {
-    bounded(|| {
+    explore(3, || {
         let mine = limit(1);
         let held = mine.try_acquire().unwrap();
         let mut future = mine.acquire();
@@ -228,7 +223,7 @@ fn a_queue_that_is_seen_to_be_empty_is_not_found_full() {
 
 #[test]
 fn a_key_wakes_its_waiter_and_is_forgotten() {
-    bounded(|| {
+    explore(3, || {
         let mine = keyed(1);
         let held = mine.try_acquire(&7).unwrap();
         let theirs = mine.clone();
@@ -241,7 +236,7 @@ fn a_key_wakes_its_waiter_and_is_forgotten() {
 
 #[test]
 fn the_bound_on_keys_holds_between_threads() {
-    bounded(|| {
+    explore(3, || {
         let mine: KeyedConcurrency<u64> = KeyedConcurrency::builder(1).max_keys(1).build().unwrap();
         let theirs = mine.clone();
         let other = thread::spawn(move || theirs.try_acquire(&1));

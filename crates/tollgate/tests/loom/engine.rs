@@ -4,6 +4,7 @@
 //! Loom has no time. The delays here are of hours, so no timer ever falls due: what runs is a
 //! leading edge, or is flushed. A lost wake-up shows as a deadlock, which loom reports.
 
+use crate::explore;
 use loom::{
     sync::{
         Arc,
@@ -17,12 +18,6 @@ use tollgate::{DebounceBuilder, Debouncer, OnDrop};
 const HOUR: Duration = Duration::from_secs(3_600);
 /// No clock gets there.
 const EVER: Duration = Duration::MAX;
-
-fn bounded(model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
-    builder.check(model);
-}
 
 /// What the action has done. ORDERING: `SeqCst` throughout, because the test asks what happened
 /// first; the promises themselves rest on the lock of the engine.
@@ -118,7 +113,7 @@ fn when_the_end_is_told_the_action_is_released() {
 
 #[test]
 fn two_who_wait_for_the_end_are_both_told() {
-    bounded(|| {
+    explore(3, || {
         let log = Log::new();
         let mine = log.start(Debouncer::builder(HOUR).leading());
         mine.trigger(1);
@@ -159,7 +154,7 @@ fn a_flush_wakes_a_worker_that_goes_to_sleep() {
 
 #[test]
 fn what_is_triggered_before_the_finish_runs_by_the_end() {
-    bounded(|| {
+    explore(3, || {
         let log = Log::new();
         let mine = log.start(Debouncer::builder(HOUR));
         let theirs = mine.clone();
@@ -172,7 +167,7 @@ fn what_is_triggered_before_the_finish_runs_by_the_end() {
 
 #[test]
 fn triggers_and_flushes_of_two_threads_lose_nothing() {
-    bounded(|| {
+    explore(3, || {
         let log = Log::new();
         let mine = log.start(Debouncer::builder(HOUR));
         let theirs = mine.clone();
@@ -190,7 +185,7 @@ fn triggers_and_flushes_of_two_threads_lose_nothing() {
 
 #[test]
 fn a_stop_that_meets_a_flush_ends_the_worker() {
-    bounded(|| {
+    explore(3, || {
         let log = Log::new();
         let mine = log.start(Debouncer::builder(HOUR));
         mine.trigger(1);
@@ -228,7 +223,7 @@ fn dropping_the_last_handle_ends_the_worker_and_runs_what_is_pending_if_told_to(
 
 #[test]
 fn a_run_that_triggers_again_and_a_drop_of_the_last_handle_meet() {
-    bounded(|| {
+    explore(3, || {
         let myself = Arc::new(std::sync::OnceLock::<tollgate::WeakDebouncer<u64>>::new());
         let again = Arc::clone(&myself);
         let mine = Debouncer::builder(HOUR)

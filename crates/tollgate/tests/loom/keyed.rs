@@ -1,6 +1,7 @@
 //! Interleavings of the tables of keys, and of several limits in one decision, by loom, with at most
 //! two or three preemptions: a look-up has dozens of atomic steps.
 
+use crate::explore;
 use loom::thread;
 use tollgate::{
     Clock, Inherit, KeyedLimiter, Limits, Quota, Tick,
@@ -8,13 +9,6 @@ use tollgate::{
 };
 
 const NOW: Tick = Tick::from_secs(1);
-
-/// Explores every interleaving with at most so many preemptions.
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
 
 /// Two buckets and two locks if bounded, two shards if not.
 fn keyed(bounded: bool, quota: Quota) -> KeyedLimiter<u64> {

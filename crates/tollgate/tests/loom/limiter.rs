@@ -3,6 +3,7 @@
 //!
 //! Times are passed in, so that only the word, its parameter slots and the book are explored.
 
+use crate::explore;
 use loom::thread;
 use std::time::Duration;
 use tollgate::{Algorithm, Bypass, Clock, Inherit, Limiter, Quota, Tick};
@@ -12,14 +13,6 @@ const NOW: Tick = Tick::from_secs(1);
 fn limiter(algorithm: Algorithm, quota: Quota) -> Limiter {
     let (clock, _hand) = Clock::manual();
     Limiter::builder(quota).algorithm(algorithm).clock(clock).build().unwrap()
-}
-
-/// Explores every interleaving with at most so many preemptions: all of them would take days where
-/// a change of quota takes part.
-fn bounded(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
 }
 
 /// Algorithms whose state is one word.
@@ -93,7 +86,7 @@ fn scales(algorithm: Algorithm) -> (Quota, Quota) {
 #[test]
 fn a_change_of_quota_racing_with_an_acquire_pairs_no_old_quota_with_a_new_word() {
     for algorithm in [Algorithm::Gcra, Algorithm::FixedWindow] {
-        bounded(2, move || {
+        explore(2, move || {
             let (slow, fast) = scales(algorithm);
             let mine = limiter(algorithm, slow);
             assert!(mine.try_acquire_at(NOW, 4).is_allowed());
@@ -110,7 +103,7 @@ fn a_change_of_quota_racing_with_an_acquire_pairs_no_old_quota_with_a_new_word()
 
 #[test]
 fn a_change_racing_with_a_denial_is_seen_by_it() {
-    bounded(2, || {
+    explore(2, || {
         let (slow, fast) = scales(Algorithm::Gcra);
         let mine = limiter(Algorithm::Gcra, slow);
         assert!(mine.try_acquire_at(NOW, 10).is_allowed());
@@ -162,7 +155,7 @@ fn bypass_on_and_off_charges_at_most_what_was_not_bypassed() {
 
 #[test]
 fn two_leases_on_three_permits_share_them_and_give_back_the_rest() {
-    bounded(2, || {
+    explore(2, || {
         let mine = limiter(Algorithm::Gcra, Quota::once(3));
         let theirs = mine.clone();
         let other = thread::spawn(move || {

@@ -8,3 +8,12 @@ mod concurrency;
 mod engine;
 mod keyed;
 mod limiter;
+
+/// Explores every interleaving with at most this many preemptions, or with one less unless
+/// `TOLLGATE_LONG` is set, as `./test long` sets it.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let is_long = std::env::var_os("TOLLGATE_LONG").is_some();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(if is_long { preemptions } else { preemptions - 1 });
+    builder.check(model);
+}

@@ -48,7 +48,7 @@ fn ends_when_its_test_panics() {
 }
 
 /// The name of the test below, which another one runs in a process of its own.
-const HANGING: &str = "hangs_with_a_server";
+const HANGING: &str = "servers::redis::hangs_with_a_server";
 
 #[test]
 #[ignore = "ends_when_its_process_is_killed runs it, and kills it"]

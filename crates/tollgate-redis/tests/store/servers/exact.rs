@@ -137,7 +137,7 @@ fn sum(all: Vec<Counts>) -> Counts {
 fn all_processes(part: &Part) -> BTreeMap<String, Counts> {
     let start = |_| {
         Command::new(env::current_exe().unwrap())
-            .args(["--exact", "exact::child", "--ignored", "--nocapture"])
+            .args(["--exact", "servers::exact::child", "--ignored", "--nocapture"])
             .env(PART, part.encode())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
