@@ -146,7 +146,7 @@ impl Resource {
             return wrong(format!("soonest {soonest:?} {rule} {refresh:?}"));
         }
         if burst > day || self.learning_time() > day {
-            return wrong("burst and learning are at most one day each".to_owned());
+            return wrong("burst and learning must be at most one day each".to_owned());
         }
         Ok(())
     }
@@ -211,11 +211,11 @@ impl Member {
 
     pub(super) fn check(&self) -> Result<(), JoinError> {
         if self.weight == 0 || self.weight > WEIGHT_MAX {
-            let text = format!("weight {} is not between 1 and {WEIGHT_MAX}", self.weight);
+            let text = format!("weight {} is out of range; use 1 to {WEIGHT_MAX}", self.weight);
             return Err(JoinError::new(text));
         }
         if usize::from(self.band) >= BANDS {
-            return Err(JoinError::new(format!("band {} is not between 0 and 7", self.band)));
+            return Err(JoinError::new(format!("band {} is out of range; use 0 to 7", self.band)));
         }
         match self.least {
             Some(rate) if rate > Rate::MAX => {

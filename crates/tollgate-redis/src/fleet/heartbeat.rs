@@ -61,7 +61,7 @@ impl HeartbeatSettings {
         let Self { interval, life, expected } = *self;
         let wrong = |text: String| Err(JoinError::new(text));
         if interval < Duration::from_millis(10) || interval > Duration::from_secs(3_600) {
-            return wrong(format!("interval {interval:?} is not between 10ms and 1 hour"));
+            return wrong(format!("interval {interval:?} is out of range; use 10ms to 1 hour"));
         }
         if life < 2 * interval || life > 100 * interval {
             let rule = "is not between 2 and 100 intervals; use a life of about 5 intervals";

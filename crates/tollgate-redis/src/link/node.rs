@@ -244,7 +244,7 @@ impl Core {
             State::Probing => tracing::info!("{name} responds; the next calls are a trial"),
             State::Open => {
                 let last = self.breaker.last_error().unwrap_or_default();
-                tracing::warn!("{name} gets no calls for now, its breaker is open: {last}");
+                tracing::warn!("{name} gets no calls while its breaker is open: {last}");
                 self.common.trouble.notify_one();
             }
         }

@@ -17,7 +17,7 @@ impl Query {
         let mut all = Vec::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             if all.len() == MOST {
-                return Err(format!("a query has at most {MOST} parameters"));
+                return Err(format!("a query can have at most {MOST} parameters; use fewer"));
             }
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = String::from_utf8_lossy(&decoded(name, true)?).into_owned();

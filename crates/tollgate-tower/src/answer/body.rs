@@ -207,7 +207,7 @@ fn never(f: &mut fmt::Formatter<'_>, told: &Told<'_>) -> fmt::Result {
     if decision.cost() > limit {
         write!(f, "Policy {name} allows at most {limit} {unit} at once; ask for less.")
     } else {
-        write!(f, "Policy {name} allows {limit} {unit}, and they do not come back.")
+        write!(f, "Policy {name} allows {limit} {unit} in total; they do not refill.")
     }
 }
 

@@ -134,8 +134,8 @@ fn parameters() {
 fn what_makes_no_sense_is_refused_with_a_way_out() {
     for (url, expected) in [
         ("localhost:6379", "has no `://`"),
-        ("http://h", "\"http://\" is not known"),
-        ("redis+tcp://h", "\"redis+tcp://\" is not known"),
+        ("http://h", "\"http://\" is not a known scheme"),
+        ("redis+tcp://h", "\"redis+tcp://\" is not a known scheme"),
         ("redis://", "names no host"),
         ("redis://:6379", "names no host"),
         ("redis://h:0", "use 1 to 65535"),

@@ -125,14 +125,18 @@ fn form(scheme: &str) -> Result<(bool, Form), SettingsError> {
     let tls = match first {
         "redis" | "valkey" => false,
         "rediss" | "valkeys" => true,
-        _ => return wrong(format!("\"{scheme}://\" is not known; write one of {SCHEMES}")),
+        _ => {
+            return wrong(format!("\"{scheme}://\" is not a known scheme; write one of {SCHEMES}"));
+        }
     };
     let form = match second {
         "" => Form::One,
         "unix" if !tls => Form::Unix,
         "sentinel" => Form::Sentinel,
         "cluster" => Form::Cluster,
-        _ => return wrong(format!("\"{scheme}://\" is not known; write one of {SCHEMES}")),
+        _ => {
+            return wrong(format!("\"{scheme}://\" is not a known scheme; write one of {SCHEMES}"));
+        }
     };
     Ok((tls, form))
 }

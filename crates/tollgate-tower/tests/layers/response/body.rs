@@ -78,7 +78,7 @@ fn details_are_sentences() {
         (&bytes, later(9, SECOND), "Policy p allows 9 bytes per 1 s; retry in 1 s."),
         (&tokens, later(9, SECOND), "Policy p allows 9 tokens per 86400 s; retry in 1 s."),
         (&slots, never(8), "Policy p allows 8 concurrent requests; retry later."),
-        (&once, never(5), "Policy p allows 5 requests, and they do not come back."),
+        (&once, never(5), "Policy p allows 5 requests in total; they do not refill."),
         (
             &minute,
             Decision::answered(large),
