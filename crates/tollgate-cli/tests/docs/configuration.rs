@@ -206,6 +206,7 @@ fn help() -> String {
 }
 
 #[test]
+#[cfg_attr(not(feature = "otel"), ignore = "the pages name the flags of all features")]
 fn every_flag_and_variable_exists() {
     let bench = fs::read_to_string(root().join("bench/src/main.rs")).unwrap();
     let help = help() + &bench;

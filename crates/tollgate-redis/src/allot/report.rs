@@ -135,7 +135,7 @@ impl Answer {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "test-servers"))]
 impl Desk {
     /// Returns the claim that a report makes.
     pub(super) fn claim(&self, wants: Rate) -> super::Claim {

@@ -1,10 +1,13 @@
 //! The script against its twin, in virtual time: every report of every test here goes to a real
-//! server, with the time as an argument, and to `model.rs`, and the answers must be the same.
+//! server, with the time as an argument, and to `servers/model.rs`, and the answers must be the same.
 
-mod model;
-mod random;
-mod scenario;
-mod sim;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod model;
+    mod random;
+    mod scenario;
+    mod sim;
+}
 
 use super::{Rate, task::quota};
 use std::time::Duration;

@@ -201,8 +201,8 @@ impl RedisStore {
     }
 }
 
-#[cfg(test)]
-mod tests {
+#[cfg(all(test, feature = "test-servers"))]
+mod servers {
     use super::*;
     use crate::Link;
     use std::time::Duration;

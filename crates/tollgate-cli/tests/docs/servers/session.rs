@@ -27,9 +27,10 @@ use std::{
 use tollgate_rig::Port;
 
 /// Commands that no test can run, each with the reason. What they name is checked all the same.
-const NOT_RUN: [(&str, &str); 8] = [
+const NOT_RUN: [(&str, &str); 9] = [
     ("apt-get install ", "changes the machine"),
     ("cargo add ", "needs a project of the reader"),
+    ("cargo deny ", "needs a database of the network"),
     ("cargo install ", "builds for minutes"),
     ("cargo run --release -p tollgate-bench", "measures for minutes"),
     ("cargo test ", "builds for minutes; ./test runs it"),
@@ -169,7 +170,10 @@ fn steps(page: &Page) -> Vec<Step> {
 /// Says what a command that is not run names and what does not exist.
 fn missing(page: &Page, step: &Step) -> Option<String> {
     let words: Vec<&str> = step.command.split_whitespace().collect();
-    let after = |flag: &str| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
+    let after = |flag: &str| {
+        let at = words.iter().position(|word| *word == flag)?;
+        words.get(at + 1).copied()
+    };
     let all = files();
     let has = |path: String| all.iter().any(|file| file.ends_with(&path));
     let manifest = |package: &str| {
