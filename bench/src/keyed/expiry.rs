@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn live_keys_stay_through_a_sweep_and_expired_ones_go() {
-        let (keys, life) = (Traffic::new(2000, 100), Duration::from_millis(1));
+        let (keys, life) = (Traffic::new(2000, 1000), Duration::from_millis(1));
         for row in rows() {
             let store = (row.peer.build)(&Setup {
                 every: if row.case.expires() { life } else { HOUR },
