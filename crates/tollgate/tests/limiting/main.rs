@@ -16,6 +16,7 @@ mod keyed;
 mod keyed_quota;
 mod limits;
 mod many_policies;
+mod model;
 mod oracle;
 mod peer_faults;
 mod quota_change;

@@ -1,353 +1,478 @@
-//! Every algorithm against an independent slow model in wide integers.
+//! Every algorithm and every verb against an independent exact model.
 //!
-//! A model remembers every event there ever was and works each answer out from scratch. It shares
-//! no code with the algorithms. Random quotas, costs and gaps; proptest prints the seed.
+//! Random quotas (such as people write, and awkward ones), costs, gaps and verbs; time also stands still
+//! and goes backwards. Every decision is compared in every field, and every tick it names is tried out.
+//! proptest prints the seed.
 
-use crate::support::*;
-use proptest::prelude::*;
+use crate::{model::Model, support::*};
+use proptest::{prelude::*, sample::Index};
 use std::time::Duration;
-use tollgate::{Algorithm, Clock, Decision, Limiter, Quota, Tick};
+use tollgate::{
+    Algorithm, Clock, Decision, Inherit, Initial, Limiter, Quota, QuotaError, Refused, Reservation,
+    Tick,
+};
 
-/// One event of a random trace: a gap to the last one, a verb and a cost.
+/// One event of a random trace: a gap to the last one, and a call.
 #[derive(Clone, Copy, Debug)]
 struct Event {
-    gap_ns: u64,
-    verb: Verb,
-    cost: u64,
+    gap_ns: i64,
+    call: Call,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Verb {
-    Try,
-    UpTo,
-    Force,
-    /// Reserves one, and settles it with the cost times two to this.
-    Settle(u32),
+enum Call {
+    Try(u64),
+    Peek(u64),
+    UpTo(u64),
+    Force(u64),
+    /// A cost, and how long it may wait.
+    Reserve(u64, Duration),
+    Cancel(Index),
+    /// Corrects an open reservation to this cost.
+    Settle(Index, u64),
+    Keep(Index),
+    Refund(u64),
+    Reset,
+    Change(Quota, Inherit),
 }
 
-/// Gaps of no time at all, of a few ticks, and of about the time that a permit or a window takes.
-fn events(scale_ns: u64, most: u64) -> impl Strategy<Value = Vec<Event>> {
-    let gap = prop_oneof![
-        3 => Just(0),
-        2 => 1..5_u64,
-        4 => 0..=scale_ns,
-        1 => 0..=scale_ns.saturating_mul(20),
-    ];
-    let verb = prop_oneof![
-        24 => Just(Verb::Try),
-        6 => Just(Verb::UpTo),
-        3 => Just(Verb::Force),
-        6 => Just(Verb::Settle(0)),
-        1 => (0..64_u32).prop_map(Verb::Settle),
-    ];
-    let event = (gap, verb, 0..=most.saturating_mul(5) / 4 + 1);
-    let event = event.prop_map(|(gap_ns, verb, cost)| {
-        let cost = match verb {
-            // Not nothing: a cancelled take has opened an anchored window all the same.
-            Verb::Settle(shift) => cost.max(1).saturating_mul(1 << shift),
-            _ => cost,
-        };
-        Event { gap_ns, verb, cost }
-    });
-    prop::collection::vec(event, 1..120)
+/// A limiter, its model, and the reservations that are open in both.
+struct Trial {
+    limiter: Limiter,
+    model: Model,
+    open: Vec<(Reservation, Option<u64>)>,
+    now: Tick,
 }
 
-/// `None` if the algorithm cannot count this quota, as an anchored window cannot if it is short.
-fn limiter(algorithm: Algorithm, quota: Quota, epoch_ns: u64) -> Option<Limiter> {
-    let (clock, _) = Clock::manual();
-    clock.set_wall_offset(Duration::from_nanos(epoch_ns));
-    Limiter::builder(quota).algorithm(algorithm).clock(clock).build().ok()
-}
+type Checked = Result<(), TestCaseError>;
 
-fn apply(limiter: &Limiter, event: Event, now: Tick) -> Decision {
-    match event.verb {
-        Verb::Try => limiter.try_acquire_at(now, event.cost),
-        Verb::UpTo => limiter.up_to_at(now, event.cost),
-        Verb::Force => limiter.force_at(now, event.cost),
-        Verb::Settle(_) => match limiter.reserve_at(now, 1, Duration::ZERO) {
-            Ok(reservation) => reservation.settle_at(now, event.cost),
-            Err(refused) => refused.decision(),
-        },
+impl Trial {
+    /// `None` if the algorithm cannot count this quota, as an anchored window cannot if it is short.
+    fn new(algorithm: Algorithm, quota: Quota, epoch_ns: u64, start_ns: u64) -> Option<Self> {
+        let (clock, hand) = Clock::manual();
+        clock.set_wall_offset(Duration::from_nanos(epoch_ns));
+        hand.advance(Duration::from_nanos(start_ns));
+        let limiter = Limiter::builder(quota).algorithm(algorithm).clock(clock).build().ok()?;
+        let now = ns(start_ns);
+        let model = Model::new(algorithm, quota, epoch_ns, now);
+        Some(Self { limiter, model, open: Vec::new(), now })
     }
-}
 
-/// What the event is about: of a settlement, what it says it has charged, which is all that was used or
-/// as much as fits.
-fn cost_of(limiter: &Limiter, event: Event, free: u64, decision: &Decision) -> Option<u64> {
-    match event.verb {
-        Verb::UpTo => Some(event.cost.min(free).max(event.cost.min(1))),
-        Verb::Try | Verb::Force => Some(event.cost),
-        Verb::Settle(_) if decision.is_denied() => Some(1),
-        Verb::Settle(_) => {
-            let (charged, now) = (decision.cost(), decision.at());
-            let fits_more = || limiter.force_at(now, 1).is_allowed();
-            let is_true = charged == event.cost || (charged < event.cost && !fits_more());
-            is_true.then_some(charged)
+    fn step(&mut self, event: Event) -> Checked {
+        let last = Tick::HORIZON.as_nanos() - (1 << 56);
+        self.now = ns(self.now.as_nanos().saturating_add_signed(event.gap_ns).min(last));
+        let now = self.now;
+        self.apply(event.call)?;
+        // A change of quota may leave a debt that the state need not hold.
+        let is_change = matches!(event.call, Call::Change(..));
+        if self.model.is_vague() || (is_change && self.model.may_refuse_debt(now, 0)) {
+            self.reset();
+        }
+        let (left, available) = (self.model.left(now), self.limiter.available_at(now));
+        prop_assert!(left.contains(&available), "{available} available of {left:?}");
+        self.check_peek(1)
+    }
+
+    fn apply(&mut self, call: Call) -> Checked {
+        let now = self.now;
+        match call {
+            Call::Try(cost) => {
+                let decision = self.limiter.try_acquire_at(now, cost);
+                prop_assert_eq!(decision.cost(), cost);
+                self.check_take(&decision)?;
+            }
+            Call::Peek(cost) => self.check_peek(cost)?,
+            Call::UpTo(most) => {
+                let (left, decision) = (self.model.left(now), self.limiter.up_to_at(now, most));
+                // If none is free, it is the denial of one.
+                let [least, most] =
+                    [left.start(), left.end()].map(|left| most.min(*left).max(most.min(1)));
+                prop_assert!((least..=most).contains(&decision.cost()), "{:?}", decision);
+                self.check_take(&decision)?;
+            }
+            Call::Force(cost) => {
+                let decision = self.limiter.force_at(now, cost);
+                prop_assert_eq!(decision.cost(), cost);
+                if decision.is_allowed() {
+                    self.model.take(now, cost);
+                } else {
+                    prop_assert!(decision.is_never() && self.model.may_refuse_debt(now, cost));
+                }
+                self.check_level(&decision)?;
+            }
+            Call::Reserve(cost, max_wait) => self.reserve(cost, max_wait)?,
+            Call::Cancel(pick) => {
+                let Some((reservation, id)) = self.pick(pick) else { return Ok(()) };
+                let cost = reservation.cost();
+                let back = id.map_or(0..=0, |id| self.model.give_back(now, id, (cost, cost)));
+                let given = reservation.cancel_at(now);
+                prop_assert!(back.contains(&given), "gave back {given} of {back:?}");
+            }
+            Call::Settle(pick, actual) => {
+                let Some((reservation, id)) = self.pick(pick) else { return Ok(()) };
+                self.settle(reservation, id, actual)?;
+            }
+            Call::Keep(pick) => {
+                let Some((reservation, id)) = self.pick(pick) else { return Ok(()) };
+                id.into_iter().for_each(|id| self.model.forget(id));
+                reservation.keep();
+            }
+            // One refund gives back no more than the largest debt; time that goes back can add to that.
+            Call::Refund(_) if self.model.may_refuse_debt(now, 0) => {}
+            Call::Refund(cost) => {
+                let back = self.model.refund(now, cost);
+                let given = self.limiter.refund_at(now, cost);
+                prop_assert!(back.contains(&given), "refunded {given} of {back:?}");
+            }
+            Call::Reset => self.reset(),
+            Call::Change(quota, how) => {
+                match self.limiter.set_quota_at(now, quota, how) {
+                    Ok(()) => self.model.change(now, quota, how),
+                    // The word of a sliding counter does not grow.
+                    Err(QuotaError::Outgrown { .. }) => {}
+                    Err(error) => return Err(TestCaseError::fail(error.to_string())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.limiter.reset_at(self.now);
+        self.model.reset(self.now);
+    }
+
+    fn pick(&mut self, pick: Index) -> Option<(Reservation, Option<u64>)> {
+        (!self.open.is_empty()).then(|| self.open.swap_remove(pick.index(self.open.len())))
+    }
+
+    fn reserve(&mut self, cost: u64, max_wait: Duration) -> Checked {
+        let now = self.now;
+        let is_first = |at: Tick| match at == now {
+            true => self.model.passes(now, cost) != Some(false),
+            false => self.model.is_first(at, cost),
+        };
+        match self.limiter.reserve_at(now, cost, max_wait) {
+            Ok(reservation) => {
+                let act_at = reservation.act_at();
+                prop_assert!(is_first(act_at), "{reservation:?}");
+                prop_assert!(act_at >= now && reservation.delay(now) <= max_wait);
+                let is_gcra = self.limiter.algorithm() == Algorithm::Gcra;
+                prop_assert!(is_gcra || act_at == now, "{reservation:?}");
+                let decision = reservation.decision();
+                prop_assert!(decision.is_allowed() && decision.cost() == cost);
+                let id = self.model.reserve(now, cost);
+                self.open.push((reservation, id));
+                self.check_level(&decision)?;
+                // Whether this moves an idle bucket up to now, only earlier times could tell.
+                if cost == 0 && self.model.is_full(now) != Some(false) {
+                    self.reset();
+                }
+                Ok(())
+            }
+            Err(refused) => {
+                let decision = refused.decision();
+                let wait = decision.retry_after(now);
+                let is_right = match refused {
+                    Refused::Never(_) => decision.is_never(),
+                    Refused::TooLong { .. } => wait.is_some_and(|wait| wait > max_wait),
+                    Refused::BookedUp(_) => self.model.may_refuse_debt(now, cost),
+                    Refused::OnlyNow(_) => self.limiter.algorithm() != Algorithm::Gcra,
+                    _ => false,
+                };
+                prop_assert!(is_right, "{refused:?}");
+                prop_assert!(decision.is_denied() && decision.cost() == cost);
+                self.check_level(&decision)
+            }
         }
     }
+
+    fn settle(&mut self, reservation: Reservation, id: Option<u64>, actual: u64) -> Checked {
+        let (now, cost) = (self.now, reservation.cost());
+        let is_free = id.is_none() && cost > 0;
+        let decision = reservation.settle_at(now, actual);
+        prop_assert!(decision.is_allowed() && decision.cost() <= actual);
+        match id {
+            // Taken while there was no limit, or nothing of nothing: no charge to correct.
+            None if is_free || actual == 0 => {
+                prop_assert_eq!(decision.cost(), actual);
+                return Ok(());
+            }
+            Some(id) if actual <= cost => {
+                prop_assert_eq!(decision.cost(), actual);
+                let _ = self.model.give_back(now, id, (cost - actual, cost));
+            }
+            _ => {
+                id.into_iter().for_each(|id| self.model.forget(id));
+                if decision.cost() < actual {
+                    // As much as fits: then not one more does.
+                    prop_assert!(self.model.may_refuse_debt(now, actual - cost));
+                    prop_assert!(self.limiter.force_at(now, 1).is_never(), "{decision:?}");
+                }
+                self.model.take(now, decision.cost() - cost);
+            }
+        }
+        self.check_level(&decision)
+    }
+
+    /// A decision that took its cost if it was allowed.
+    fn check_take(&mut self, decision: &Decision) -> Checked {
+        let passes = self.model.passes(self.now, decision.cost());
+        prop_assert!(passes.is_none_or(|passes| passes == decision.is_allowed()), "{decision:?}");
+        if decision.is_allowed() {
+            self.model.take(self.now, decision.cost());
+        }
+        self.check_level(decision)
+    }
+
+    /// Looks, and compares with what a take would do to the model.
+    fn check_peek(&self, cost: u64) -> Checked {
+        let (decision, mut model) = (self.limiter.peek_at(self.now, cost), self.model.clone());
+        let passes = model.passes(self.now, cost);
+        prop_assert!(passes.is_none_or(|passes| passes == decision.is_allowed()), "{decision:?}");
+        if decision.is_allowed() {
+            model.take(self.now, cost);
+        }
+        check_by_model(&model, &decision)
+    }
+
+    /// What a decision says of the state that it left: by the model, and by the limiter itself.
+    fn check_level(&self, decision: &Decision) -> Checked {
+        prop_assert_eq!(decision.at(), self.now);
+        check_by_model(&self.model, decision)?;
+        check_retry(&self.limiter, decision)?;
+        check_full(&self.limiter, decision)
+    }
+}
+
+fn check_by_model(model: &Model, decision: &Decision) -> Checked {
+    let (now, cost, left) = (decision.at(), decision.cost(), model.left(decision.at()));
+    prop_assert_eq!(decision.limit(), model.limit());
+    prop_assert!(left.contains(&decision.remaining()), "left {:?}: {:?}", left, decision);
+    let is_full_at = match decision.full_at() {
+        Some(at) if at == now => model.is_full(now) != Some(false),
+        Some(at) => {
+            at > now && model.is_full(at) != Some(false) && model.is_full(before(at)) != Some(true)
+        }
+        None => model.is_full(Tick::HORIZON) != Some(true),
+    };
+    prop_assert!(is_full_at, "full: {:?}", decision);
+    let is_retry_at = match decision.retry_at() {
+        Some(at) => decision.is_denied() && at > now && model.is_first(at, cost),
+        None if decision.is_allowed() => true,
+        None => {
+            let is_never = model.passes(Tick::HORIZON, cost) != Some(true);
+            decision.is_never() && (is_never || model.may_refuse_debt(now, cost))
+        }
+    };
+    prop_assert!(is_retry_at, "retry: {:?}", decision);
+    Ok(())
+}
+
+fn before(tick: Tick) -> Tick {
+    ns(tick.as_nanos() - 1)
 }
 
 /// G4: one tick before `retry_at` the same call is denied, at that tick it passes.
-fn check_retry(limiter: &Limiter, decision: &Decision) -> Result<(), TestCaseError> {
+fn check_retry(limiter: &Limiter, decision: &Decision) -> Checked {
     let Some(retry_at) = decision.retry_at() else { return Ok(()) };
-    let before = ns(retry_at.as_nanos() - 1);
     prop_assert!(limiter.peek_at(retry_at, decision.cost()).is_allowed(), "{decision:?}");
-    prop_assert!(limiter.peek_at(before, decision.cost()).is_denied(), "{decision:?}");
+    prop_assert!(limiter.peek_at(before(retry_at), decision.cost()).is_denied(), "{decision:?}");
     Ok(())
 }
 
 /// `full_at` is the first tick at which everything is free.
-fn check_full(limiter: &Limiter, decision: &Decision) -> Result<(), TestCaseError> {
+fn check_full(limiter: &Limiter, decision: &Decision) -> Checked {
     let Some(full_at) = decision.full_at() else { return Ok(()) };
     prop_assert_eq!(limiter.available_at(full_at), decision.limit(), "{:?}", decision);
     if full_at > decision.at() && decision.limit() > 0 {
-        let before = ns(full_at.as_nanos() - 1);
-        let reset = limiter.peek_at(before, 0).full_at();
+        let reset = limiter.peek_at(before(full_at), 0).full_at();
         prop_assert_eq!(reset, Some(full_at), "not full one tick earlier: {:?}", decision);
     }
     Ok(())
 }
 
-// ---- GCRA ---------------------------------------------------------------------------------------
+// ---- random quotas and traces -------------------------------------------------------------------
 
-/// A token bucket in exact fractions: the level in permits x period nanoseconds.
-struct Bucket {
-    count: i128,
-    period: i128,
-    burst: i128,
-    level: i128,
-    at: i128,
-}
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
 
-impl Bucket {
-    fn new(quota: &Quota) -> Self {
-        let period = quota.period().as_nanos() as i128;
-        let burst = i128::from(quota.capacity()) * period;
-        Self { count: quota.count().into(), period, burst, level: burst, at: 0 }
-    }
-
-    fn advance(&mut self, now: Tick) {
-        let now = i128::from(now.as_nanos());
-        self.level = (self.level + (now - self.at) * self.count).min(self.burst);
-        self.at = now;
-    }
-
-    fn misses(&self, cost: u64) -> i128 {
-        i128::from(cost) * self.period - self.level
-    }
-
-    fn take(&mut self, cost: u64) {
-        self.level -= i128::from(cost) * self.period;
-    }
-}
-
-/// The documented number of fraction bits.
-fn fraction(quota: &Quota) -> u32 {
-    let by_burst = (1_u128 << 58) / u128::from(quota.capacity().max(1));
-    let by_rate = 4 * quota.period().as_nanos() / u128::from(quota.count());
-    by_burst.min(by_rate).ilog2()
-}
-
-/// Two positions, the documented rounding of GCRA, in the bucket's unit (rounded up).
-fn slack(quota: &Quota) -> i128 {
-    (2 * quota.period().as_nanos()).div_ceil(1 << fraction(quota)) as i128
-}
-
-/// The documented largest debt, 2^59 positions, in the bucket's unit.
-fn largest_debt(quota: &Quota) -> i128 {
-    ((1_i128 << 59) >> fraction(quota)) * quota.period().as_nanos() as i128
+/// (count, period in nanoseconds) that people write, and some that divide badly.
+fn rates() -> impl Strategy<Value = (u64, u64)> {
+    let written = (
+        prop::sample::select(&[1_u64, 2, 5, 10, 20, 60, 100, 250, 500, 1000, 5000][..]),
+        prop::sample::select(&[SECOND, 60 * SECOND, 3600 * SECOND, DAY][..]),
+    );
+    let awkward = prop::sample::select(
+        &[(7, 60), (3, 1), (1, 31 * 86_400), (11, 3600), (97, 1), (997, 60), (7919, 86_400)][..],
+    );
+    prop_oneof![3 => written, 2 => awkward.prop_map(|(count, secs)| (count, secs * SECOND))]
 }
 
 fn gcra_quotas() -> impl Strategy<Value = Quota> {
-    let period = prop_oneof![
-        Just(1_000_000_000_u64),
-        Just(60_000_000_000),
-        Just(2_592_000_000_000_000),
-        1..10_000_000_000_u64,
+    let period = prop_oneof![Just(SECOND), Just(60 * SECOND), Just(30 * DAY), 1..10 * SECOND];
+    let random = (period, any::<u64>()).prop_map(|(period, count)| {
+        // Rates of every size: as often small as large.
+        let bits = 1 + count % 40;
+        (((count >> 8) % (1 << bits)).clamp(1, period), period)
+    });
+    let fast = prop::sample::select(&[SECOND, 999_999_937, 700_000_001][..]);
+    let rate = prop_oneof![8 => rates(), 3 => random, 1 => fast.prop_map(|count| (count, SECOND))];
+    let burst = prop_oneof![
+        4 => Just(None),
+        6 => prop_oneof![0..4_u64, 1..1000_u64, 1..1_000_000_000_000_u64].prop_map(Some),
     ];
-    (period, any::<u64>(), prop_oneof![1..4_u64, 1..1000_u64, 1..1_000_000_000_000_u64]).prop_map(
-        |(period, count, burst)| {
-            // Rates of every size: as often small as large.
-            let bits = 1 + count % 40;
-            let count = ((count >> 8) % (1 << bits)).clamp(1, period);
-            Quota::per(count, Duration::from_nanos(period)).burst(burst)
-        },
-    )
+    let refilled = (rate, burst).prop_map(|((count, period), burst)| {
+        let quota = Quota::per(count, Duration::from_nanos(period));
+        burst.map_or(quota, |burst| quota.burst(burst))
+    });
+    let once = prop_oneof![0..30_u64, Just(1 << 40)].prop_map(Quota::once);
+    prop_oneof![20 => refilled, 1 => once, 1 => Just(Quota::unlimited())]
 }
 
-fn gcra_case() -> impl Strategy<Value = (Quota, Vec<Event>)> {
-    gcra_quotas().prop_flat_map(|quota| {
-        let permit_ns = (quota.period().as_nanos() as u64 / quota.count()).max(1);
-        let scale = permit_ns.saturating_mul(quota.capacity().min(20)).min(1 << 50);
-        (Just(quota), events(scale, quota.capacity()))
+/// Limits that every window algorithm can count.
+fn window_quotas() -> impl Strategy<Value = Quota> {
+    let random = (0..120_u64, prop_oneof![Just(64_000), 1..SECOND / 10, SECOND / 10..10 * SECOND]);
+    let limit = prop_oneof![2 => rates(), 3 => random]
+        .prop_map(|(limit, window)| Quota::per(limit.min(window), Duration::from_nanos(window)));
+    prop_oneof![30 => limit, 1 => Just(Quota::unlimited())]
+}
+
+/// Sets what a fresh limiter holds: everything, mostly.
+fn filled(quota: Quota, choice: u64) -> Quota {
+    match choice % 8 {
+        _ if quota.is_unlimited() => quota,
+        0 => quota.initial(Initial::Empty),
+        1 => quota.initial(Initial::Permits(choice % (quota.capacity() + 1))),
+        _ => quota,
+    }
+}
+
+/// What a trace is about: about so much time and so many permits at once.
+#[derive(Clone, Copy)]
+struct Scale {
+    ns: u64,
+    permits: u64,
+    /// Costs beyond all bounds, which a change of quota could not carry over.
+    is_huge: bool,
+}
+
+/// Gaps of no time at all, of a few ticks, and of about the time that a permit or a window takes; some
+/// lead backwards.
+fn events(scale: Scale, quotas: Vec<Quota>) -> impl Strategy<Value = Vec<Event>> {
+    let Scale { ns, permits, is_huge } = scale;
+    let gap = prop_oneof![
+        6 => Just(0),
+        4 => 1..5_i64,
+        8 => 0..=ns as i64,
+        2 => 0..=ns.saturating_mul(20).min(1 << 58) as i64,
+        1 => -4..0_i64,
+        1 => -(ns as i64)..=0,
+    ];
+    let few = || 0..=permits.saturating_mul(5) / 4 + 1;
+    let shift = if is_huge { 0..64_u32 } else { 0..1 };
+    let used = prop_oneof![6 => Just(0), 1 => shift];
+    let used = (few(), used).prop_map(|(cost, shift)| cost.saturating_mul(1 << shift));
+    let wait = prop_oneof![Just(0), 0..=ns, 0..=ns.saturating_mul(100), Just(1 << 60)];
+    let quota = prop::sample::select(quotas);
+    let how = prop::sample::select(
+        &[Inherit::Reset, Inherit::AsIs, Inherit::Proportional, Inherit::Additive][..],
+    );
+    let call = prop_oneof![
+        24 => few().prop_map(Call::Try),
+        4 => few().prop_map(Call::Peek),
+        6 => few().prop_map(Call::UpTo),
+        3 => few().prop_map(Call::Force),
+        12 => (few(), wait)
+            .prop_map(|(cost, wait)| Call::Reserve(cost, Duration::from_nanos(wait))),
+        5 => any::<Index>().prop_map(Call::Cancel),
+        5 => (any::<Index>(), used).prop_map(|(pick, used)| Call::Settle(pick, used)),
+        1 => any::<Index>().prop_map(Call::Keep),
+        4 => few().prop_map(Call::Refund),
+        1 => Just(Call::Reset),
+        3 => (quota, how).prop_map(|(quota, how)| Call::Change(quota, how)),
+    ];
+    let event = (gap, call).prop_map(|(gap_ns, call)| Event { gap_ns, call });
+    prop::collection::vec(event, 1..120)
+}
+
+/// A first quota, some that follow it (often none), and a trace.
+fn traces(
+    quotas: impl Strategy<Value = Quota>,
+    scale: impl Fn(&Quota) -> (u64, u64) + Copy,
+) -> impl Strategy<Value = (Quota, Vec<Event>)> {
+    let several = prop::collection::vec(quotas, 1..4);
+    (several, any::<u64>()).prop_flat_map(move |(mut quotas, fill)| {
+        quotas.truncate(if fill & 64 == 0 { 1 } else { 3 });
+        let (first, is_huge) = (quotas[0], quotas.len() == 1);
+        let (ns, permits) = scale(&first);
+        let first = filled(first, if is_huge { fill } else { 7 });
+        let scale = Scale { ns: ns.clamp(1, 1 << 50), permits, is_huge };
+        (Just(first), events(scale, quotas))
     })
+}
+
+fn gcra_traces() -> impl Strategy<Value = (Quota, Vec<Event>)> {
+    traces(gcra_quotas(), |quota| {
+        let permit_ns = quota.period().as_nanos() as u64 / quota.count().max(1);
+        (permit_ns.max(1).saturating_mul(quota.capacity().clamp(1, 20)), quota.capacity())
+    })
+}
+
+fn window_traces() -> impl Strategy<Value = (Quota, Vec<Event>)> {
+    traces(window_quotas(), |quota| (quota.period().as_nanos() as u64, quota.count()))
+}
+
+/// Returns a time to whose multiples every grain of an anchored window divides: the start of a window
+/// is rounded up by at most a 1000th of its length.
+fn grid(events: &[Event], first: &Quota) -> i64 {
+    let changes = events.iter().filter_map(|event| match event.call {
+        Call::Change(quota, _) => Some(quota),
+        _ => None,
+    });
+    let longest = changes.chain([*first]).map(|quota| quota.period().as_nanos() as i64).max();
+    let mut grid = 1;
+    while grid < longest.unwrap_or(0) / 1000 {
+        grid *= 10;
+    }
+    grid
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn gcra_decides_like_an_exact_bucket((quota, events) in gcra_case(), start in 0..1_u64 << 57) {
-        let limiter = limiter(Algorithm::Gcra, quota, 0).unwrap();
-        let (mut bucket, slack) = (Bucket::new(&quota), slack(&quota));
-        let mut now = ns(start);
+    fn gcra_decides_like_an_exact_bucket(
+        (quota, events) in gcra_traces(), start in 0..1_u64 << 57,
+    ) {
+        let mut trial = Trial::new(Algorithm::Gcra, quota, 0, start).unwrap();
         for event in events {
-            now = ns((now.as_nanos() + event.gap_ns).min(Tick::HORIZON.as_nanos() - (1 << 56)));
-            bucket.advance(now);
-            let free = limiter.available_at(now);
-            let decision = apply(&limiter, event, now);
-            let cost = cost_of(&limiter, event, free, &decision);
-            prop_assert_eq!(Some(decision.cost()), cost, "{:?}: {:?}", event, decision);
-            let cost = decision.cost();
-            let misses = bucket.misses(cost);
-            match event.verb {
-                Verb::Force if decision.is_never() => {
-                    let debt = bucket.burst + misses;
-                    prop_assert!(debt + slack >= largest_debt(&quota), "refused a debt of {debt}");
-                }
-                Verb::Force => prop_assert!(decision.is_allowed()),
-                Verb::Settle(_) if free > 0 => {
-                    prop_assert!(decision.is_allowed());
-                    let debt = bucket.burst + misses + bucket.period + slack;
-                    let is_all = cost == event.cost || debt >= largest_debt(&quota);
-                    prop_assert!(is_all, "charged {cost} of {}", event.cost);
-                }
-                _ if cost > quota.capacity() => prop_assert!(decision.is_never()),
-                // Never late: what the exact bucket admits, passes.
-                _ if misses <= 0 => prop_assert!(decision.is_allowed(), "misses {misses}"),
-                // Early by the documented rounding at most.
-                _ => prop_assert!(decision.is_denied() || misses <= slack, "misses {misses}"),
-            }
-            if decision.is_allowed() {
-                bucket.take(cost);
-            } else if misses > 0 && cost <= quota.capacity() {
-                let exact = (misses + bucket.count - 1) / bucket.count;
-                let early = (slack + bucket.count - 1) / bucket.count;
-                if let Some(wait) = decision.retry_after(now) {
-                    let wait = wait.as_nanos() as i128;
-                    prop_assert!(wait <= exact && wait >= exact - early, "{wait} for {exact}");
-                }
-            }
-            let left = bucket.level.max(0) / bucket.period;
-            let most = (bucket.level + slack).max(0) / bucket.period;
-            let remaining = i128::from(decision.remaining());
-            prop_assert!(remaining >= left && remaining <= most, "{remaining}: {left}..{most}");
-            check_retry(&limiter, &decision)?;
-            check_full(&limiter, &decision)?;
+            trial.step(event)?;
         }
     }
-}
-
-// ---- windows ------------------------------------------------------------------------------------
-
-/// Everything that ever passed, and how the window algorithms judge it.
-struct Diary {
-    algorithm: Algorithm,
-    limit: u128,
-    window: u128,
-    epoch: u128,
-    passed: Vec<(u128, u128)>,
-}
-
-impl Diary {
-    fn sum(&self, from: u128, to: u128) -> u128 {
-        let inside = self.passed.iter().filter(|(at, _)| (from..to).contains(at));
-        inside.map(|(_, cost)| cost).sum()
-    }
-
-    /// What the anchored window in force at `now` holds: windows begin with the first event after
-    /// the last one ended.
-    fn anchored(&self, now: u128) -> u128 {
-        let (mut end, mut held) = (0, 0);
-        for (at, cost) in &self.passed {
-            if *at >= end {
-                end = at + self.window;
-                held = 0;
-            }
-            held += cost;
-        }
-        if now < end { held } else { 0 }
-    }
-
-    fn used(&self, now: u128) -> u128 {
-        let wall = now + self.epoch;
-        let start = wall - wall % self.window;
-        // Times in the diary are on the wall's scale for aligned windows.
-        match self.algorithm {
-            Algorithm::FixedWindow => self.sum(start, wall + 1),
-            Algorithm::AnchoredWindow => self.anchored(now),
-            Algorithm::SlidingLog => self.sum((wall + 1).saturating_sub(self.window), wall + 1),
-            _ => {
-                let previous = self.sum(start.saturating_sub(self.window), start);
-                let current = self.sum(start, wall + 1);
-                (previous * (self.window - (wall - start)) + current * self.window) / self.window
-            }
-        }
-    }
-}
-
-fn window_case() -> impl Strategy<Value = (Quota, u64, Vec<Event>)> {
-    let window = prop_oneof![Just(64_000_u64), Just(1_000_000_000), 1..100_000_000_u64];
-    (window, 0..120_u64, any::<u32>()).prop_flat_map(|(window, limit, epoch)| {
-        let quota = Quota::per(limit.min(window), Duration::from_nanos(window));
-        (Just(quota), Just(u64::from(epoch)), events(window, limit))
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn windows_decide_like_a_diary(
-        (quota, epoch, events) in window_case(), which in 1..5_usize, start in 0..1_u64 << 40,
+        (quota, mut events) in window_traces(), which in 1..5_usize, (shift, wall) in (0..40_u32, any::<u64>()),
+        mut start in 0..1_u64 << 56,
     ) {
         let algorithm = Algorithm::ALL[which];
-        // An anchored window starts at a multiple of its grain, 20 us for these limits.
         let anchored = algorithm == Algorithm::AnchoredWindow;
-        let grain = if anchored { 20_000 } else { 1 };
-        let limiter = limiter(algorithm, quota, epoch);
-        prop_assert!(limiter.is_some() || anchored);
-        prop_assume!(!anchored || quota.period() > Duration::from_millis(21));
-        let Some(limiter) = limiter else { return Ok(()) };
-        let mut diary = Diary {
-            algorithm,
-            limit: quota.count().into(),
-            window: quota.period().as_nanos(),
-            epoch: if anchored { 0 } else { epoch.into() },
-            passed: Vec::new(),
-        };
-        let mut now = start / grain * grain;
+        if anchored {
+            let grid = grid(&events, &quota);
+            events.iter_mut().for_each(|event| event.gap_ns = event.gap_ns / grid * grid);
+            start -= start % grid as u64;
+            // Shorter ones have grains that depend on the limit.
+            let is_long = |quota: &Quota| quota.period() > Duration::from_millis(21);
+            let are_long = events.iter().all(|event| match &event.call {
+                Call::Change(quota, _) => is_long(quota),
+                _ => true,
+            });
+            prop_assume!(is_long(&quota) && are_long);
+        }
+        let mut trial = Trial::new(algorithm, quota, wall >> (4 + shift), start);
         for event in events {
-            now += event.gap_ns / grain * grain;
-            let at = u128::from(now);
-            let used = diary.used(at);
-            let free = diary.limit.saturating_sub(used);
-            prop_assert_eq!(u128::from(limiter.available_at(ns(now))), free);
-            let decision = apply(&limiter, event, ns(now));
-            let cost = cost_of(&limiter, event, free as u64, &decision);
-            prop_assert_eq!(Some(decision.cost()), cost, "{:?}: {:?}", event, decision);
-            let cost = u128::from(decision.cost());
-            let is_used = matches!(event.verb, Verb::Force)
-                || (matches!(event.verb, Verb::Settle(_)) && free > 0);
-            let mut passes = is_used || used + cost <= diary.limit;
-            if passes && decision.is_never() {
-                // A word can hold at least twice the limit; more may be refused.
-                prop_assert!(used + cost > 2 * diary.limit, "refused to force {cost} on {used}");
-                passes = false;
-            }
-            prop_assert_eq!(decision.is_allowed(), passes, "{} used {} at {}", algorithm, used, now);
-            prop_assert!(passes || decision.is_never() || cost <= diary.limit);
-            if passes && cost > 0 {
-                diary.passed.push((at + diary.epoch, cost));
-            }
-            let left = diary.limit.saturating_sub(diary.used(at));
-            prop_assert_eq!(u128::from(decision.remaining()), left);
-            check_retry(&limiter, &decision)?;
-            check_full(&limiter, &decision)?;
-            // A log folds what is forced beyond its limit; the diary does not.
-            if algorithm == Algorithm::SlidingLog && diary.used(at) > diary.limit {
-                return Ok(());
-            }
+            trial.as_mut().unwrap().step(event)?;
         }
     }
 }

@@ -1,9 +1,8 @@
 //! Live changes of the quota: what is kept is what was declared.
 
 use crate::support::*;
-use proptest::prelude::*;
 use std::time::Duration;
-use tollgate::{Algorithm, Bypass, Inherit, Quota, Tick};
+use tollgate::{Algorithm, Bypass, Inherit, Quota};
 
 fn quota(text: &str) -> Quota {
     text.parse().unwrap()
@@ -178,33 +177,4 @@ fn an_unlimited_limiter_has_nothing_to_give_back() {
     limiter.set_quota(Quota::unlimited(), Inherit::AsIs).unwrap();
     assert_eq!(reservation.settle(3).limit(), u64::MAX);
     assert_eq!(limiter.refund(5), 0);
-}
-
-proptest! {
-    /// However often the quota changes, no more than the larger burst is ever free, and a change
-    /// that keeps what is left never adds to it.
-    #[test]
-    fn changes_never_conjure_permits(
-        which in 0..5_usize,
-        steps in prop::collection::vec((1..1000_u64, 0..3_usize, 0..50_u64, 0..500_u64), 1..40),
-    ) {
-        let (limiter, _) = manual(Algorithm::ALL[which], "100/min");
-        let mut now = 0;
-        for (limit, how, cost, gap) in steps {
-            now += gap;
-            let _ = limiter.up_to_at(ms(now), cost);
-            let (before, old) = (limiter.available_at(ms(now)), limiter.quota().count());
-            let how = [Inherit::AsIs, Inherit::Proportional, Inherit::Additive][how];
-            limiter.set_quota_at(ms(now), Quota::per_minute(limit), how).unwrap();
-            let after = limiter.available_at(ms(now));
-            prop_assert!(after <= limit);
-            let most = match how {
-                Inherit::AsIs => before,
-                Inherit::Proportional => (before + 1) * limit / old,
-                _ => (before + limit).saturating_sub(old),
-            };
-            prop_assert!(after <= most, "{how:?} {before} of {old} to {after} of {limit}");
-        }
-        prop_assert_eq!(limiter.available_at(Tick::from_secs(100_000)), limiter.quota().count());
-    }
 }

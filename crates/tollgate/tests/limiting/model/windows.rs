@@ -1,0 +1,204 @@
+//! The window algorithms, as a list of what passed and when. Nothing is rounded.
+
+use super::left_after;
+use tollgate::{Algorithm, Inherit, Quota, Tick};
+
+/// Everything that passed and was not given back.
+#[derive(Clone, Debug)]
+pub(super) struct Windows {
+    algorithm: Algorithm,
+    limit: i128,
+    length: i128,
+    /// Time since the Unix epoch at the clock's origin, where windows are aligned to that; else zero.
+    epoch: i128,
+    /// (when, how much), oldest first.
+    passed: Vec<(i128, i128)>,
+    /// When the window began in which something was counted last: time does not go back behind it.
+    begun: Option<i128>,
+}
+
+impl Windows {
+    pub(super) fn new(algorithm: Algorithm, quota: &Quota, epoch_ns: u64) -> Self {
+        let is_aligned = matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingCounter);
+        Self {
+            algorithm,
+            limit: quota.count().into(),
+            length: quota.period().as_nanos() as i128,
+            epoch: if is_aligned { epoch_ns.into() } else { 0 },
+            passed: Vec::new(),
+            begun: None,
+        }
+    }
+
+    /// Returns the time that counts: never behind the window, or the entry of a log, counted last.
+    fn at(&self, now: Tick) -> i128 {
+        let wall = i128::from(now.min(Tick::HORIZON).as_nanos()) + self.epoch;
+        match self.algorithm {
+            Algorithm::SlidingLog => {
+                self.passed.last().map_or(wall, |(newest, _)| wall.max(*newest))
+            }
+            _ => self.begun.map_or(wall, |begun| wall.max(begun)),
+        }
+    }
+
+    /// Returns when the window in force began; a window that is anchored begins now if the last is over.
+    fn start(&self, at: i128) -> i128 {
+        match (self.algorithm, self.begun) {
+            (Algorithm::AnchoredWindow, Some(begun)) if at < begun + self.length => begun,
+            (Algorithm::AnchoredWindow, _) => at,
+            (Algorithm::SlidingLog, _) => at - self.length + 1,
+            _ => at - at % self.length,
+        }
+    }
+
+    fn sum(&self, from: i128, to: i128) -> i128 {
+        let inside = self.passed.iter().filter(|(at, _)| (from..to).contains(at));
+        inside.map(|(_, cost)| cost).sum()
+    }
+
+    pub(super) fn used(&self, now: Tick) -> i128 {
+        let at = self.at(now);
+        let start = self.start(at);
+        let current = self.sum(start, i128::MAX);
+        if self.algorithm != Algorithm::SlidingCounter {
+            return current;
+        }
+        let previous = self.sum(start - self.length, start);
+        (previous * (self.length - (at - start)) + current * self.length) / self.length
+    }
+
+    pub(super) fn left(&self, now: Tick) -> u64 {
+        (self.limit - self.used(now)).max(0) as u64
+    }
+
+    /// A debt refuses a cost of nothing, too.
+    pub(super) fn passes(&self, now: Tick, cost: u64) -> bool {
+        self.used(now) + i128::from(cost) <= self.limit
+    }
+
+    /// At least twice the limit can be booked.
+    pub(super) fn may_refuse_debt(&self, now: Tick, cost: u64) -> bool {
+        self.used(now) + i128::from(cost) > 2 * self.limit
+    }
+
+    pub(super) fn is_open_and_empty(&self) -> bool {
+        self.algorithm == Algorithm::AnchoredWindow
+            && self.begun.is_some()
+            && self.sum(i128::MIN, i128::MAX) == 0
+    }
+
+    pub(super) fn take(&mut self, now: Tick, cost: i128) {
+        let at = self.at(now);
+        let start = self.start(at);
+        // A counter's previous window still counts.
+        let is_counter = self.algorithm == Algorithm::SlidingCounter;
+        let oldest = if is_counter { start - self.length } else { start };
+        self.passed.retain(|(entry, _)| *entry >= oldest);
+        self.begun = Some(start);
+        self.push(at, cost);
+    }
+
+    /// A log has one entry per permit of its limit: what is forced beyond that is folded into the newest.
+    fn push(&mut self, at: i128, cost: i128) {
+        let is_log = self.algorithm == Algorithm::SlidingLog;
+        let is_crowded = is_log && self.passed.len() as i128 >= self.limit.max(1);
+        match self.passed.last_mut() {
+            Some(newest) if newest.0 == at || is_crowded => *newest = (at, newest.1 + cost),
+            _ => self.passed.push((at, cost)),
+        }
+    }
+
+    /// What [`give_back`](Self::give_back) has to know of a take just made.
+    pub(super) fn mark(&self, now: Tick) -> i128 {
+        let at = self.at(now);
+        if self.algorithm == Algorithm::SlidingLog { at } else { self.start(at) }
+    }
+
+    /// Gives back within the same window; a log removes the entry if it is still inside.
+    pub(super) fn give_back(&mut self, now: Tick, mark: i128, most: i128) -> i128 {
+        let start = self.start(self.at(now));
+        if self.algorithm == Algorithm::SlidingLog {
+            return self.remove(most, |at| at == mark && at >= start);
+        }
+        if start == mark { self.remove(most, |at| at >= start) } else { 0 }
+    }
+
+    pub(super) fn refund(&mut self, now: Tick, cost: i128) -> i128 {
+        let start = self.start(self.at(now));
+        self.remove(cost, |at| at >= start)
+    }
+
+    /// Removes up to `most` of certain entries, from the newest on.
+    fn remove(&mut self, most: i128, which: impl Fn(i128) -> bool) -> i128 {
+        let mut left = most;
+        for (_, cost) in self.passed.iter_mut().rev().filter(|(at, _)| which(*at)) {
+            let part = left.min(*cost);
+            (*cost, left) = (*cost - part, left - part);
+        }
+        self.passed.retain(|(_, cost)| *cost > 0);
+        most - left
+    }
+
+    pub(super) fn reset(&mut self, quota: &Quota, now: Tick, missing: i128) {
+        *self = Self { epoch: self.epoch, ..Self::new(self.algorithm, quota, 0) };
+        if missing > 0 {
+            self.take(now, missing);
+        }
+    }
+
+    /// Returns false if the limiter starts anew.
+    ///
+    /// A window goes on if those of both quotas have one length; else what was used counts from now. A
+    /// counter keeps its previous window if it can. A log keeps its entries: what the change adds counts
+    /// from now, what it removes, it removes from the oldest.
+    pub(super) fn change(&mut self, now: Tick, quota: &Quota, how: Inherit) -> bool {
+        let (at, used) = (self.at(now), self.used(now));
+        let start = self.start(at);
+        let limit = i128::from(quota.count());
+        let limits = [self.limit, limit];
+        let Some(left) = left_after(how, self.limit - used, limits, 1) else { return false };
+        let (after, length) = (limit - left, quota.period().as_nanos() as i128);
+        let is_same = length == self.length;
+        (self.limit, self.length) = (limit, length);
+        if self.algorithm == Algorithm::SlidingLog {
+            self.change_log(start, at, (used, after));
+            return true;
+        }
+        let is_counter = self.algorithm == Algorithm::SlidingCounter;
+        let kept = if is_counter { self.sum(start, i128::MAX) + after - used } else { after };
+        if is_same && kept >= 0 {
+            self.passed.retain(|(entry, _)| is_counter && *entry < start);
+            self.begin(start, kept);
+        } else {
+            self.passed.clear();
+            self.begun = None;
+            self.begin(self.start(self.at(now)), after);
+        }
+        true
+    }
+
+    /// Lets the window that begins at `start` hold `used` from the beginning.
+    fn begin(&mut self, start: i128, used: i128) {
+        self.begun = Some(start);
+        if used > 0 {
+            self.push(start, used);
+        }
+    }
+
+    fn change_log(&mut self, start: i128, at: i128, (used, after): (i128, i128)) {
+        let mut dropped = (used - after).max(0);
+        for (entry, cost) in std::mem::take(&mut self.passed) {
+            if entry < start {
+                continue;
+            }
+            let cut = dropped.min(cost);
+            dropped -= cut;
+            if cost > cut {
+                self.push(entry, cost - cut);
+            }
+        }
+        if after > used {
+            self.push(at, after - used);
+        }
+    }
+}
