@@ -22,7 +22,7 @@ impl Case {
 }
 
 /// Never used up, however long the run.
-const ROOMY: u64 = 1_000_000_000;
+const ROOMY: u64 = 100_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn policy(name: &str, quota: Quota, algorithm: Algorithm) -> Result<Policy, String> {

@@ -7,7 +7,6 @@
 //! | algorithm | promise | state | bound on what passes |
 //! |---|---|---|---|
 //! | [`Gcra`] | rate with a burst | one word | burst + rate x w in every interval w |
-//! | [`Timed`] | the same, and the quota comes with each call | one word | as [`Gcra`] |
 //! | [`FixedWindow`] | limit per window | one word | limit per window; 2 x limit across a border |
 //! | [`SlidingCounter`] | about limit in any window | one word or three | see its page |
 //! | [`SlidingLog`] | limit in every window | one entry per event | limit in every window |
@@ -22,10 +21,9 @@ mod inherit;
 mod rule;
 mod sliding_counter;
 mod sliding_log;
-mod timed;
-pub(crate) mod timeline;
+pub(crate) mod word_time;
 
-pub(crate) use entry::{Entry, PerCall};
+pub(crate) use entry::{Entry, PerCall, gcra_per_call};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub(crate) use gcra::{Booked, Judged};
@@ -33,7 +31,6 @@ pub use inherit::Inherit;
 pub(crate) use rule::Rule;
 pub use sliding_counter::{SlidingCounter, TwoWindows};
 pub use sliding_log::{Log, SlidingLog};
-pub use timed::Timed;
 
 use crate::{Decision, Tick};
 use std::{fmt, str::FromStr};
@@ -213,13 +210,16 @@ pub trait Step {
     }
 }
 
-/// A [`Step`] whose state fits in the 61 bits that a host leaves it, and whose parameters fit in
-/// four words, so that a host can keep both in atomics.
+/// Words that the parameters of an algorithm take.
+pub(crate) const PARAMETERS: usize = 8;
+
+/// A [`Step`] whose state fits in the 62 bits that a host leaves it, and whose parameters fit in
+/// eight words, so that a host can keep both in atomics.
 pub(crate) trait Packed: Step + Copy {
     fn pack(&self, state: &Self::State) -> u64;
     fn unpack(&self, word: u64) -> Self::State;
-    fn to_words(self) -> [u64; 4];
-    fn from_words(words: [u64; 4]) -> Self;
+    fn to_words(self) -> [u64; PARAMETERS];
+    fn from_words(words: [u64; PARAMETERS]) -> Self;
 }
 
 /// A [`Step`] that knows when a state equals that of a limiter never used, whose word is zero.

@@ -5,7 +5,7 @@ mod head;
 
 pub use answer::Answer;
 
-use crate::{algorithm::timeline::Timeline, clock::Tick};
+use crate::{algorithm::word_time, clock::Tick};
 use head::Head;
 use std::{fmt, time::Duration};
 
@@ -37,18 +37,17 @@ use std::{fmt, time::Duration};
 #[must_use = "a decision that is not read limits nothing"]
 #[derive(Clone, Copy)]
 pub struct Decision {
-    /// Outcome, reason, and the timeline of the positions below but for its multiplier.
+    /// Outcome and reason.
     head: Head,
-    /// The multiplier; or, if the head says so, which of several limits refused, one bit each: the
-    /// timeline is then that of ticks.
-    scale: u64,
+    /// Which of several limits refused, one bit each.
+    refused: u64,
     at: Tick,
     cost: u64,
     limit: u64,
     remaining: u64,
-    /// Position on the timeline from which the call passes; only read if the outcome is `Later`.
+    /// From when on the call passes, as a word holds it; only read if the outcome is `Later`.
     retry: u64,
-    /// Position on the timeline from which the limiter is full.
+    /// From when on the limiter is full, as a word holds it.
     full: u64,
 }
 
@@ -111,55 +110,35 @@ pub(crate) struct Level {
 
 impl Decision {
     #[inline(always)]
-    pub(crate) const fn allowed(timeline: Timeline, level: Level, cost: u64) -> Self {
-        Self::new(Outcome::Allowed, timeline, level, cost, 0)
+    pub(crate) const fn allowed(level: Level, cost: u64) -> Self {
+        Self::new(Outcome::Allowed, level, cost, 0)
     }
 
     #[inline(always)]
-    pub(crate) const fn later(timeline: Timeline, level: Level, cost: u64, retry: u64) -> Self {
-        Self::new(Outcome::Later, timeline, level, cost, retry)
+    pub(crate) const fn later(level: Level, cost: u64, retry: u64) -> Self {
+        Self::new(Outcome::Later, level, cost, retry)
     }
 
     #[inline(always)]
-    pub(crate) const fn never(timeline: Timeline, level: Level, cost: u64) -> Self {
-        Self::new(Outcome::Never, timeline, level, cost, 0)
+    pub(crate) const fn never(level: Level, cost: u64) -> Self {
+        Self::new(Outcome::Never, level, cost, 0)
     }
 
     #[inline(always)]
-    const fn new(
-        outcome: Outcome,
-        timeline: Timeline,
-        level: Level,
-        cost: u64,
-        retry: u64,
-    ) -> Self {
+    const fn new(outcome: Outcome, level: Level, cost: u64, retry: u64) -> Self {
         let Level { at, limit, remaining, full } = level;
-        let (scale, shift) = timeline.to_words();
-        let head = Head::new(outcome, shift);
-        Self { head, scale, at, cost, limit, remaining, retry, full }
+        Self { head: Head::new(outcome), refused: 0, at, cost, limit, remaining, retry, full }
     }
 
-    const fn timeline(&self) -> Timeline {
-        if self.head.is_naming() {
-            return Timeline::TICKS;
-        }
-        Timeline::from_words(self.scale, self.head.shift())
-    }
-
-    /// Returns up to which position the limiter is booked, if the timeline is this one.
-    pub(crate) fn booked_on(&self, timeline: Timeline) -> Option<u64> {
-        (self.timeline() == timeline).then_some(self.full)
-    }
-
-    /// Which of several limits refused, one bit each.
-    const fn mask(&self) -> u64 {
-        if self.head.is_naming() { self.scale } else { 0 }
+    /// Returns up to when the limiter is booked, as a word holds it.
+    pub(crate) const fn booked(&self) -> u64 {
+        self.full
     }
 
     /// The answer of a limiter without a limit.
     pub(crate) const fn unlimited(at: Tick, cost: u64) -> Self {
         let level = Level { at, limit: u64::MAX, remaining: u64::MAX, full: 0 };
-        Self::allowed(Timeline::TICKS, level, cost)
+        Self::allowed(level, cost)
     }
 
     /// The same decision, copied field by field.
@@ -169,8 +148,8 @@ impl Decision {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it must be taken apart in the caller")]
     pub(crate) const fn taken_apart(self) -> Self {
-        let Self { head, scale, at, cost, limit, remaining, retry, full } = self;
-        Self { head, scale, at, cost, limit, remaining, retry, full }
+        let Self { head, refused, at, cost, limit, remaining, retry, full } = self;
+        Self { head, refused, at, cost, limit, remaining, retry, full }
     }
 
     /// The same level, but allowed: for what passes whatever the limiter says.
@@ -196,22 +175,18 @@ impl Decision {
         self
     }
 
-    /// The same decision, which names those of several limits that refused: one bit each. Its
-    /// timeline is that of ticks.
+    /// The same decision, which names those of several limits that refused: one bit each.
     pub(crate) const fn naming(mut self, refused: u64) -> Self {
-        debug_assert!(
-            self.head.is_naming() || self.scale == Timeline::TICKS.to_words().0,
-            "the multiplier can be told from the head"
-        );
-        (self.head, self.scale) = (self.head.naming(), refused);
+        self.refused = refused;
         self
     }
 
     /// Nothing passes until `until`, whatever the level is.
     pub(crate) fn blocked(self, cost: u64, until: Tick) -> Self {
-        let full = self.full_at().map_or(u64::MAX, |full| full.max(until).as_nanos());
-        let level = Level { at: self.at, limit: self.limit, remaining: 0, full };
-        let decision = Self::later(Timeline::TICKS, level, cost, until.as_nanos());
+        let until = word_time::from_nanos(until.as_nanos());
+        let level =
+            Level { at: self.at, limit: self.limit, remaining: 0, full: self.full.max(until) };
+        let decision = Self::later(level, cost, until);
         decision.because(Reason::Blocked)
     }
 
@@ -228,16 +203,17 @@ impl Decision {
                 (joined, binding) = (Some(decision), binds);
             }
             remaining = remaining.min(decision.remaining);
-            full = full.max(decision.full_at().map_or(u64::MAX, Tick::as_nanos));
+            full = full.max(decision.full);
             if is_refused {
-                retry = retry.max(decision.retry_at().map_or(u64::MAX, Tick::as_nanos));
+                let is_later = matches!(decision.head.outcome(), Outcome::Later);
+                retry = retry.max(if is_later { decision.retry } else { word_time::NEVER });
                 let is_never = decision.is_never() || outcome == Outcome::Never;
                 outcome = if is_never { Outcome::Never } else { Outcome::Later };
             }
         }
         joined.map(|joined| {
-            let head = joined.head.with_outcome(outcome).naming();
-            Self { head, scale: refused, remaining, full, retry, ..*joined }
+            let head = joined.head.with_outcome(outcome);
+            Self { head, refused, remaining, full, retry, ..*joined }
         })
     }
 
@@ -280,7 +256,7 @@ impl Decision {
     /// A limit that refuses is named even if others refuse as well.
     #[must_use]
     pub const fn is_refused_by(&self, index: usize) -> bool {
-        match self.mask() {
+        match self.refused {
             0 => index == 0 && self.is_denied(),
             mask => index < 64 && mask >> index & 1 == 1,
         }
@@ -298,7 +274,7 @@ impl Decision {
     pub const fn outcome(&self) -> Outcome {
         // A wait that ends beyond the clock's horizon is not worth the name.
         match self.head.outcome() {
-            Outcome::Later if self.timeline().reaches(self.retry) => Outcome::Later,
+            Outcome::Later if word_time::is_reached(self.retry) => Outcome::Later,
             Outcome::Later => Outcome::Never,
             other => other,
         }
@@ -339,7 +315,7 @@ impl Decision {
     #[must_use]
     pub const fn retry_at(&self) -> Option<Tick> {
         match self.head.outcome() {
-            Outcome::Later => self.timeline().tick(self.retry),
+            Outcome::Later => word_time::to_tick(self.retry),
             _ => None,
         }
     }
@@ -357,7 +333,7 @@ impl Decision {
     /// Returns when the limiter is full again if nobody takes more; `None` if never.
     #[must_use]
     pub const fn full_at(&self) -> Option<Tick> {
-        match self.timeline().tick(self.full) {
+        match word_time::to_tick(self.full) {
             Some(at) if at.as_nanos() < self.at.as_nanos() => Some(self.at),
             other => other,
         }
@@ -388,7 +364,7 @@ impl PartialEq for Decision {
         let told = |decision: &Self| {
             let Self { at, cost, limit, remaining, .. } = *decision;
             let times = (decision.retry_at(), decision.full_at());
-            let why = (decision.reason(), decision.mask());
+            let why = (decision.reason(), decision.refused);
             (decision.outcome(), at, cost, limit, remaining, why, times)
         };
         told(self) == told(other)

@@ -163,7 +163,7 @@ impl QuotaError {
             ),
             Self::RefillTooLong { burst, count, period } => write!(
                 f,
-                "burst {burst} at {count} per {period:?} takes more than two years to refill; lower \
+                "burst {burst} at {count} per {period:?} takes more than 4.5 years to refill; lower \
                  the burst, or raise the rate"
             ),
             Self::OtherWindow { period, window } => write!(

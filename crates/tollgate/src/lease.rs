@@ -2,7 +2,7 @@
 
 use crate::{
     Decision, Limiter, Tick,
-    algorithm::{Step, timeline::Timeline},
+    algorithm::Step,
     decision::Level,
     limiter::{
         Shared,
@@ -108,7 +108,7 @@ impl Lease {
     #[inline(always)]
     fn held_decision(&self, now: Tick, cost: u64) -> Decision {
         let level = Level { at: now, limit: self.batch, remaining: self.held, full: 0 };
-        Decision::allowed(Timeline::TICKS, level, cost)
+        Decision::allowed(level, cost)
     }
 
     /// Takes a batch, or as much of it as is free, and `cost` from it.

@@ -1,10 +1,9 @@
 //! One state with its algorithm, whatever both are.
 
 use super::{
-    Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, Timed,
-    TwoWindows, timeline::Timeline,
+    Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, TwoWindows,
 };
-use crate::{Decision, Initial, Quota, QuotaError, Tick, reservation::Taken};
+use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken};
 use std::time::Duration;
 
 /// A state in the hands of its host, for code that does not care which algorithm it is.
@@ -100,11 +99,10 @@ impl Entry<'_> {
     pub(crate) fn undo(&mut self, now: Tick, decision: &Decision) -> (u64, u64) {
         let (at, full_at) = (decision.at(), decision.full_at());
         match self {
-            Entry::Word(Rule::Timed(timed), tat) => {
-                let Some(full_at) = full_at else { return (0, 0) };
-                let mark = timed.mark(&Timeline::QUARTERS.position(full_at), now);
-                let units = timed.give_back(tat, now, mark, timed.units(decision.cost()));
-                (units, timed.whole_permits(units))
+            Entry::Word(Rule::PerCall(gcra), tat) => {
+                let units = gcra.outstanding(decision, now);
+                let units = gcra.refund_beside(tat, now, units, 0);
+                (units, gcra.whole_permits(units))
             }
             // Its number is not known from the time alone, but its end is.
             Entry::Word(Rule::AnchoredWindow(_), _) if full_at.is_none_or(|end| end > now) => {
@@ -157,14 +155,14 @@ impl Entry<'_> {
 
     /// Tells whether this is GCRA, whose marks are places and not numbers of windows.
     pub(crate) const fn is_gcra(&self) -> bool {
-        matches!(self, Entry::Word(Rule::Gcra(_) | Rule::Timed(_), _))
+        matches!(self, Entry::Word(Rule::Gcra(_) | Rule::PerCall(_), _))
     }
 }
 
 /// What a call brings when its quota comes with it, checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PerCall {
-    Timed(Timed),
+    Gcra(Gcra),
     /// The limit of an aligned window.
     Window(u64),
 }
@@ -177,25 +175,25 @@ impl PerCall {
         nominal: &Quota,
         quota: &Quota,
     ) -> Result<Self, QuotaError> {
+        if !quota.starts_full() {
+            return Err(QuotaError::InitialPerCall);
+        }
         if algorithm == Algorithm::Gcra {
-            return Timed::new(quota).map(Self::Timed);
+            return gcra_per_call(quota).map(Self::Gcra);
         }
         FixedWindow::aligned(quota, Duration::ZERO)?;
         if quota.period() != nominal.period() {
             let (period, window) = (quota.period(), nominal.period());
             return Err(QuotaError::OtherWindow { period, window });
         }
-        match quota.initial_fill() {
-            Initial::Full => Ok(Self::Window(quota.count())),
-            _ => Err(QuotaError::InitialPerCall),
-        }
+        Ok(Self::Window(quota.count()))
     }
 
     /// Returns the rule of the call, given that of its class.
     #[inline]
     pub(crate) fn rule(&self, class: &Rule) -> Rule {
         match (self, class) {
-            (Self::Timed(timed), Rule::Timed(_)) => Rule::Timed(*timed),
+            (Self::Gcra(gcra), Rule::PerCall(_)) => Rule::PerCall(*gcra),
             (Self::Window(limit), Rule::FixedWindow(window)) => {
                 Rule::FixedWindow(window.with_limit(*limit))
             }
@@ -203,4 +201,14 @@ impl PerCall {
             _ => *class,
         }
     }
+}
+
+/// Returns GCRA for a quota that comes with a call. Its keys are forgotten when they are full, so that a
+/// budget, which never is again, is refused.
+pub(crate) fn gcra_per_call(quota: &Quota) -> Result<Gcra, QuotaError> {
+    let gcra = Gcra::new(quota)?;
+    if quota.count() == 0 {
+        return Err(QuotaError::RateZero { burst: quota.capacity() });
+    }
+    Ok(gcra)
 }

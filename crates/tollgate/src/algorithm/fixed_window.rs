@@ -47,10 +47,10 @@
 //! Source: the textbook counter, with the window in the state instead of in the key.
 
 use super::{
-    Algorithm, Idle, Inherit, Packed, Step, Succeed,
+    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
     share,
-    timeline::{HOST_BITS, Timeline},
+    word_time::{self, HOST_BITS},
 };
 use crate::{
     Quota, QuotaError, Tick,
@@ -89,8 +89,8 @@ struct View {
 /// Marks an anchored window among the packed parameters.
 const ANCHORED: u64 = 1 << 63;
 
-/// Bits that a word has for number and count together.
-const WORD_BITS: u32 = 64 - HOST_BITS;
+/// Bits that a word has for number and count together: one less than the host leaves.
+pub(super) const WORD_BITS: u32 = 63 - HOST_BITS;
 
 /// An anchored window's start is rounded to at most this part of its length.
 const GRAIN_SHARE: u64 = 1024;
@@ -261,13 +261,14 @@ impl Step for FixedWindow {
         let count = if passes { count + cost } else { count };
         let full = if count == 0 { 0 } else { end_ns };
         let remaining = self.limit.saturating_sub(count);
-        let level = Level { at: now, limit: self.limit, remaining, full };
+        let level =
+            Level { at: now, limit: self.limit, remaining, full: word_time::from_nanos(full) };
         if passes {
-            Decision::allowed(Timeline::TICKS, level, cost)
+            Decision::allowed(level, cost)
         } else if cost > self.limit {
-            Decision::never(Timeline::TICKS, level, cost)
+            Decision::never(level, cost)
         } else {
-            Decision::later(Timeline::TICKS, level, cost, end_ns)
+            Decision::later(level, cost, word_time::from_nanos(end_ns))
         }
     }
 
@@ -319,7 +320,7 @@ impl Packed for FixedWindow {
         word
     }
 
-    fn to_words(self) -> [u64; 4] {
+    fn to_words(self) -> [u64; PARAMETERS] {
         // OVERFLOW: phase and grain are below 2^55, so a flag fits above them.
         let border = match self.border {
             Border::Aligned { phase_ns } => phase_ns,
@@ -327,11 +328,11 @@ impl Packed for FixedWindow {
         };
         // The initial count shares a word with its bits: limits are below 2^58.
         let small = self.initial << 6 | u64::from(self.count_bits);
-        [self.length_ns, self.limit, border, small]
+        [self.length_ns, self.limit, border, small, 0, 0, 0, 0]
     }
 
     #[inline]
-    fn from_words([length_ns, limit, border, small]: [u64; 4]) -> Self {
+    fn from_words([length_ns, limit, border, small, ..]: [u64; PARAMETERS]) -> Self {
         let border = match border & ANCHORED {
             0 => Border::Aligned { phase_ns: border },
             _ => Border::Anchored { grain_ns: border & !ANCHORED },

@@ -30,16 +30,20 @@
 //!
 //! # State and units
 //!
-//! One word: `tat` as a position on the [`Timeline`], that is, in permits with `f` fraction bits
-//! since the clock's origin. A permit is exactly 2^f positions. `f` is as large as rate and burst
-//! leave room for: 30 for 3/s, 2 for 10^9/s. Zero is the state of a limiter never used.
+//! One word: `tat` in ninths of a nanosecond since the clock's origin. The word does not depend on the
+//! quota: whatever the next call's rate and burst are, it goes on from the same `tat`. Zero is the
+//! state of a limiter never used, and a `tat` in the past is as good. Where a permit lasts a whole
+//! number of ninths, permits are added to that time; elsewhere a step goes through places
+//! (`scale.rs`), so that no rounding adds up. A budget that never refills counts what is used, above
+//! all times.
 //!
 //! # Exact and approximate
 //!
-//! - Permits add up exactly; the long-run rate is the quota's to one part in 2^63.
-//! - In every interval `w`: admitted cost <= burst + rate x w + 2^(1-f). The last term is the
-//!   rounding of `now` to a position: less than a nanosecond's worth unless the burst is huge.
-//! - `retry` and `full` are the first ticks whose position reaches the needed one: exact.
+//! - Permits add up exactly, and the long-run rate is exact.
+//! - In every interval `w`: admitted cost <= burst + rate x w, and a place more where a permit does not
+//!   last a whole number of ninths: at most two ninths of a nanosecond.
+//! - `retry` and `full` are the first ticks at which the word says so: exact.
+//! - Under another quota a word may lie within a place; it then counts as the start of that place.
 //!
 //! # Time
 //!
@@ -48,37 +52,38 @@
 //!
 //! # Cost
 //!
-//! 8 bytes; one multiplication to place `now`, then additions and comparisons.
+//! 8 bytes; additions and comparisons, and four multiplications more in places. All that is booked
+//! ahead, burst and debt, refills within 4.5 years.
 //!
 //! Source: ITU-T I.371, the virtual scheduling form, with `burst` in place of the tolerance
-//! (tolerance = burst - 1 permit). Departures: (1) the unit is permits, not time; (2) several
-//! permits at once; (3) `tat` may be booked beyond the burst by `force` and `reserve`.
+//! (tolerance = burst - 1 permit). Departures: (1) several permits at once; (2) `tat` may be booked
+//! beyond the burst by `force` and `reserve`; (3) the time between two permits is not rounded.
 
 mod booking;
+mod scale;
 
 pub(crate) use booking::Booked;
 
 use super::{
-    Idle, Inherit, Packed, Step, Succeed,
+    Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
     share,
-    timeline::{BURST_SPAN, DEBT_SPAN, PER_NANO_MAX, Timeline},
+    word_time::{self, AHEAD_MAX},
 };
 use crate::{
     Quota, QuotaError, Tick,
     decision::{Decision, Level},
 };
+use scale::{BUDGET_MAX, Scale};
 use std::time::Duration;
 
 /// GCRA with its parameters. The state is the word described in the module's source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
-    timeline: Timeline,
-    /// A permit is 2^fraction positions.
-    fraction: u8,
+    scale: Scale,
     burst: u64,
     initial: u64,
-    /// How far the clock's early reading may lag, in positions; zero if it has none.
+    /// How far the clock's early reading may lag, in places; zero if it has none.
     margin: u64,
 }
 
@@ -87,7 +92,7 @@ pub struct Gcra {
 pub(crate) enum Judged {
     /// Denied, at both ends of the interval.
     Denied,
-    /// Allowed at both ends, and this is the new word whatever the time is.
+    /// Allowed at both ends, and this is the new place whatever the time is.
     Allowed(u64),
     /// It depends on the time.
     Open,
@@ -98,44 +103,70 @@ impl Gcra {
     ///
     /// # Errors
     ///
-    /// As [`Quota::check_countable`].
+    /// As [`Quota::check_countable`], or if the burst takes more than 4.5 years to refill.
     pub const fn new(quota: &Quota) -> Result<Self, QuotaError> {
         if let Err(error) = quota.check_countable() {
             return Err(error);
         }
-        let (count, period_ns) = (quota.count(), quota.period_ns());
-        let burst = quota.capacity();
-        let by_burst = BURST_SPAN / (if burst == 0 { 1 } else { burst });
-        let by_rate = match count {
-            0 => u128::MAX,
-            count => PER_NANO_MAX * period_ns as u128 / count as u128,
-        };
-        // OVERFLOW: by_burst >= 2^58 / 10^15 > 1 and by_rate >= 4, so both have a logarithm, which
-        // is at most 58.
-        let fraction = if by_burst as u128 <= by_rate { by_burst.ilog2() } else { by_rate.ilog2() };
-        Ok(Self {
-            timeline: Timeline::new(count, fraction, period_ns),
-            fraction: fraction as u8,
-            burst,
-            initial: quota.initial_permits(),
-            margin: 0,
-        })
+        let (count, period_ns, burst) = (quota.count(), quota.period_ns(), quota.capacity());
+        let (scale, initial) = (Scale::new(count, period_ns), quota.initial_permits());
+        let gcra = Self { scale, burst, initial, margin: 0 };
+        // OVERFLOW: 10^15 < 2^50 permits of less than 2^58.
+        if burst as u128 * scale.per_permit as u128 > gcra.ahead_max() as u128 {
+            return Err(QuotaError::RefillTooLong { burst, count, period: quota.period() });
+        }
+        Ok(gcra)
     }
 
-    /// OVERFLOW: at most [`BURST_SPAN`] for `permits <= burst`, which every caller ensures.
+    /// Returns the most places that a limiter may be booked ahead, burst and debt together.
+    const fn ahead_max(&self) -> u64 {
+        if self.scale.is_budget() { BUDGET_MAX } else { self.scale.place(AHEAD_MAX) }
+    }
+
+    /// OVERFLOW: at most [`AHEAD_MAX`] for `permits <= burst`, which every caller ensures.
     #[inline(always)]
     const fn span(&self, permits: u64) -> u64 {
-        permits << self.fraction
+        permits * self.scale.per_permit
     }
 
     /// Returns the span of a cost that may exceed the burst, if it fits a debt.
     const fn debt_span(&self, permits: u64) -> Option<u64> {
-        if permits > DEBT_SPAN >> self.fraction { None } else { Some(self.span(permits)) }
+        if permits > self.ahead_max() / self.scale.per_permit {
+            None
+        } else {
+            Some(self.span(permits))
+        }
     }
 
+    /// Returns the whole permits in a number of places.
+    #[inline(always)]
+    const fn permits(&self, places: u64) -> u64 {
+        places / self.scale.per_permit
+    }
+
+    /// Returns the place of `now`.
     #[inline(always)]
     pub(crate) const fn position(&self, now: Tick) -> u64 {
-        self.timeline.position(now)
+        self.place(word_time::from_tick(now))
+    }
+
+    /// Returns the place up to which a word is booked.
+    #[inline(always)]
+    pub(crate) const fn place(&self, word: u64) -> u64 {
+        self.scale.place(word)
+    }
+
+    /// Returns the word that is booked up to a place.
+    #[inline(always)]
+    pub(crate) const fn word(&self, place: u64) -> u64 {
+        self.scale.word(place)
+    }
+
+    /// Books a word up to a place, if it is not booked further already.
+    pub(crate) fn raise(&self, tat: &mut u64, place: u64) {
+        if self.place(*tat) < place {
+            *tat = self.word(place);
+        }
     }
 
     /// Prepares for a clock whose early reading lags by up to `margin`.
@@ -143,12 +174,12 @@ impl Gcra {
         self.margin = match margin {
             Duration::ZERO => 0,
             // Rounded up, because both ends of the interval are rounded down.
-            margin => self.timeline.position(Tick::ZERO.saturating_add(margin)) + 1,
+            margin => self.position(Tick::ZERO.saturating_add(margin)) + 1,
         };
         self
     }
 
-    /// Judges an event at `position`. If `early` is set, the exact time is only known to lie between
+    /// Judges an event at `position`, for a limiter booked up to the place `tat`. If `early` is set, the exact time is only known to lie between
     /// `position` and the clock's margin later. Reading it costs more than the rest of a decision, and
     /// two cases do not need it:
     ///
@@ -160,7 +191,7 @@ impl Gcra {
         if cost > self.burst {
             return Judged::Denied;
         }
-        // OVERFLOW: below 2^61, see the table in `timeline`; the margin is some milliseconds.
+        // OVERFLOW: below 2^63, see the table in `word_time`; the margin is some milliseconds.
         let late = if early { position + self.margin } else { position };
         let (span, full) = (self.span(cost), self.span(self.burst));
         // With tat <= now the limiter is full, and then every cost up to the burst passes.
@@ -187,31 +218,32 @@ impl Gcra {
         next > late + full || (tat > late && next + self.margin <= position + full)
     }
 
-    /// Answers as of `now` for a word that is already decided upon: allowed if `after` is given.
+    /// Answers as of `now` for a limiter already decided upon: allowed if `after` is given. Both are a
+    /// place with its word.
     #[inline(always)]
     pub(crate) const fn answer(
         &self,
-        before: u64,
-        after: Option<u64>,
+        before: (u64, u64),
+        after: Option<(u64, u64)>,
         (now, position): (Tick, u64),
         cost: u64,
     ) -> Decision {
-        let booked = match after {
+        let (booked, full) = match after {
             Some(after) => after,
             None => before,
         };
         let ahead = booked.saturating_sub(position);
-        let remaining = self.span(self.burst).saturating_sub(ahead) >> self.fraction;
-        let level = Level { at: now, limit: self.burst, remaining, full: booked };
+        let remaining = self.permits(self.span(self.burst).saturating_sub(ahead));
+        let level = Level { at: now, limit: self.burst, remaining, full };
         if after.is_some() {
-            Decision::allowed(self.timeline, level, cost)
+            Decision::allowed(level, cost)
         } else if cost > self.burst {
-            Decision::never(self.timeline, level, cost)
+            Decision::never(level, cost)
         } else {
             // The call passes once tat + cost - now <= burst. Here tat + cost > burst, or it would
             // have passed.
-            let retry = (before + self.span(cost)).saturating_sub(self.span(self.burst));
-            Decision::later(self.timeline, level, cost, retry)
+            let retry = (booked + self.span(cost)).saturating_sub(self.span(self.burst));
+            Decision::later(level, cost, self.word(retry))
         }
     }
 
@@ -227,37 +259,47 @@ impl Gcra {
         }
         let position = self.position(now);
         let debt = self.position(Tick::ZERO.saturating_add(debt));
-        // OVERFLOW: below 2^61 for debts of some years, see the table in `timeline`.
-        let most = position + (self.span(self.burst) + debt).min(DEBT_SPAN);
-        let booked = self.debt_span(cost).map_or(most, |span| (*tat).max(position) + span);
+        // OVERFLOW: below 2^63 for debts of some years, see the table in `word_time`.
+        let most = position + (self.span(self.burst) + debt).min(self.ahead_max());
+        let base = self.place(*tat).max(position);
+        let booked = self.debt_span(cost).map_or(most, |span| base + span);
         // What is booked further already, by an earlier quota, stays so.
-        *tat = booked.min(most).max(*tat);
+        self.raise(tat, booked.min(most));
     }
 
     /// Returns how far this limiter is booked ahead if it was `ahead` under `old`; `None` if it
     /// starts anew.
     pub(crate) fn carry(&self, old: &Self, ahead: u64, how: Inherit) -> Option<u64> {
-        // OVERFLOW: at most 2^60 positions of 2^-f permits, f >= 2, so below 2^122.
-        let used = u128::from(ahead) << (FRACTION - u32::from(old.fraction));
+        // OVERFLOW: fewer than 2^62 places, so below 2^126.
+        let used = (u128::from(ahead) << FRACTION) / u128::from(old.scale.per_permit);
         let used = used_after(how, used, old.burst, self.burst)?;
-        let ahead = used.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
-        Some(ahead.min(u128::from(DEBT_SPAN)) as u64)
+        // OVERFLOW: below 2^62 whole permits and 2^64 parts, of less than 2^58 places each.
+        let (whole, part) = (used >> FRACTION, used & u128::from(u64::MAX));
+        let places = u128::from(self.scale.per_permit);
+        let ahead = whole * places + (part * places).div_ceil(1 << FRACTION);
+        Some(ahead.min(u128::from(self.ahead_max())) as u64)
     }
 
-    /// Returns how far ahead of `now` a word is booked, in 2^-64 permits.
-    pub(crate) fn ahead(&self, tat: u64, now: Tick) -> u128 {
-        // OVERFLOW: as in `carry`.
-        u128::from(tat.saturating_sub(self.position(now))) << (FRACTION - u32::from(self.fraction))
+    /// Returns how far ahead of `now` a word is booked: in ninths of a nanosecond, or in permits of a
+    /// budget.
+    pub(crate) const fn ahead(&self, tat: u64, now: Tick) -> u64 {
+        if self.scale.is_budget() {
+            return self.place(tat);
+        }
+        tat.saturating_sub(word_time::from_tick(now))
     }
 
     /// Returns the word that was booked `ahead` some time ago; zero if that has refilled.
-    pub(crate) fn booked(&self, ahead: u128, elapsed: Duration, now: Tick) -> u64 {
-        let ahead = ahead.div_ceil(1 << (FRACTION - u32::from(self.fraction)));
-        let ahead = ahead.min(u128::from(DEBT_SPAN)) as u64;
-        let refilled = self.position(Tick::ZERO.saturating_add(elapsed));
-        match ahead.saturating_sub(refilled) {
+    pub(crate) fn booked(&self, ahead: u64, elapsed: Duration, now: Tick) -> u64 {
+        if self.scale.is_budget() {
+            return self.word(ahead.min(BUDGET_MAX));
+        }
+        // Two ninths are forgiven: with the clock's origin the places have shifted, and a word that was
+        // rounded up to one must not be rounded up again, or a whole permit would be missing.
+        let elapsed = word_time::from_tick(Tick::ZERO.saturating_add(elapsed)) + 2;
+        match ahead.min(AHEAD_MAX).saturating_sub(elapsed) {
             0 => 0,
-            left => self.position(now) + left,
+            left => word_time::from_tick(now) + left,
         }
     }
 
@@ -271,15 +313,13 @@ impl Gcra {
         position: u64,
         cost: u64,
     ) -> (Decision, u64) {
-        let Judged::Allowed(next) = self.judge(tat, position, false, cost) else {
-            return (self.answer(tat, None, (now, position), cost), tat);
+        let before = self.place(tat);
+        let Judged::Allowed(next) = self.judge(before, position, false, cost) else {
+            return (self.answer((before, tat), None, (now, position), cost), tat);
         };
-        // OVERFLOW: what passes is booked from now on, and not beyond the burst.
-        let remaining = (self.span(self.burst) - (next - position)) >> self.fraction;
-        let level = Level { at: now, limit: self.burst, remaining, full: next };
-        let decision = Decision::allowed(self.timeline, level, cost);
         // A cost of nothing must leave an idle word as it is.
-        (decision, if cost > 0 { next } else { tat })
+        let word = if cost > 0 { self.word(next) } else { tat };
+        (self.answer((before, tat), Some((next, word)), (now, position), cost), word)
     }
 }
 
@@ -288,7 +328,7 @@ impl Step for Gcra {
 
     fn initial(&self, now: Tick) -> u64 {
         let missing = self.burst - self.initial;
-        if missing == 0 { 0 } else { self.position(now) + self.span(missing) }
+        if missing == 0 { 0 } else { self.word(self.position(now) + self.span(missing)) }
     }
 
     #[inline]
@@ -297,8 +337,8 @@ impl Step for Gcra {
     }
 
     fn available(&self, tat: &u64, now: Tick) -> u64 {
-        let ahead = tat.saturating_sub(self.position(now));
-        self.span(self.burst).saturating_sub(ahead) >> self.fraction
+        let ahead = self.place(*tat).saturating_sub(self.position(now));
+        self.permits(self.span(self.burst).saturating_sub(ahead))
     }
 
     fn charge(&self, tat: &mut u64, now: Tick, cost: u64) -> bool {
@@ -306,18 +346,18 @@ impl Step for Gcra {
             return true;
         }
         let position = self.position(now);
-        let base = (*tat).max(position);
+        let base = self.place(*tat).max(position);
         let next = self.debt_span(cost).map(|span| base + span);
-        let fits = next.filter(|next| next - position <= DEBT_SPAN);
+        let fits = next.filter(|next| next - position <= self.ahead_max());
         if let Some(next) = fits {
-            *tat = next;
+            *tat = self.word(next);
         }
         fits.is_some()
     }
 
     fn chargeable(&self, tat: &u64, now: Tick) -> u64 {
-        let ahead = tat.saturating_sub(self.position(now));
-        DEBT_SPAN.saturating_sub(ahead) >> self.fraction
+        let ahead = self.place(*tat).saturating_sub(self.position(now));
+        self.permits(self.ahead_max().saturating_sub(ahead))
     }
 
     #[inline]
@@ -327,8 +367,9 @@ impl Step for Gcra {
         decision
     }
 
+    /// Marks and amounts are places, so they mean something only to calls by the same quota.
     fn mark(&self, tat: &u64, _now: Tick) -> u64 {
-        *tat
+        self.place(*tat)
     }
 
     fn passed(&self, _tat: &u64, now: Tick) -> u64 {
@@ -338,17 +379,20 @@ impl Step for Gcra {
     /// Gives back `clamp(mark - now, 0, most)`: what time has not refilled yet. The host has
     /// lowered `mark` by every refund since of a charge older than this one.
     fn give_back(&self, tat: &mut u64, now: Tick, mark: u64, most: u64) -> u64 {
-        let amount = mark.saturating_sub(self.position(now)).min(most).min(*tat);
-        *tat -= amount;
+        let booked = self.place(*tat);
+        let amount = mark.saturating_sub(self.position(now)).min(most).min(booked);
+        if amount > 0 {
+            *tat = self.word(booked - amount);
+        }
         amount
     }
 
     fn units(&self, permits: u64) -> u64 {
-        self.debt_span(permits).unwrap_or(DEBT_SPAN)
+        self.debt_span(permits).unwrap_or_else(|| self.ahead_max())
     }
 
     fn whole_permits(&self, units: u64) -> u64 {
-        units >> self.fraction
+        self.permits(units)
     }
 }
 
@@ -363,37 +407,40 @@ impl Packed for Gcra {
         word
     }
 
-    fn to_words(self) -> [u64; 4] {
-        let (multiplier, shift) = self.timeline.to_words();
-        // OVERFLOW: the burst is below 2^50, the fraction below 2^6 and the shift below 2^7.
-        let small = self.initial << 13 | u64::from(shift) << 6 | u64::from(self.fraction);
-        [multiplier, small, self.burst, self.margin]
+    fn to_words(self) -> [u64; PARAMETERS] {
+        let Scale { ninths, places, per_permit, by_ninths, by_places } = self.scale;
+        [ninths, per_permit, self.burst, self.margin, self.initial, places, by_ninths, by_places]
     }
 
     #[inline(always)]
-    fn from_words([multiplier, small, burst, margin]: [u64; 4]) -> Self {
-        let (fraction, shift) = (small as u8 & 0x3f, (small >> 6) as u8 & 0x7f);
-        let timeline = Timeline::from_words(multiplier, shift);
-        Self { timeline, fraction, burst, initial: small >> 13, margin }
+    fn from_words(words: [u64; PARAMETERS]) -> Self {
+        let [ninths, per_permit, burst, margin, initial, places, by_ninths, by_places] = words;
+        let scale = Scale { ninths, places, per_permit, by_ninths, by_places };
+        Self { scale, burst, initial, margin }
     }
 }
 
 impl Idle for Gcra {
     fn is_idle(&self, tat: &u64, now: Tick) -> bool {
-        *tat <= self.position(now)
+        *tat <= word_time::from_tick(now)
     }
 
     fn burden(&self, tat: &u64, now: Tick) -> u64 {
-        share(tat.saturating_sub(self.position(now)), self.span(self.burst))
+        share(self.place(*tat).saturating_sub(self.position(now)), self.span(self.burst))
     }
 }
 
 impl Succeed for Gcra {
+    /// The word of a limiter at rest changes, too, so that no decision by the old quota can write to
+    /// it: to `now`, or to the ninth before; to two or one for a budget, which counts as nothing used.
     fn succeed(&self, old: &Self, tat: &u64, now: Tick, how: Inherit) -> u64 {
-        let position = self.position(now);
-        match self.carry(old, tat.saturating_sub(old.position(now)), how) {
-            None => self.initial(now).max(position),
-            Some(ahead) => position + ahead,
+        let ahead = old.place(*tat).saturating_sub(old.position(now));
+        let at_rest = if self.scale.is_budget() { 2 } else { word_time::from_tick(now) };
+        let at_rest = at_rest.saturating_sub(u64::from(at_rest == *tat));
+        match self.carry(old, ahead, how) {
+            None => self.initial(now).max(at_rest),
+            Some(0) => at_rest,
+            Some(ahead) => self.word(self.position(now) + ahead),
         }
     }
 }
@@ -407,26 +454,15 @@ mod tests {
     }
 
     #[test]
-    fn leaves_as_many_fraction_bits_as_there_is_room_for() {
-        for (text, fraction) in [
-            ("1000000000/s burst 1", 2),
-            ("700M/s burst 1", 2),
-            ("3/s", 30),
-            ("1/month", 53),
-            ("1/month burst 1000000000000000", 8),
-            ("0/s burst 1", 58),
-        ] {
-            assert_eq!(gcra(text).fraction, fraction, "{text}");
-        }
-    }
-
-    #[test]
     fn the_largest_word_leaves_the_hosts_bits_free() {
-        for text in ["1000000000/s burst 1000000000000000", "1/month burst 1000000000000000"] {
+        for text in ["1000000000/s burst 1", "700M/s", "7/min burst 9", "1/month", "0/s burst 10"] {
             let gcra = gcra(text);
             let mut tat = 0;
-            while gcra.charge(&mut tat, Tick::MAX, 1_000_000_000_000) {}
-            assert!(tat < 1 << (64 - super::super::timeline::HOST_BITS), "{text}");
+            for cost in [1_u64 << 60, 1 << 50, 1 << 40, 1 << 30, 1 << 20, 1 << 10, 1] {
+                while gcra.charge(&mut tat, Tick::MAX, cost) {}
+            }
+            assert_eq!(gcra.chargeable(&tat, Tick::MAX), 0, "{text}");
+            assert!(tat < 1 << (64 - word_time::HOST_BITS), "{text}: {tat}");
         }
     }
 
@@ -437,18 +473,19 @@ mod tests {
         for early_ms in 0..200 {
             for used in 0..60 {
                 let early = Tick::from_millis(1000 + early_ms);
-                let tat = gcra.position(Tick::from_millis(1100)) + gcra.span(used);
+                let place = gcra.position(Tick::from_millis(1100)) + gcra.span(used);
+                let tat = gcra.word(place);
                 let ends = [0, margin_ns].map(|ns| {
                     let now = Tick::from_nanos(early.as_nanos() + ns);
                     gcra.decide_at(tat, now, gcra.position(now), 1)
                 });
-                match gcra.judge(tat, gcra.position(early), true, 1) {
+                match gcra.judge(place, gcra.position(early), true, 1) {
                     Judged::Denied => {
                         assert!(ends.iter().all(|(decision, _)| decision.is_denied()));
                     }
                     Judged::Allowed(next) => {
                         assert!(ends.iter().all(|(decision, _)| decision.is_allowed()));
-                        assert!(ends.iter().all(|(_, word)| *word == next));
+                        assert!(ends.iter().all(|(_, word)| *word == gcra.word(next)));
                     }
                     Judged::Open => {}
                 }

@@ -4,7 +4,7 @@
 //! such a word means. It costs one predictable branch over the algorithm itself.
 
 use super::{
-    Algorithm, FixedWindow, Gcra, Idle, Inherit, Packed, SlidingCounter, Step, Succeed, Timed,
+    Algorithm, FixedWindow, Gcra, Idle, Inherit, PARAMETERS, Packed, SlidingCounter, Step, Succeed,
 };
 use crate::{Quota, QuotaError, Tick, decision::Decision};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) enum Rule {
     AnchoredWindow(FixedWindow),
     SlidingCounter(SlidingCounter),
     /// GCRA whose quota comes with each call.
-    Timed(Timed),
+    PerCall(Gcra),
     /// Everything passes and nothing is counted.
     Unlimited,
 }
@@ -27,12 +27,11 @@ pub(crate) enum Rule {
 macro_rules! on_word {
     ($rule:expr, $word:expr, $step:ident, $state:ident => $body:expr, else $other:expr) => {
         match $rule {
-            Rule::Gcra($step) => on_word!(@one $word, $step, $state => $body),
+            Rule::Gcra($step) | Rule::PerCall($step) => on_word!(@one $word, $step, $state => $body),
             Rule::FixedWindow($step) | Rule::AnchoredWindow($step) => {
                 on_word!(@one $word, $step, $state => $body)
             }
             Rule::SlidingCounter($step) => on_word!(@one $word, $step, $state => $body),
-            Rule::Timed($step) => on_word!(@one $word, $step, $state => $body),
             Rule::Unlimited => $other,
         }
     };
@@ -82,27 +81,27 @@ impl Rule {
     }
 
     /// Returns a number for the kind and the parameters, for hosts that keep them in atomics.
-    pub(crate) fn to_words(self) -> (u64, [u64; 4]) {
+    pub(crate) fn to_words(self) -> (u64, [u64; PARAMETERS]) {
         match self {
-            Self::Unlimited => (0, [0; 4]),
+            Self::Unlimited => (0, [0; PARAMETERS]),
             Self::Gcra(step) => (Self::GCRA, step.to_words()),
             Self::FixedWindow(step) => (2, step.to_words()),
             Self::AnchoredWindow(step) => (3, step.to_words()),
             Self::SlidingCounter(step) => (4, step.to_words()),
-            Self::Timed(step) => (5, step.to_words()),
+            Self::PerCall(step) => (5, step.to_words()),
         }
     }
 
     /// The inverse of [`to_words`](Self::to_words); `None` for any other kind.
     #[inline]
-    pub(crate) fn from_words(kind: u64, words: [u64; 4]) -> Option<Self> {
+    pub(crate) fn from_words(kind: u64, words: [u64; PARAMETERS]) -> Option<Self> {
         Some(match kind {
             0 => Self::Unlimited,
             Self::GCRA => Self::Gcra(Gcra::from_words(words)),
             2 => Self::FixedWindow(FixedWindow::from_words(words)),
             3 => Self::AnchoredWindow(FixedWindow::from_words(words)),
             4 => Self::SlidingCounter(SlidingCounter::from_words(words)),
-            5 => Self::Timed(Timed::from_words(words)),
+            5 => Self::PerCall(Gcra::from_words(words)),
             _ => return None,
         })
     }
@@ -121,10 +120,9 @@ impl Step for Rule {
 
     fn initial(&self, now: Tick) -> u64 {
         match self {
-            Self::Gcra(step) => step.initial(now),
+            Self::Gcra(step) | Self::PerCall(step) => step.initial(now),
             Self::FixedWindow(step) | Self::AnchoredWindow(step) => step.initial(now),
             Self::SlidingCounter(step) => step.pack(&step.initial(now)),
-            Self::Timed(step) => step.initial(now),
             Self::Unlimited => 0,
         }
     }
@@ -162,16 +160,14 @@ impl Step for Rule {
 
     fn units(&self, permits: u64) -> u64 {
         match self {
-            Self::Gcra(step) => step.units(permits),
-            Self::Timed(step) => step.units(permits),
+            Self::Gcra(step) | Self::PerCall(step) => step.units(permits),
             _ => permits,
         }
     }
 
     fn whole_permits(&self, units: u64) -> u64 {
         match self {
-            Self::Gcra(step) => step.whole_permits(units),
-            Self::Timed(step) => step.whole_permits(units),
+            Self::Gcra(step) | Self::PerCall(step) => step.whole_permits(units),
             _ => units,
         }
     }
@@ -199,7 +195,9 @@ impl Succeed for Rule {
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
         match (self, old) {
             (Self::Gcra(next), Self::Gcra(old)) => next.succeed(old, word, now, how),
-            (Self::Timed(next), Self::Timed(old)) => next.succeed(old, word, now, how),
+            // The time is what it is, whatever the quota.
+            (Self::PerCall(_), Self::PerCall(_)) if how == Inherit::Reset => 0,
+            (Self::PerCall(_), Self::PerCall(_)) => *word,
             (Self::FixedWindow(next), Self::FixedWindow(old))
             | (Self::AnchoredWindow(next), Self::AnchoredWindow(old)) => {
                 next.succeed(old, word, now, how)

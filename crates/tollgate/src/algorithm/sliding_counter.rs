@@ -37,11 +37,10 @@
 //! (1) refused events are not counted; (2) the wait is solved for, not estimated.
 
 use super::{
-    Algorithm, Idle, Inherit, Packed, Step, Succeed,
-    fixed_window::{bits, phase, window_limit},
+    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
+    fixed_window::{WORD_BITS, bits, phase, window_limit},
     inherit::{FRACTION, used_after},
-    share,
-    timeline::{HOST_BITS, Timeline},
+    share, word_time,
 };
 use crate::{
     Quota, QuotaError, Tick,
@@ -121,7 +120,7 @@ impl SlidingCounter {
 
     /// Bits of each count in a packed word.
     const fn packed_bits(length_ns: u64) -> u32 {
-        (64 - HOST_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3)) / 2
+        (WORD_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3)) / 2
     }
 
     /// The same counter for a host with room for three words.
@@ -229,14 +228,15 @@ impl Step for SlidingCounter {
         let TwoWindows { previous, current, .. } = view.windows;
         let full = if previous + current == 0 { 0 } else { self.tick_until(&view, 0) };
         let remaining = self.limit.saturating_sub(used);
-        let level = Level { at: now, limit: self.limit, remaining, full };
+        let level =
+            Level { at: now, limit: self.limit, remaining, full: word_time::from_nanos(full) };
         if passes {
-            Decision::allowed(Timeline::TICKS, level, cost)
+            Decision::allowed(level, cost)
         } else if cost > self.limit {
-            Decision::never(Timeline::TICKS, level, cost)
+            Decision::never(level, cost)
         } else {
             let retry = self.tick_until(&view, self.limit - cost);
-            Decision::later(Timeline::TICKS, level, cost, retry)
+            Decision::later(level, cost, word_time::from_nanos(retry))
         }
     }
 
@@ -292,13 +292,13 @@ impl Packed for SlidingCounter {
         }
     }
 
-    fn to_words(self) -> [u64; 4] {
+    fn to_words(self) -> [u64; PARAMETERS] {
         // Limits that pack are below 2^30, so the initial count and its bits share a word.
         let small = self.initial << 6 | u64::from(self.count_bits);
-        [self.length_ns, self.limit, self.phase_ns, small]
+        [self.length_ns, self.limit, self.phase_ns, small, 0, 0, 0, 0]
     }
 
-    fn from_words([length_ns, limit, phase_ns, small]: [u64; 4]) -> Self {
+    fn from_words([length_ns, limit, phase_ns, small, ..]: [u64; PARAMETERS]) -> Self {
         let (initial, count_bits) = (small >> 6, small as u8 & 0x3f);
         Self { length_ns, limit, initial, phase_ns, count_bits }
     }

@@ -37,11 +37,10 @@
 //! (3) the boundary is half-open; textbooks differ.
 
 use super::{
-    Algorithm, Idle, Inherit, Step, Succeed,
+    Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed,
     fixed_window::window_limit,
     inherit::{FRACTION, used_after},
-    share,
-    timeline::Timeline,
+    share, word_time,
 };
 use crate::{
     Quota, QuotaError, Tick,
@@ -103,11 +102,11 @@ impl SlidingLog {
     }
 
     /// Returns the parameters, for hosts that keep them in atomics.
-    pub(crate) fn to_words(self) -> [u64; 4] {
-        [duration_nanos(self.length), self.limit, self.initial, 0]
+    pub(crate) fn to_words(self) -> [u64; PARAMETERS] {
+        [duration_nanos(self.length), self.limit, self.initial, 0, 0, 0, 0, 0]
     }
 
-    pub(crate) const fn from_words([length_ns, limit, initial, _]: [u64; 4]) -> Self {
+    pub(crate) const fn from_words([length_ns, limit, initial, ..]: [u64; PARAMETERS]) -> Self {
         Self { length: Duration::from_nanos(length_ns), limit, initial }
     }
 
@@ -246,14 +245,15 @@ impl Step for SlidingLog {
             (_, false) => newest,
         };
         let (limit, remaining) = (self.limit, self.limit.saturating_sub(after));
-        let level = Level { at: now, limit, remaining, full: full.as_nanos() };
+        let level =
+            Level { at: now, limit, remaining, full: word_time::from_nanos(full.as_nanos()) };
         if passes {
-            Decision::allowed(Timeline::TICKS, level, cost)
+            Decision::allowed(level, cost)
         } else if cost > limit {
-            Decision::never(Timeline::TICKS, level, cost)
+            Decision::never(level, cost)
         } else {
             let retry = self.tick_until_freed(log, at, used + cost - limit);
-            Decision::later(Timeline::TICKS, level, cost, retry.as_nanos())
+            Decision::later(level, cost, word_time::from_nanos(retry.as_nanos()))
         }
     }
 

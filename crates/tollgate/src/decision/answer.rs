@@ -1,7 +1,7 @@
 //! Decisions of stores outside this crate.
 
 use super::{Decision, Level, Outcome, Reason};
-use crate::{algorithm::timeline::Timeline, clock::Tick};
+use crate::{algorithm::word_time, clock::Tick};
 
 /// What a store outside this crate has found out, for [`Decision::answered`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,9 @@ impl Decision {
     /// ```
     pub fn answered(answer: Answer) -> Self {
         let Answer { outcome, at, cost, limit, remaining, retry_at, full_at } = answer;
-        let full = full_at.map_or(u64::MAX, Tick::as_nanos);
-        let level = Level { at, limit, remaining, full };
-        Self::new(outcome, Timeline::TICKS, level, cost, retry_at.as_nanos())
+        let time = |tick: Tick| word_time::from_nanos(tick.as_nanos());
+        let level = Level { at, limit, remaining, full: full_at.map_or(word_time::NEVER, time) };
+        Self::new(outcome, level, cost, time(retry_at))
     }
 
     /// Returns one decision over several limits, of which each has its own: allowed if all are, the

@@ -3,10 +3,8 @@
 //! | bits | what |
 //! |---|---|
 //! | 0 | always set, so that an `Option` or a `Result` of a decision needs no room of its own |
-//! | 1 | the decision is over several limits, and names those that refused |
 //! | 8..=15 | outcome |
 //! | 16..=23 | reason |
-//! | 24..=31 | shift of the timeline |
 //!
 //! One word is written and copied at once; four bytes are not.
 
@@ -17,17 +15,15 @@ use std::num::NonZeroU64;
 pub(super) struct Head(NonZeroU64);
 
 const SET: u64 = 1;
-const NAMING: u64 = 1 << 1;
 const OUTCOME: u32 = 8;
 const REASON: u32 = 16;
-const SHIFT: u32 = 24;
 const BYTE: u64 = 0xff;
 
 impl Head {
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "it folds where the outcome is known")]
-    pub(super) const fn new(outcome: Outcome, shift: u8) -> Self {
-        Self::from_word((shift as u64) << SHIFT | (outcome as u64) << OUTCOME)
+    pub(super) const fn new(outcome: Outcome) -> Self {
+        Self::from_word((outcome as u64) << OUTCOME)
     }
 
     #[inline(always)]
@@ -78,20 +74,6 @@ impl Head {
     pub(super) const fn with_reason(self, reason: Reason) -> Self {
         self.with(REASON, reason as u8)
     }
-
-    #[inline]
-    pub(super) const fn shift(self) -> u8 {
-        self.byte(SHIFT)
-    }
-
-    #[inline]
-    pub(super) const fn is_naming(self) -> bool {
-        self.0.get() & NAMING != 0
-    }
-
-    pub(super) const fn naming(self) -> Self {
-        Self::from_word(self.0.get() | NAMING)
-    }
 }
 
 #[cfg(test)]
@@ -103,14 +85,8 @@ mod tests {
         use Reason::{AllowListed, Blocked, Bypassed, Degraded, DenyListed, Quota, Saturated};
         for outcome in [Outcome::Allowed, Outcome::Later, Outcome::Never] {
             for reason in [Quota, Bypassed, AllowListed, DenyListed, Blocked, Saturated, Degraded] {
-                for shift in [0, 1, 127, 255] {
-                    let head = Head::new(Outcome::Never, shift).with_reason(reason);
-                    for head in [head, head.naming()].map(|head| head.with_outcome(outcome)) {
-                        let told = (head.outcome(), head.reason(), head.shift());
-                        assert_eq!(told, (outcome, reason, shift));
-                    }
-                    assert!(head.naming().is_naming() && !head.is_naming());
-                }
+                let head = Head::new(Outcome::Never).with_reason(reason).with_outcome(outcome);
+                assert_eq!((head.outcome(), head.reason()), (outcome, reason));
             }
         }
     }

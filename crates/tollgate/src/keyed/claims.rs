@@ -143,7 +143,7 @@ impl KeyClaims<'_> {
 
     /// Makes all takes final if their marks mean nothing to a call with another quota.
     pub(super) fn keep_only(&mut self, class: Marked) {
-        let is_timed = |rule| matches!(rule, ClassRule::Word(Rule::Timed(_)));
+        let is_timed = |rule| matches!(rule, ClassRule::Word(Rule::PerCall(_)));
         if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint)
             && known.class != class
             && is_timed(known.class.rule)
@@ -215,7 +215,7 @@ impl Core {
     /// came with the call if marks mean nothing to calls with another one.
     pub(crate) fn marked_by(&self, class: Class, key: &Key<'_>) -> Marked {
         let rule = match &key.call {
-            Some(PerCall::Timed(timed)) => ClassRule::Word(Rule::Timed(*timed)),
+            Some(PerCall::Gcra(gcra)) => ClassRule::Word(Rule::PerCall(*gcra)),
             _ => self.tables.base.classes.any_rule(class),
         };
         Marked { class, rule, policy: key.policy.map_or(0, Policy::id) }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
-    algorithm::{Entry, PerCall, Step, timeline::Timeline},
+    algorithm::{Entry, PerCall, Step},
     decision::Level,
     limiter::backoff::Backoff,
     store::Policy,
@@ -275,7 +275,7 @@ impl Core {
             Access::BlockedUntil(until) => Some(level().blocked(cost, until)),
             Access::NoClass => {
                 let level = Level { at: now, limit: 0, remaining: 0, full: 0 };
-                let refusal = Decision::never(Timeline::TICKS, level, cost);
+                let refusal = Decision::never(level, cost);
                 Some(refusal.because(Reason::Saturated))
             }
         }

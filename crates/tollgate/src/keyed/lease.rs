@@ -5,8 +5,7 @@ use super::{
     core::{Core, Key},
 };
 use crate::{
-    Decision, Reservation, Tick, algorithm::timeline::Timeline, decision::Level,
-    reservation::Owner, sync::Arc, watch::Verb,
+    Decision, Reservation, Tick, decision::Level, reservation::Owner, sync::Arc, watch::Verb,
 };
 use std::{fmt, hash::Hash, time::Duration};
 
@@ -77,7 +76,7 @@ impl KeyLease {
 
     fn decision(&self, now: Tick, cost: u64) -> Decision {
         let level = Level { at: now, limit: self.batch, remaining: self.held, full: 0 };
-        Decision::allowed(Timeline::TICKS, level, cost)
+        Decision::allowed(level, cost)
     }
 
     fn refill(&mut self, now: Tick, cost: u64) -> Decision {

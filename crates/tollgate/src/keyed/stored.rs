@@ -155,7 +155,7 @@ impl Core {
         let Some(class) = self.hinted(policy, stamp) else { return Err(None) };
         let fingerprint = self.fingerprint_of(policy, key);
         let who = Who { fingerprint, class, now, class_since: now, stamp };
-        // INVARIANT: the class of a policy without a quota is never one by GCRA, but by `Timed`.
+        // INVARIANT: the class of a policy without a quota is never one by `Rule::Gcra`.
         self.tables.take_growing(&who, cost).ok_or(NonZeroU64::new(fingerprint))
     }
 

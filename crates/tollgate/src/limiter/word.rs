@@ -5,27 +5,22 @@
 //! | bits | what |
 //! |---|---|
 //! | 63 | lock: somebody changes the parameters, or several limiters at once |
-//! | 61..=62 | generation: counts the changes of the parameters, modulo four |
-//! | 0..=60 | state of the algorithm |
+//! | 0..=61 | state of the algorithm |
 //!
 //! # Quota and word change together
 //!
-//! The parameters are behind a seqlock, whose version is full width: a reader that looks at it
-//! before and after has parameters of one quota. The version also names the generation of the words
-//! that belong to it. A change locks the word, writes the parameters, and stores the new state with
-//! the next generation, which unlocks. A reader takes a word and parameters of one generation; if it
-//! goes on to write, its exchange fails unless the word is still the one it read. So no decision
-//! pairs an old quota with a new word.
-//!
-//! Generations count modulo four. A thread would have to sleep through four changes right after it
-//! read the word, with nobody taking a permit meanwhile, to find the word it remembers. Words of
-//! different timelines or windows are different numbers, so even then the quota of four changes ago
-//! must have had the same rate, and the worst that happens is one decision by another burst.
+//! The parameters are behind a seqlock, whose version is full width. A change locks the word, writes the
+//! parameters, and stores the state as the new quota continues it, which unlocks. A reader looks at the
+//! version, the word, the parameters and the version again: if that is the same, and even, and the
+//! word is not locked, word and parameters belong together. If the reader goes on to write, its
+//! exchange fails unless the word is still the one it read, and a change writes another word. Only a
+//! state that the change leaves as it is can still be written to by the old quota, and then it makes
+//! no difference which of the two came first.
 
 use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
-    algorithm::{Entry, Gcra, Judged, Packed, Rule, Succeed},
+    algorithm::{Entry, Gcra, Judged, PARAMETERS, Packed, Rule, Succeed, word_time::HOST_BITS},
     decision::Decision,
     sync::{
         AtomicU64,
@@ -36,8 +31,7 @@ use crate::{
 use std::{fmt, marker::PhantomData};
 
 const LOCK: u64 = 1 << 63;
-const GENERATION: u64 = 1 << 61;
-const STATE: u64 = GENERATION - 1;
+const STATE: u64 = (1 << (64 - HOST_BITS)) - 1;
 
 /// One word of state with its parameters, shared between threads.
 pub(crate) struct WordCell<A> {
@@ -51,57 +45,47 @@ pub(crate) struct WordCell<A> {
 /// The algorithm's parameters under a seqlock.
 #[derive(Debug)]
 struct Parameters {
-    /// The generation of the words they belong to in the upper bits, where words have theirs, and
-    /// the version in the lower ones: odd while they change.
-    tag: AtomicU64,
-    words: [AtomicU64; 4],
+    /// Odd while they change.
+    version: AtomicU64,
+    words: [AtomicU64; PARAMETERS],
 }
 
 #[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
 impl<A: Packed> WordCell<A>
 where
-    A::State: Copy,
+    A::State: Copy + PartialEq,
 {
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let word = algorithm.pack(&algorithm.initial(now));
         debug_assert!(word <= STATE, "states leave the host's bits free");
         let words = algorithm.to_words().map(AtomicU64::new);
-        let parameters = Padded(Parameters { tag: AtomicU64::new(0), words });
+        let parameters = Padded(Parameters { version: AtomicU64::new(0), words });
         Self { word: Padded(AtomicU64::new(word)), parameters, algorithm: PhantomData }
     }
 
+    /// Returns the word with its parameters; `None` if it is locked or a change is under way.
     #[inline(always)]
-    fn load(&self) -> u64 {
-        // ORDERING: Acquire pairs with the Release of `unlock`: whoever sees a generation sees the
-        // parameters that were written for it, or later ones.
-        self.word.0.load(Acquire)
-    }
-
-    /// Reads the parameters that belong to `word`; `None` if it is locked or a change is under way.
-    #[inline(always)]
-    fn parameters(&self, word: u64) -> Option<A> {
-        let Parameters { tag, words } = &self.parameters.0;
+    fn look(&self) -> Option<(u64, A)> {
+        let Parameters { version, words } = &self.parameters.0;
         // ORDERING: Acquire pairs with the Release that ends a change: an even version comes with
-        // its parameters, or later ones.
-        let before = tag.load(Acquire);
+        // its parameters, and with the word locked or later.
+        let before = version.load(Acquire);
+        // ORDERING: Acquire pairs with the Release of `unlock`: whoever sees the word of a change sees
+        // its version below.
+        let word = self.word.0.load(Acquire);
         // ORDERING: Relaxed, between the two looks at the version.
         let algorithm = A::from_words(std::array::from_fn(|i| words[i].load(Relaxed)));
         // ORDERING: the fence keeps the loads above from moving below the second look. It pairs
         // with the one in `replace`: whoever saw a parameter of a change sees its odd version.
         fence(Acquire);
-        let settled = tag.load(Relaxed) == before;
-        let matches = before & 1 == 0 && (word ^ before) & !STATE == 0;
-        (settled && matches).then_some(algorithm)
+        let is_settled = version.load(Relaxed) == before && before & 1 == 0;
+        (is_settled && word <= STATE).then_some((word, algorithm))
     }
 
     /// Returns a word that is not locked, with its parameters.
     #[inline(always)]
     fn load_settled(&self) -> (u64, A) {
-        let word = self.load();
-        match self.parameters(word) {
-            Some(algorithm) => (word, algorithm),
-            None => self.wait_settled(),
-        }
+        self.look().unwrap_or_else(|| self.wait_settled())
     }
 
     #[cold]
@@ -109,9 +93,8 @@ where
     fn wait_settled(&self) -> (u64, A) {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load();
-            if let Some(algorithm) = self.parameters(word) {
-                return (word, algorithm);
+            if let Some(found) = self.look() {
+                return found;
             }
             backoff.wait();
         }
@@ -123,12 +106,15 @@ where
         let mut backoff = Backoff::new();
         loop {
             let (word, algorithm) = self.load_settled();
-            let mut state = algorithm.unpack(word & STATE);
+            let before = algorithm.unpack(word);
+            let mut state = before;
             let result = step(&algorithm, &mut state);
+            if state == before {
+                return result;
+            }
             let next = algorithm.pack(&state);
             debug_assert!(next <= STATE, "states leave the host's bits free");
-            let next = word & !STATE | next & STATE;
-            if next == word || self.exchange(word, next) {
+            if self.exchange(word, next & STATE) {
                 return result;
             }
             backoff.wait();
@@ -138,7 +124,7 @@ where
     #[inline(always)]
     fn exchange(&self, word: u64, next: u64) -> bool {
         // ORDERING: AcqRel keeps the chain of Acquire loads intact, so that a thread that sees this
-        // word also sees the parameters of its generation. Relaxed on failure: it is loaded again.
+        // word also sees its parameters. Relaxed on failure: it is loaded again.
         self.word.0.compare_exchange_weak(word, next, AcqRel, Relaxed).is_ok()
     }
 
@@ -162,35 +148,29 @@ where
     /// Locks the word until the result is dropped; `rule` says what its state means.
     pub(crate) fn hold(&self, rule: impl FnOnce(A) -> Rule) -> HeldWord<'_> {
         let (word, algorithm) = self.lock();
-        HeldWord {
-            atomic: &self.word.0,
-            head: word & !STATE,
-            state: word & STATE,
-            rule: rule(algorithm),
-        }
+        HeldWord { atomic: &self.word.0, state: word, rule: rule(algorithm) }
     }
 
     fn unlock(&self, word: u64) {
-        debug_assert_eq!(word & LOCK, 0, "the stored word is unlocked");
-        // ORDERING: Release makes the parameters visible to whoever sees the new generation.
+        debug_assert!(word <= STATE, "the stored word is unlocked");
+        // ORDERING: Release makes the parameters visible to whoever sees the new word.
         self.word.0.store(word, Release);
     }
 }
 
 impl<A: Packed + Succeed> WordCell<A>
 where
-    A::State: Copy,
+    A::State: Copy + PartialEq,
 {
     /// Changes the parameters; the state is carried over as `how` says. Returns the old ones.
     pub(crate) fn replace(&self, next: A, now: Tick, how: Inherit) -> A {
         let (word, old) = self.lock();
-        let state = next.succeed(&old, &old.unpack(word & STATE), now, how);
-        let generation = (word & !STATE).wrapping_add(GENERATION) & !LOCK;
-        let Parameters { tag, words } = &self.parameters.0;
+        let state = next.succeed(&old, &old.unpack(word), now, how);
+        let Parameters { version, words } = &self.parameters.0;
         // ORDERING: Relaxed. The lock bit keeps other writers away.
-        let version = tag.load(Relaxed) & STATE;
-        // OVERFLOW: 61 bits of version outlast any number of changes.
-        tag.store(generation | (version + 1), Relaxed);
+        let before = version.load(Relaxed);
+        // OVERFLOW: 64 bits of version outlast any number of changes.
+        version.store(before + 1, Relaxed);
         // ORDERING: the fence makes the odd version visible before any of the parameters.
         fence(Release);
         for (atomic, value) in words.iter().zip(next.to_words()) {
@@ -198,8 +178,8 @@ where
             atomic.store(value, Relaxed);
         }
         // ORDERING: Release publishes the parameters with the even version.
-        tag.store(generation | (version + 2), Release);
-        self.unlock(generation | next.pack(&state));
+        version.store(before + 2, Release);
+        self.unlock(next.pack(&state));
         old
     }
 }
@@ -207,7 +187,6 @@ where
 /// A locked word: unlocked, with the state it then has, when dropped.
 pub(crate) struct HeldWord<'a> {
     atomic: &'a AtomicU64,
-    head: u64,
     state: u64,
     rule: Rule,
 }
@@ -222,7 +201,7 @@ impl Drop for HeldWord<'_> {
     fn drop(&mut self) {
         debug_assert!(self.state <= STATE, "states leave the host's bits free");
         // ORDERING: Release, as in `unlock`.
-        self.atomic.store(self.head | self.state & STATE, Release);
+        self.atomic.store(self.state & STATE, Release);
     }
 }
 
@@ -237,8 +216,9 @@ pub(crate) struct Reading {
 /// are ever worked out: a caller that asks `is_allowed` pays for no more.
 pub(crate) struct Decided {
     gcra: Gcra,
-    before: u64,
-    after: Option<u64>,
+    /// A place with its word.
+    before: (u64, u64),
+    after: Option<(u64, u64)>,
     reading: Reading,
     position: u64,
     cost: u64,
@@ -257,7 +237,7 @@ impl Decided {
         if self.reading.is_early {
             false
         } else {
-            began_early || self.gcra.is_clear(self.before, self.position, self.cost)
+            began_early || self.gcra.is_clear(self.before.0, self.position, self.cost)
         }
     }
 }
@@ -278,15 +258,15 @@ impl WordCell<Gcra> {
     ) -> Decided {
         let mut backoff = Backoff::new();
         loop {
-            let word = self.load();
-            if let Some(gcra) = self.parameters(word) {
-                let (before, position) = (word & STATE, gcra.position(reading.now));
+            if let Some((word, gcra)) = self.look() {
+                let (before, position) = (gcra.place(word), gcra.position(reading.now));
                 let (done, after) = match gcra.judge(before, position, reading.is_early, cost) {
                     Judged::Denied => (true, None),
                     // A cost of nothing must leave an idle word as it is.
-                    Judged::Allowed(next) if cost == 0 => (true, Some(next)),
+                    Judged::Allowed(next) if cost == 0 => (true, Some((next, word))),
                     Judged::Allowed(next) => {
-                        (self.exchange(word, word & !STATE | next), Some(next))
+                        let next = (next, gcra.word(next));
+                        (self.exchange(word, next.1), Some(next))
                     }
                     Judged::Open => {
                         reading = Reading { now: exact(), is_early: false };
@@ -294,6 +274,7 @@ impl WordCell<Gcra> {
                     }
                 };
                 if done {
+                    let before = (before, word);
                     return Decided { gcra, before, after, reading, position, cost };
                 }
             }
@@ -306,7 +287,7 @@ impl WordCell<Gcra> {
     #[inline(never)]
     fn lost(&self, backoff: &mut Backoff, now: Tick, cost: u64) {
         let (word, gcra) = self.load_settled();
-        let judged = gcra.judge(word & STATE, gcra.position(now), false, cost);
+        let judged = gcra.judge(gcra.place(word), gcra.position(now), false, cost);
         if matches!(judged, Judged::Allowed(_)) {
             backoff.wait();
         }
@@ -315,13 +296,13 @@ impl WordCell<Gcra> {
 
 impl<A: Packed + fmt::Debug> fmt::Debug for WordCell<A>
 where
-    A::State: Copy,
+    A::State: Copy + PartialEq,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, algorithm) = self.load_settled();
         f.debug_struct("WordCell")
             .field("algorithm", &algorithm)
-            .field("state", &(word & STATE))
+            .field("state", &word)
             .finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@
 
 use super::spread::Sum;
 use crate::sync::MutexGuard;
-use crate::{Decision, Quota, Tick, algorithm::timeline::Timeline, decision::Level};
+use crate::{Decision, Quota, Tick, algorithm::word_time, decision::Level};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Shorter times are not noted: they are over before the note has paid for itself.
@@ -40,8 +40,8 @@ impl Dry {
         let (limit, full) = (self.limit.load(Relaxed), self.full.load(Relaxed));
         let level = Level { at: now, limit, remaining: 0, full };
         Some(match until {
-            u64::MAX => Decision::never(Timeline::TICKS, level, 1),
-            until => Decision::later(Timeline::TICKS, level, 1, until),
+            u64::MAX => Decision::never(level, 1),
+            until => Decision::later(level, 1, word_time::from_nanos(until)),
         })
     }
 

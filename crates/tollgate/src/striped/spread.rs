@@ -2,8 +2,7 @@
 
 use super::{Reach, StripedLimiter, next_turn, share::part};
 use crate::{
-    Decision, Limiter, Quota, Tick, algorithm::timeline::Timeline, decision::Level,
-    sync::MutexGuard,
+    Decision, Limiter, Quota, Tick, algorithm::word_time, decision::Level, sync::MutexGuard,
 };
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ pub(super) struct Sum {
     solvent: Option<Tick>,
     /// Whether all stripes are in debt.
     in_debt: bool,
-    /// When all are full, in nanoseconds; beyond the horizon if never.
+    /// When all are full, as a word holds it.
     pub(super) full: u64,
 }
 
@@ -56,7 +55,7 @@ impl StripedLimiter {
             sum.free += free;
             sum.in_debt &= level.is_denied();
             sum.solvent = earlier(sum.solvent, level.retry_at());
-            sum.full = sum.full.max(level.full_at().map_or(u64::MAX, Tick::as_nanos));
+            sum.full = sum.full.max(level.booked());
             if free < level.limit() {
                 sum.next = earlier(sum.next, stripe.peek_at(now, free + 1).retry_at());
             }
@@ -146,7 +145,7 @@ impl StripedLimiter {
         }
         if missing == 0 {
             held.into_iter().for_each(crate::Reservation::keep);
-            return Some(Decision::allowed(Timeline::TICKS, self.sum(now).level(now), cost));
+            return Some(Decision::allowed(self.sum(now).level(now), cost));
         }
         self.shared.dry.0.forget(all);
         // As of the latest time known: what time has refilled meanwhile is not given back too.
@@ -167,8 +166,8 @@ impl StripedLimiter {
         let level = sum.level(now);
         let retry = (cost <= sum.limit).then(|| self.passes_at(now, cost, sum)).flatten();
         match retry {
-            Some(retry) => Decision::later(Timeline::TICKS, level, cost, retry.as_nanos()),
-            None => Decision::never(Timeline::TICKS, level, cost),
+            Some(retry) => Decision::later(level, cost, word_time::from_nanos(retry.as_nanos())),
+            None => Decision::never(level, cost),
         }
     }
 
@@ -231,7 +230,7 @@ impl StripedLimiter {
             return self.refusal(now, cost, &sum);
         }
         let level = Level { remaining: sum.free - cost, ..sum.level(now) };
-        Decision::allowed(Timeline::TICKS, level, cost)
+        Decision::allowed(level, cost)
     }
 
     /// Returns how many whole permits are free now on all stripes together.
@@ -280,11 +279,11 @@ impl StripedLimiter {
                 for (stripe, cost) in booked {
                     stripe.refund_at(now, cost);
                 }
-                return Decision::never(Timeline::TICKS, self.sum(now).level(now), cost);
+                return Decision::never(self.sum(now).level(now), cost);
             }
             booked.push((stripe, debt));
         }
-        Decision::allowed(Timeline::TICKS, self.sum(now).level(now), cost)
+        Decision::allowed(self.sum(now).level(now), cost)
     }
 
     /// Gives back up to `cost` permits of what is outstanding on any stripe. Returns how many.

@@ -16,7 +16,7 @@ use super::{
     Base, Miss, Room, Who,
     bucket::{Bucket, Held, SLOTS, Stripe},
     class::{ByGcra, Class},
-    slots::Slot,
+    slots::{Slot, TAG_BITS},
 };
 use crate::{
     Decision, Tick,
@@ -83,7 +83,7 @@ impl Bounded {
     fn place(&self, fingerprint: u64) -> Place {
         // The upper bits choose the bucket; the lower 56 are the tag, which leaves room for the
         // class.
-        let tag = (fingerprint << 8).max(1 << 8);
+        let tag = (fingerprint << TAG_BITS).max(1 << TAG_BITS);
         let first = self.scaled(fingerprint);
         Place { tag, first, second: self.other(tag, first) }
     }

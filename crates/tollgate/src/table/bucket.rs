@@ -194,7 +194,10 @@ impl Drop for Held<'_> {
 
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
-    use super::{super::class::Class, *};
+    use super::{
+        super::{class::Class, slots::TAG_BITS},
+        *,
+    };
 
     #[test]
     fn a_bucket_is_a_cache_line_and_keeps_its_slots_apart() {
@@ -202,7 +205,8 @@ mod tests {
         let bucket = Bucket::default();
         assert_eq!(bucket.used().count(), 0);
         for index in 0..SLOTS {
-            let slot = Slot::new((index as u64 + 1) << 8, Class::from_index(2047 - index), 7);
+            let slot =
+                Slot::new((index as u64 + 1) << TAG_BITS, Class::from_index(2047 - index), 7);
             bucket.put(index, slot);
             assert_eq!(bucket.find(slot.tag()), Some((index, slot)));
         }

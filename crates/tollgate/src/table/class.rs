@@ -20,7 +20,9 @@ pub(crate) use by_gcra::ByGcra;
 
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
-    algorithm::{Gcra, Idle, Packed, Rule, SlidingCounter, SlidingLog, Succeed, Timed},
+    algorithm::{
+        Gcra, Idle, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog, Succeed, gcra_per_call,
+    },
     sync::{
         AtomicU64, Mutex,
         Ordering::{Acquire, Relaxed, Release},
@@ -38,18 +40,18 @@ impl Class {
     pub(crate) const COUNT: usize = 1 << 11;
 
     pub(crate) const fn new(low: u64, high: u64) -> Self {
-        // OVERFLOW: eight bits and three.
-        Self((low & 0xff | (high & 7) << 8) as u16)
+        // OVERFLOW: nine bits and two.
+        Self((low & 0x1ff | (high & 3) << 9) as u16)
     }
 
-    /// The eight bits that are kept beside the fingerprint.
+    /// The nine bits that are kept beside the fingerprint.
     pub(crate) const fn low(self) -> u64 {
-        self.0 as u64 & 0xff
+        self.0 as u64 & 0x1ff
     }
 
-    /// The three bits that are kept above the word.
+    /// The two bits that are kept above the word.
     pub(crate) const fn high(self) -> u64 {
-        self.0 as u64 >> 8
+        self.0 as u64 >> 9
     }
 
     pub(crate) const fn index(self) -> usize {
@@ -112,7 +114,7 @@ impl ClassRule {
         matches!(self, Self::Word(_))
     }
 
-    fn to_words(self) -> (u64, [u64; 4]) {
+    fn to_words(self) -> (u64, [u64; PARAMETERS]) {
         match self {
             Self::Word(rule) => rule.to_words(),
             Self::Kept(rule) => {
@@ -124,7 +126,7 @@ impl ClassRule {
         }
     }
 
-    fn from_words(kind: u64, words: [u64; 4]) -> Self {
+    fn from_words(kind: u64, words: [u64; PARAMETERS]) -> Self {
         match kind {
             COUNTER => Self::Counter(SlidingCounter::from_words(words)),
             LOG => Self::Log(SlidingLog::from_words(words)),
@@ -155,7 +157,7 @@ const CHUNK: usize = 4;
 #[repr(align(64))]
 struct ClassCell {
     kind: AtomicU64,
-    words: [AtomicU64; 4],
+    words: [AtomicU64; PARAMETERS],
     /// Zero while in force; else 1 + the heir's number in the lower half and how in the upper one,
     /// or [`FROZEN`], whose lower half names no heir.
     heir: AtomicU64,
@@ -206,7 +208,7 @@ impl MadeFrom<'_> {
     /// Returns what the slots of the class are judged by.
     pub(crate) fn rule(&self) -> Result<ClassRule, QuotaError> {
         if self.is_ad_hoc && self.algorithm == Algorithm::Gcra {
-            return Timed::new(&self.quota).map(|timed| ClassRule::Word(Rule::Timed(timed)));
+            return gcra_per_call(&self.quota).map(|gcra| ClassRule::Word(Rule::PerCall(gcra)));
         }
         ClassRule::new(self.algorithm, &self.quota, self.clock)
     }

@@ -11,7 +11,7 @@ pub(crate) use together::Ask;
 use super::{
     Base, Miss, Room, Who,
     class::{ByGcra, Class},
-    slots::{Slot, Slots},
+    slots::{Slot, Slots, TAG_BITS},
 };
 use crate::{
     Decision, Tick,
@@ -90,8 +90,8 @@ impl Growing {
     #[inline]
     fn tag(fingerprint: u64) -> u64 {
         // The shard's lowest eight bits make room for the class.
-        let tag = fingerprint.rotate_left(SHARD_BITS) >> 8 << 8;
-        tag.max(1 << 8)
+        let tag = fingerprint.rotate_left(SHARD_BITS) >> TAG_BITS << TAG_BITS;
+        tag.max(1 << TAG_BITS)
     }
 
     /// The shard of a key, for whoever locks several keys at once.

@@ -3,8 +3,7 @@
 //!
 //! | algorithm | words |
 //! |---|---|
-//! | gcra | permits booked ahead of the snapshot's time: whole ones, and 2^-64 of one |
-//! | gcra of ad-hoc quotas | quarters of a nanosecond booked ahead of the snapshot's time |
+//! | gcra | ninths of a nanosecond booked ahead of the snapshot's time; permits used of a budget that never refills |
 //! | fixed and anchored window | wall time of its start in ns, count |
 //! | sliding counter | wall time of the current window's start in ns, previous count, current count |
 //! | sliding log | of each entry: wall time in ns, cost |
@@ -14,7 +13,7 @@
 use super::{class::ClassRule, wide::State};
 use crate::{
     Clock, Tick,
-    algorithm::{Idle, Packed, Rule, Timed},
+    algorithm::{Idle, Packed, Rule},
 };
 use std::time::Duration;
 
@@ -60,11 +59,7 @@ pub(crate) fn write(
         (ClassRule::Word(rule) | ClassRule::Kept(rule), State::Word(word)) => {
             match rule {
                 Rule::Unlimited => return false,
-                Rule::Gcra(gcra) => {
-                    let ahead = gcra.ahead(*word, now);
-                    words.extend([(ahead >> 64) as u64, ahead as u64]);
-                }
-                Rule::Timed(_) => words.push(Timed::ahead(*word, now)),
+                Rule::Gcra(gcra) | Rule::PerCall(gcra) => words.push(gcra.ahead(*word, now)),
                 Rule::FixedWindow(window) | Rule::AnchoredWindow(window) => {
                     let (start, count) = window.opened(*word, now);
                     words.extend([moment.wall(start), count]);
@@ -99,11 +94,9 @@ pub(crate) fn read(rule: &ClassRule, words: &[u64], moment: &Moment<'_>) -> Opti
     match (rule, words) {
         (ClassRule::Word(inner) | ClassRule::Kept(inner), words) => {
             let word = match (inner, words) {
-                (Rule::Gcra(gcra), [whole, part]) => {
-                    let ahead = u128::from(*whole) << 64 | u128::from(*part);
-                    gcra.booked(ahead, moment.elapsed(), now)
+                (Rule::Gcra(gcra) | Rule::PerCall(gcra), [ahead]) => {
+                    gcra.booked(*ahead, moment.elapsed(), now)
                 }
-                (Rule::Timed(_), [ahead]) => Timed::booked(*ahead, moment.elapsed(), now),
                 (Rule::FixedWindow(window) | Rule::AnchoredWindow(window), [start, count]) => {
                     window.reopened(moment.tick(*start), *count, now).unwrap_or(0)
                 }

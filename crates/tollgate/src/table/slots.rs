@@ -10,10 +10,10 @@ use super::class::Class;
 ///
 /// | | bits | what |
 /// |---|---|---|
-/// | `tag` | 8..=63 | fingerprint, without the bits that chose the shard |
-/// | | 0..=7 | class, lower bits |
-/// | `word` | 61..=63 | class, upper bits |
-/// | | 0..=60 | state |
+/// | `tag` | 9..=63 | fingerprint, without the bits that chose the shard |
+/// | | 0..=8 | class, lower bits |
+/// | `word` | 62..=63 | class, upper bits |
+/// | | 0..=61 | state |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     tag: u64,
@@ -23,15 +23,18 @@ pub(crate) struct Slot {
 const EMPTY: Slot = Slot { tag: 0, word: 0 };
 
 /// Bits of a word that hold the state.
-pub(super) const STATE_BITS: u32 = 61;
+pub(super) const STATE_BITS: u32 = 62;
 pub(super) const STATE: u64 = (1 << STATE_BITS) - 1;
 /// Bits of a tag that hold the class.
-const TAG_BITS: u32 = 8;
+pub(super) const TAG_BITS: u32 = 9;
 
 impl Slot {
-    /// The `tag` has its lower eight bits free.
+    /// The `tag` has its lower nine bits free.
     pub(super) const fn new(tag: u64, class: Class, state: u64) -> Self {
-        debug_assert!(tag & 0xff == 0 && state <= STATE, "tag and state leave room for the class");
+        debug_assert!(
+            tag.trailing_zeros() >= TAG_BITS && state <= STATE,
+            "tag and state leave room for the class"
+        );
         Self { tag: tag | class.low(), word: class.high() << STATE_BITS | state }
     }
 
@@ -307,8 +310,11 @@ mod tests {
     fn a_slot_keeps_tag_class_and_state_apart() {
         for class in [0, 1, 255, 256, 2047] {
             let class = Class::from_index(class);
-            let slot = Slot::new(u64::MAX << 8, class, STATE);
-            assert_eq!((slot.tag(), slot.class(), slot.state()), (u64::MAX << 8, class, STATE));
+            let slot = Slot::new(u64::MAX << TAG_BITS, class, STATE);
+            assert_eq!(
+                (slot.tag(), slot.class(), slot.state()),
+                (u64::MAX << TAG_BITS, class, STATE)
+            );
         }
     }
 
@@ -321,8 +327,8 @@ mod tests {
             let state = |slots: &Slots, tag| slots.find(tag).map(|index| slots.get(index).state());
             for (verb, key, word) in steps {
                 // Tags close together collide; spread ones wrap around the end.
-                let tag = if spread { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { u64::MAX - (key << 8) };
-                let tag = tag >> 8 << 8;
+                let tag = if spread { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { u64::MAX - (key << TAG_BITS) };
+                let tag = tag >> TAG_BITS << TAG_BITS;
                 match (verb, slots.find(tag)) {
                     (0 | 1, Ok(index)) => {
                         slots.set(index, slot(tag, word));

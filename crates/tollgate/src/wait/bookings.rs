@@ -1,4 +1,4 @@
-//! What a queue has booked on a limiter's timeline: a pure list of spans.
+//! What a queue has booked on a limiter: a pure list of spans.
 //!
 //! The idea: whoever joins the queue books its cost at the end of the timeline at once, so every
 //! other verb of the limiter (`try_acquire`, `reserve`, several limits in one decision) comes after
@@ -6,7 +6,7 @@
 //! makers: whoever is served next takes the front, and whoever leaves gives back the rear. So those
 //! behind move up, whatever the order of service, and a booking never has to be moved.
 //!
-//! Spans are half-open, in the positions of the limiter's timeline. They touch unless somebody else
+//! Spans are half-open, in the places of the limiter's GCRA. They touch unless somebody else
 //! booked between two of them; then there is a gap, which stays where it is. As a rule there is one
 //! span. The sum of their lengths is the sum of the costs of those who wait.
 //!

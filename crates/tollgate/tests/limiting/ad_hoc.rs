@@ -238,7 +238,7 @@ fn nonsense_is_refused_with_a_way_out() {
         (&cell, Quota::once(5), "a burst of 5 that never refills"),
         (&cell, Quota::unlimited(), "an unlimited quota"),
         (&cell, Quota::per_second(1).initial(Initial::Empty), "has no initial fill"),
-        (&cell, Quota::per(1, year).burst(1_001), "takes more than two years to refill"),
+        (&cell, Quota::per(1, year).burst(1_001), "takes more than 4.5 years to refill"),
         (&window, Quota::per_second(3), "does not fit a policy with windows of 60s"),
         (&window, Quota::per_minute(3).burst(9), "burst 9 has no effect"),
         (&window, Quota::per_minute(1 << 50), "is above"),

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::time::Duration;
 use tollgate::{
     Quota, Tick,
-    algorithm::{Step, Timed},
+    algorithm::{Gcra, Step},
 };
 
 /// Counts of the quotas below; all of them divide [`PARTS`].
@@ -99,7 +99,7 @@ proptest! {
         for call in calls {
             at += call.gap_ns;
             let (now, Call { quota, cost, .. }) = (ns(at), call);
-            let timed = Timed::new(&quota).unwrap();
+            let timed = Gcra::new(&quota).unwrap();
             model.prepare(&quota, now);
             let slack = model.slack * PARTS;
             if call.forced {
@@ -148,7 +148,7 @@ proptest! {
         quota in quotas(), costs in prop::collection::vec(1..9_u64, 1..60),
         start in 0..1_000_000_000_000_000_u64,
     ) {
-        let (timed, now) = (Timed::new(&quota).unwrap(), ns(start));
+        let (timed, now) = (Gcra::new(&quota).unwrap(), ns(start));
         let (mut tat, mut left) = (0, quota.capacity());
         for cost in costs {
             let decision = timed.decide(&mut tat, now, cost);
@@ -170,7 +170,7 @@ fn the_long_run_rate_is_exact() {
         [(3, 1_000_000_000_u64), (7, 60_000_000_000), (700_000_001, 1_000_000_000), (999, 1_000)]
     {
         let quota = Quota::per(count, Duration::from_nanos(period_ns)).burst(5);
-        let timed = Timed::new(&quota).unwrap();
+        let timed = Gcra::new(&quota).unwrap();
         let (mut tat, mut now) = (0, ns(987_654_321));
         let start = now;
         for number in 1..=20_000_u64 {
@@ -189,7 +189,7 @@ fn the_long_run_rate_is_exact() {
 
 #[test]
 fn corners_of_time_and_cost() {
-    let timed = Timed::new(&Quota::per_second(10).burst(5)).unwrap();
+    let timed = Gcra::new(&Quota::per_second(10).burst(5)).unwrap();
     let mut tat = 0;
     for (row, (at_ms, cost, expected)) in [
         (10_000, 5, allowed(0)),
@@ -205,7 +205,7 @@ fn corners_of_time_and_cost() {
         let decision = timed.decide(&mut tat, ms(at_ms), cost);
         assert_eq!(seen(&decision), expected, "row {row}, at {at_ms} ms");
     }
-    let nothing = Timed::new(&Quota::per_second(10).burst(0)).unwrap();
+    let nothing = Gcra::new(&Quota::per_second(10).burst(0)).unwrap();
     let mut tat = 0;
     assert!(nothing.decide(&mut tat, Tick::ZERO, 1).is_never());
     assert!(nothing.decide(&mut tat, Tick::ZERO, 0).is_allowed());

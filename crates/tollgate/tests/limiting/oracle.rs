@@ -324,7 +324,9 @@ fn gcra_quotas() -> impl Strategy<Value = Quota> {
     ];
     let refilled = (rate, burst).prop_map(|((count, period), burst)| {
         let quota = Quota::per(count, Duration::from_nanos(period));
-        burst.map_or(quota, |burst| quota.burst(burst))
+        // A burst refills within 4.5 years.
+        let most = (1_u128 << 57) * u128::from(count) / u128::from(period);
+        burst.map_or(quota, |burst| quota.burst(burst.min(most.min(1 << 50) as u64)))
     });
     let once = prop_oneof![0..30_u64, Just(1 << 40)].prop_map(Quota::once);
     prop_oneof![20 => refilled, 1 => once, 1 => Just(Quota::unlimited())]

@@ -9,11 +9,12 @@ mod engine;
 mod keyed;
 mod limiter;
 
-/// Explores every interleaving with at most this many preemptions, or with one less unless
+/// Explores every interleaving with at most this many preemptions; as many as five seconds allow, unless
 /// `TOLLGATE_LONG` is set, as `./test long` sets it.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let is_long = std::env::var_os("TOLLGATE_LONG").is_some();
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(if is_long { preemptions } else { preemptions - 1 });
+    builder.preemption_bound = Some(preemptions);
+    builder.max_duration = (!is_long).then_some(std::time::Duration::from_secs(5));
     builder.check(model);
 }

@@ -295,7 +295,7 @@ fn threads_lose_nothing_and_book_nothing_twice() {
     const CALLS: u64 = 2000;
     let (flaky, _hand) = Flaky::new();
     let store = Guarded::builder(flaky.clone()).build().unwrap();
-    let pages = policy("pages", Quota::per_year(1).burst(1_000_000));
+    let pages = policy("pages", Quota::per_minute(1).burst(1_000_000));
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {

@@ -153,16 +153,16 @@ async fn a_log_is_charged_however_much_has_left_it() {
     }
 }
 
-/// What is free can be booked, also of a budget that takes longer to come back than a debt may.
+/// What is free can be booked, also of a budget that takes nearly as long to come back as a debt may.
 #[tokio::test]
-async fn a_budget_of_decades_can_be_forced_as_far_as_it_goes() {
+async fn a_budget_of_years_can_be_forced_as_far_as_it_goes() {
     let redis = Redis::start(Flavor::Redis);
     let link = patient(&redis.url());
     link.ready(Duration::from_secs(20)).await.unwrap();
     let store = RedisStore::new(link).unwrap();
-    let policy = Policy::new("budget", Quota::per_year(1).burst(20)).unwrap();
+    let policy = Policy::new("budget", Quota::per_year(1).burst(4)).unwrap();
     for (row, (cost, is_allowed, left)) in
-        [(10, true, 10), (9, true, 1), (12, false, 1), (1, true, 0), (1, false, 0)]
+        [(2, true, 2), (1, true, 1), (4, false, 1), (1, true, 0), (1, false, 0)]
             .into_iter()
             .enumerate()
     {

@@ -3,11 +3,11 @@
 use super::Gcra;
 use crate::{
     Decision, Tick,
-    algorithm::{Step, timeline::DEBT_SPAN},
+    algorithm::{Step, word_time},
 };
 use std::time::Duration;
 
-/// A booking on the timeline: `[start, end)`, and the first tick at which it may act.
+/// A booking of the places `[start, end)`, and the first tick at which it may act.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Booked {
     pub(crate) start: u64,
@@ -41,12 +41,12 @@ impl Gcra {
             return None;
         }
         let position = self.position(now);
-        let start = (*tat).max(position);
+        let start = self.place(*tat).max(position);
         let end = start + self.span(cost);
         let act_at = self.act_at(act(end), now)?;
-        let fits = act_at.since(now) <= max_wait && end - position <= DEBT_SPAN;
+        let fits = act_at.since(now) <= max_wait && end - position <= self.ahead_max();
         if fits {
-            *tat = end;
+            *tat = self.word(end);
         }
         fits.then_some(Booked { start, end, act_at })
     }
@@ -54,7 +54,7 @@ impl Gcra {
     /// Returns the first tick, not before `now`, at which permits that end at `end` may be used.
     pub(crate) fn act_at(&self, end: u64, now: Tick) -> Option<Tick> {
         let act = self.act_position(end).max(self.position(now));
-        Some(self.timeline.tick(act)?.max(now))
+        Some(word_time::to_tick(self.word(act))?.max(now))
     }
 
     /// Returns the first position at which permits that end at `end` may be used.
@@ -64,15 +64,17 @@ impl Gcra {
 
     /// [`Step::refund`] of up to `most` positions, beside `waiting` that are booked and not spent.
     pub(crate) fn refund_beside(&self, tat: &mut u64, now: Tick, most: u64, waiting: u64) -> u64 {
-        let spent = tat.saturating_sub(self.position(now)).saturating_sub(waiting);
-        self.give_back(tat, now, *tat, most.min(spent))
+        let booked = self.place(*tat);
+        let spent = booked.saturating_sub(self.position(now)).saturating_sub(waiting);
+        self.give_back(tat, now, booked, most.min(spent))
     }
 
-    /// Returns how many positions of what a decision took have not come back yet. One over several
-    /// limits, or by another quota, knows that to the tick.
+    /// Returns how many places of what a decision took have not come back yet.
     pub(crate) fn outstanding(&self, decision: &Decision, now: Tick) -> u64 {
-        let by_tick = || decision.full_at().map_or(u64::MAX, |at| self.position(at));
-        let booked = decision.booked_on(self.timeline).unwrap_or_else(by_tick);
+        let booked = match decision.booked() {
+            word_time::NEVER => u64::MAX,
+            word => self.place(word),
+        };
         booked.saturating_sub(self.position(now)).min(self.units(decision.cost()))
     }
 }

@@ -43,7 +43,7 @@
 
 use crate::{
     Decision, Tick,
-    algorithm::{Gcra, Step, timeline::Timeline},
+    algorithm::{Gcra, Step, word_time},
     decision::Level,
     limits::few::Few,
 };
@@ -101,7 +101,7 @@ impl Bucket {
     }
 
     fn full(&self, now: Tick) -> u64 {
-        self.gcra.peek(&self.tat, now, 0).full_at().map_or(NEVER, Tick::as_nanos)
+        self.gcra.peek(&self.tat, now, 0).booked()
     }
 
     fn charge(&mut self, ask: &Ask) {
@@ -132,12 +132,12 @@ pub(super) fn decide(rungs: &mut Few<Rung>, ask: &Ask) -> Verdict {
         full: rungs.iter().map(|it| it.rate.full(now).max(it.ceiling.full(now))).max().unwrap_or(0),
     };
     if is_allowed {
-        let decision = Decision::allowed(Timeline::TICKS, level, cost);
+        let decision = Decision::allowed(level, cost);
         return Verdict { decision, lender: Some(way.lender) };
     }
     let decision = match way.ready {
-        NEVER => Decision::never(Timeline::TICKS, level, cost),
-        ready => Decision::later(Timeline::TICKS, level, cost, ready),
+        NEVER => Decision::never(level, cost),
+        ready => Decision::later(level, cost, word_time::from_nanos(ready)),
     };
     Verdict { decision: decision.naming(refusing(rungs, way.lender, ask)), lender: None }
 }

@@ -21,9 +21,7 @@ impl Classes {
     pub(crate) fn by_gcra(&self, class: Class) -> Option<ByGcra<'_>> {
         let cell = self.cell(class)?;
         // ORDERING: as in `any_rule`: the words first, Relaxed, and then the kind with Acquire.
-        let [multiplier, small, burst, _] = &cell.words;
-        // Without the last one: no table reads the clock early.
-        let words = [multiplier.load(Relaxed), small.load(Relaxed), burst.load(Relaxed), 0];
+        let words = std::array::from_fn(|index| cell.words[index].load(Relaxed));
         if cell.kind.load(Acquire) != Rule::GCRA {
             return None;
         }

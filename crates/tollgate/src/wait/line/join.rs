@@ -219,7 +219,7 @@ impl Line {
     ) -> Booking {
         let cost = wish.cost;
         // A table may have forgotten the state, and with it what was booked.
-        *tat = (*tat).max(self.bookings.end().unwrap_or(0));
+        gcra.raise(tat, self.bookings.end().unwrap_or(0));
         let decision = match self.queue.is_empty() {
             true => gcra.decide(tat, now, cost),
             false => gcra.peek(tat, now, cost),

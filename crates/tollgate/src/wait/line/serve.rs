@@ -26,7 +26,7 @@ impl Line {
             let given = post.update(now, |entry| match entry.gcra() {
                 Some((gcra, tat)) => {
                     // A table may have forgotten the state, and with it what was booked.
-                    *tat = (*tat).max(end);
+                    gcra.raise(tat, end);
                     gcra.give_back(tat, now, end, taken)
                 }
                 None => 0,
@@ -37,7 +37,7 @@ impl Line {
             // The state was carried over to another rule, and what was booked with it.
             post.update(now, |entry| {
                 let (gcra, tat) = entry.gcra()?;
-                Some(gcra.give_back(tat, now, *tat, gcra.units(cost)))
+                Some(gcra.give_back(tat, now, gcra.place(*tat), gcra.units(cost)))
             });
         }
     }
@@ -233,8 +233,9 @@ impl Line {
             let end = self.bookings.end()?;
             let again = post.update(now, |entry| {
                 let (gcra, tat) = entry.gcra()?;
-                let start = (*tat).max(end).max(gcra.position(now));
-                *tat = start + stale; // OVERFLOW: as much lies behind now as it is ahead.
+                let start = gcra.place(*tat).max(end).max(gcra.position(now));
+                // OVERFLOW: as much lies behind now as it is ahead.
+                *tat = gcra.word(start + stale);
                 Some(start)
             });
             let Some(start) = again.flatten() else { return Some(mark) };
@@ -248,14 +249,14 @@ impl Line {
     fn hold(&self, post: &impl Post, now: Tick, gcra: &Gcra) {
         let Some(end) = self.bookings.end() else { return };
         let is_lost = |entry: &mut Entry<'_>| {
-            entry.gcra().is_some_and(|(known, tat)| known == gcra && *tat < end)
+            entry.gcra().is_some_and(|(known, tat)| known == gcra && gcra.place(*tat) < end)
         };
         if post.read(now, is_lost) {
             post.update(now, |entry| {
                 if let Some((known, tat)) = entry.gcra()
                     && known == gcra
                 {
-                    *tat = (*tat).max(end);
+                    gcra.raise(tat, end);
                 }
             });
         }
@@ -313,8 +314,8 @@ impl Line {
         let act = |own: u64| front.unwrap_or(own - length);
         let (booked, decision, until) = post.update(now, |entry| {
             let (gcra, tat) = entry.gcra()?;
-            *tat = (*tat).max(end);
-            let until = gcra.act_at(act(*tat + units), now);
+            gcra.raise(tat, end);
+            let until = gcra.act_at(act(gcra.place(*tat) + units), now);
             let booked = gcra.book(tat, now, (cost, Duration::ZERO), act);
             Some((booked, gcra.peek(tat, now, cost), until))
         })??;

@@ -10,12 +10,12 @@
 //!
 //! | | early | late |
 //! |---|---|---|
-//! | a bucket | less than a tick, and than 2^-56 of the burst, whichever is longer | nothing |
-//! | each time that a reservation gives back what time has not refilled | half as much more | the same |
-//! | a change of quota | what it was, at the new rate, and a tick more | the same |
+//! | a bucket | nothing where a permit takes a whole number of ninths of a nanosecond, else two ninths | nothing |
+//! | each time that a reservation gives back what time has not refilled | as much more | the same |
+//! | a change of quota | what it was, at the new rate, and two ninths more of each | the same |
+//! | a change to a budget that never refills | a permit more | the same |
 //!
-//! So `retry_at` is exact to the tick where a permit takes a whole number of them. The rounding of give-backs
-//! and changes ends when the bucket is full.
+//! The rounding of give-backs and changes ends when the bucket is full.
 
 use super::{left_after, scale};
 use std::ops::RangeInclusive;
@@ -46,9 +46,14 @@ impl Bucket {
         bucket
     }
 
-    /// A tick, or 2^-56 of the burst if that is longer.
+    /// Two ninths of a nanosecond, unless permits take a whole number of ninths.
     fn rounding(&self) -> i128 {
-        self.count.max(((self.burst() - 1) >> 56) + 1)
+        let is_whole = self.count == 0 || 9 * self.period % self.count == 0;
+        if is_whole { 0 } else { self.two_ninths() }
+    }
+
+    fn two_ninths(&self) -> i128 {
+        (2 * self.count + 8) / 9
     }
 
     fn burst(&self) -> i128 {
@@ -163,9 +168,13 @@ impl Bucket {
             let grows = how == Inherit::Proportional && next.capacity > self.capacity;
             let is_share = grows && self.capacity > 0;
             let (times, by) = if is_share { (next.capacity, self.capacity) } else { (1, 1) };
-            let carried = scale(rounding + self.rounding(), times, by) + 1;
+            let carried = scale(rounding + self.two_ninths(), times, by) + 1;
             let carried = scale(carried, next.period, self.period);
-            carried + 2 + next.rounding()
+            match (self.count, next.count) {
+                // What is rounded may lie on either side of a whole permit.
+                (1.., 0) => carried + next.period,
+                _ => carried + 2 + next.two_ninths(),
+            }
         });
         (next.early, next.late) = (early, late);
         *self = next;
@@ -177,7 +186,11 @@ impl Bucket {
         let capacities = [self.capacity, next.capacity];
         let left = left_after(how, self.burst() - ahead, capacities, self.period);
         let used = next.capacity * self.period - left.unwrap_or_default();
-        // Rounded up, as the used permits are.
-        -scale(-used, next.period, self.period)
+        // Rounded up, as the used permits are. A budget that never refills counts whole ones.
+        let ahead = -scale(-used, next.period, self.period);
+        match next.count {
+            0 => (ahead + next.period - 1) / next.period * next.period,
+            _ => ahead,
+        }
     }
 }
