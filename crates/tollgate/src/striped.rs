@@ -18,9 +18,9 @@
 //!
 //! Shares add up exactly: bursts b1 + .. + bN = b, rates r1 + .. + rN = r (`striped/share.rs`). In
 //! an interval w stripe i admits at most bi + ri x w (G1 of [`Limiter`]), so together they admit at
-//! most b + r x w. With the rounding of time in each stripe (2^(1-f) permits, below its refill of
-//! one nanosecond unless its burst is huge) the sum is off by less than r x 1 ns. Nothing in this
-//! argument depends on who asks which stripe, so it holds under every race.
+//! most b + r x w. Where a stripe rounds time (by two ninths of a nanosecond at most), the sum is off
+//! by less than r x 1 ns. Nothing in this argument depends on who asks which stripe, so it holds
+//! under every race.
 //!
 //! It also never admits what one limiter would not: let L be the level of one limiter that is
 //! charged with the same admissions. The levels of the stripes add up to at most L, at the start
