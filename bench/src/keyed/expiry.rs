@@ -263,10 +263,11 @@ mod tests {
             let found = probe(&*store, row.case, &keys.fresh, 1.0);
             assert_eq!(found.len(), SHARES.len() + REST.len());
             let (name, left) = (row.peer.name, found[SHARES.len() + 1].unwrap());
-            // A bounded table keeps expired keys until their slots are needed.
+            // A bounded table keeps expired keys until their slots are needed. Of others, at least one
+            // leaves for every two that come: 500 of 2000, when 1000 have come.
             let may_keep = name == crate::peers::keyed::BOUNDED;
             assert!(
-                left < 2000.0 || may_keep || !row.case.expires(),
+                left < 2500.0 || may_keep || !row.case.expires(),
                 "{name}, {}: {left}",
                 row.text
             );
