@@ -435,8 +435,8 @@ impl Reservation {
     /// use tollgate::{Limiter, Quota};
     ///
     /// let budget = Limiter::new(Quota::once(20))?;
-    /// let level = budget.reserve(1)?.settle(1_000_000);
-    /// assert!(level.remaining() == 0 && level.cost() < 1_000_000);
+    /// let level = budget.reserve(1)?.settle(1 << 60);
+    /// assert!(level.remaining() == 0 && level.cost() < 1 << 60);
     /// assert!(budget.try_acquire().is_denied());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
