@@ -70,13 +70,13 @@ where
         // ORDERING: Acquire pairs with the Release that ends a change: an even version comes with
         // its parameters, and with the word locked or later.
         let before = version.load(Acquire);
-        // ORDERING: Acquire pairs with the Release of `unlock`: whoever sees the word of a change sees
-        // its version below.
+        // ORDERING: Acquire pairs with the Release of `unlock`: a thread that sees the word of a
+        // change sees its version below.
         let word = self.word.0.load(Acquire);
         // ORDERING: Relaxed, between the two looks at the version.
         let algorithm = A::from_words(std::array::from_fn(|i| words[i].load(Relaxed)));
         // ORDERING: the fence keeps the loads above from moving below the second look. It pairs
-        // with the one in `replace`: whoever saw a parameter of a change sees its odd version.
+        // with the one in `replace`: a thread that saw a parameter of a change sees its odd version.
         fence(Acquire);
         let is_settled = version.load(Relaxed) == before && before & 1 == 0;
         (is_settled && word <= STATE).then_some((word, algorithm))
@@ -153,7 +153,7 @@ where
 
     fn unlock(&self, word: u64) {
         debug_assert!(word <= STATE, "the stored word is unlocked");
-        // ORDERING: Release makes the parameters visible to whoever sees the new word.
+        // ORDERING: Release shows the parameters to every thread that sees the new word.
         self.word.0.store(word, Release);
     }
 }

@@ -19,8 +19,7 @@ const BUDGET_START: u64 = (1 << 62) - (1 << 50);
 /// The most that can be used of such a budget, debt included.
 pub(super) const BUDGET_MAX: u64 = (1 << 50) - 1;
 
-/// A scale, as it lies in atomics: the fields of an enum would have to be taken apart and put together
-/// for every decision.
+/// A scale, laid out as the atomics hold it: a decision would have to convert an enum each time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
     /// Ninths of a nanosecond in a period; or [`TIMES`], or [`BUDGET`].
