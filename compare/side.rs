@@ -204,7 +204,7 @@ impl Side {
         };
         Ok(match reserved {
             Ok(reservation) => {
-                let act_at = Seen::Number(reservation.act_at().as_nanos());
+                let act_at = Seen::Time(reservation.act_at().as_nanos());
                 let seen = vec![decision(reservation.decision()), act_at];
                 self.open.push(Open::One(reservation));
                 seen

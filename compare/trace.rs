@@ -11,6 +11,22 @@ pub(crate) struct Trace {
     pub(crate) calls: Vec<(u64, Call)>,
 }
 
+impl Trace {
+    /// Whether a permit may take no whole number of nanoseconds by one of the quotas.
+    pub(crate) fn is_uneven(&self) -> bool {
+        let has_other_factor = |quota: &String| {
+            let count = quota.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+            count.is_some_and(|mut count| {
+                while let Some(factor) = [2, 5].into_iter().find(|n| count > 1 && count % n == 0) {
+                    count /= factor;
+                }
+                count > 1
+            })
+        };
+        self.quotas.iter().any(|quota| quota.ends_with("ns") || has_other_factor(quota))
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum Host {
     Limiter(Algorithm),
@@ -62,7 +78,7 @@ pub(crate) enum Call {
 }
 
 /// What a call answers.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     Decision {
         outcome: &'static str,
@@ -76,8 +92,25 @@ pub(crate) enum Seen {
         refusing: Vec<usize>,
     },
     Number(u64),
+    Time(u64),
     Nothing,
     Refused(String),
+}
+
+impl Seen {
+    /// The times and a number of permits in an answer, and the answer without them.
+    pub(crate) fn split(&self) -> ([Option<u64>; 2], u64, Self) {
+        let mut rest = self.clone();
+        let (times, remaining) = match &mut rest {
+            Self::Decision { retry_at, full_at, remaining, .. } => {
+                ([retry_at.take(), full_at.take()], std::mem::take(remaining))
+            }
+            Self::Time(time) => ([Some(std::mem::take(time)), None], 0),
+            Self::Number(permits) => ([None, None], std::mem::take(permits)),
+            _ => ([None, None], 0),
+        };
+        (times, remaining, rest)
+    }
 }
 
 /// splitmix64.
@@ -179,6 +212,8 @@ pub(crate) fn random(random: &mut Random) -> Trace {
             9 if matches!(host, Host::Limiter(_)) => now.saturating_sub(random.below(scale_ns)),
             _ => now + random.below(scale_ns),
         };
+        // Within the eleven years that a clock may run.
+        now = now.min(1 << 58);
         (now, evident(call(random, &host, permits, number as u64, scale_ns), &host))
     });
     let calls = calls.collect();
