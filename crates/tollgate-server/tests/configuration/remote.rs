@@ -166,6 +166,34 @@ async fn http_says_that_an_answer_is_degraded() {
 }
 
 #[tokio::test]
+async fn the_openapi_description_has_the_headers_of_a_degraded_answer() {
+    let (fake, _hand) = Fake::new(None);
+    let shared = shared(&fake, RULES);
+    fake.set_down(true);
+    let (.., document) = get(&shared, Listener::Http, "/openapi.json").await;
+    for (path, policy) in [("check", "open"), ("check", "closed"), ("peek", "open")] {
+        let target = format!("/v1/{path}?policy={policy}&key=k");
+        let (status, head, _) = get(&shared, Listener::Http, &target).await;
+        let operation = &document["paths"][format!("/v1/{path}")]["get"];
+        let described = &operation["responses"][status.to_string()]["headers"];
+        let sent = head.lines().filter_map(|line| Some(line.split_once(": ")?.0));
+        for name in sent.filter(|name| name.contains("RateLimit") || name.contains("Tollgate")) {
+            assert!(described.get(name).is_some(), "{target} {status} sends {name}");
+        }
+    }
+    // One function writes the headers of every decision, so all of these responses have the same.
+    let operations = document["paths"].as_object().unwrap().values();
+    let operations = operations.flat_map(|item| item.as_object().unwrap().values());
+    let responses = operations.flat_map(|operation| operation["responses"].as_object().unwrap());
+    let decisions: Vec<_> =
+        responses.filter(|(_, response)| response["headers"].get("RateLimit").is_some()).collect();
+    assert_eq!(decisions.len(), 10, "200 and 429 of check, peek and reserve");
+    for (status, response) in decisions {
+        assert!(response["headers"].get("Tollgate-Degraded").is_some(), "{status}: {response}");
+    }
+}
+
+#[tokio::test]
 async fn administrators_see_servers_and_are_told_what_is_degraded() {
     let (fake, _hand) = Fake::new(None);
     let shared = shared(&fake, RULES);
