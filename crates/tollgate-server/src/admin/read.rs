@@ -93,7 +93,7 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     if let Some((at, why)) = shared.engine.health().last_bound()
         && shared.engine.now().since(at) < BOUND_SHOWN
     {
-        let text = format!("calls were refused in the last minute: {why}");
+        let text = format!("calls were denied in the last minute: {why}");
         wrong.push(json!({ "what": "bound", "text": text }));
     }
     for (index, rates) in shared.admin.sampler().alarms(&plan, alarm) {
