@@ -7,5 +7,5 @@ mod servers {
     mod link_broken;
     mod link_fleet;
     mod link_speed;
-    mod until;
+    mod link_support;
 }

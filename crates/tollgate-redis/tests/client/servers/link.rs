@@ -1,42 +1,13 @@
 //! The link against one real server.
 
-use crate::servers::until::until;
+use crate::servers::link_support::{PATIENCE, call, open, told, until};
 use std::time::Duration;
 use tollgate::Clock;
-use tollgate_redis::{Command, Link, LinkError, Reply, Route, Script, Settings};
+use tollgate_redis::{Link, Reply, Route, Script, Settings};
 use tollgate_rig::{Flavor, Redis, free_port};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Five calls that fail one after the other open the breaker, whatever came before on a busy machine.
 const FIVE_IN_A_ROW: &str = "breaker_window=5&breaker_failures=5";
-
-fn command(words: &[&str]) -> Command {
-    let mut command = Command::new(words[0], words.len() - 1);
-    words[1..].iter().for_each(|word| command.push(word.as_bytes()));
-    command
-}
-
-async fn call(link: &Link, words: &[&str]) -> Result<Reply, LinkError> {
-    link.call(Route::Any, command(words)).await
-}
-
-async fn open(url: &str) -> Link {
-    let link = Link::open(url.parse().unwrap()).unwrap();
-    link.ready(PATIENCE).await.unwrap();
-    link
-}
-
-/// Waits until the link says this when it is asked whether it is ready, and returns all it says.
-async fn told(link: &Link, expected: &str) -> String {
-    let mut said = String::new();
-    until(expected, async || {
-        said = link.ready(Duration::from_millis(100)).await.unwrap_err().to_string();
-        said.contains(expected)
-    })
-    .await;
-    said
-}
 
 /// A deadline that a busy machine keeps.
 fn slow(url: &str) -> String {

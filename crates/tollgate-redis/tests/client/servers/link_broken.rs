@@ -1,27 +1,12 @@
 //! What callers are told when connections break, and when the other side is no Redis server.
 
-use crate::servers::until::until;
-use std::time::Duration;
+use crate::servers::link_support::{call, open, until};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
-use tollgate_redis::{Command, Link, LinkError, Reply, Route};
+use tollgate_redis::{Link, Reply};
 use tollgate_rig::{Flavor, Proxy, Redis};
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn call(link: &Link, words: &[&str]) -> Result<Reply, LinkError> {
-    let mut command = Command::new(words[0], words.len() - 1);
-    words[1..].iter().for_each(|word| command.push(word.as_bytes()));
-    link.call(Route::Any, command).await
-}
-
-async fn open(url: &str) -> Link {
-    let link = Link::open(url.parse().unwrap()).unwrap();
-    link.ready(PATIENCE).await.unwrap();
-    link
-}
 
 #[tokio::test]
 async fn calls_on_a_connection_that_breaks_are_unknown_at_once() {

@@ -1,34 +1,12 @@
 //! The link against a Cluster, Sentinels, and TLS.
 
-use crate::servers::until::until;
-use std::time::Duration;
+use crate::servers::link_support::{PATIENCE, command, open, told, until};
 use tollgate_redis::{Command, Link, LinkError, Reply, Route, Script, slot_of};
 use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, free_port};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-async fn open(url: &str) -> Link {
-    let link = Link::open(url.parse().unwrap()).unwrap();
-    link.ready(PATIENCE).await.unwrap_or_else(|error| panic!("{url}: {error}"));
-    link
-}
-
-/// Waits until the link says this when it is asked whether it is ready, and returns all it says.
-async fn told(link: &Link, expected: &str) -> String {
-    let mut said = String::new();
-    until(expected, async || {
-        said = link.ready(Duration::from_millis(100)).await.unwrap_err().to_string();
-        said.contains(expected)
-    })
-    .await;
-    said
-}
-
 /// Calls by the slot of the first key.
 async fn call(link: &Link, words: &[&str]) -> Result<Reply, LinkError> {
-    let mut command = Command::new(words[0], words.len() - 1);
-    words[1..].iter().for_each(|word| command.push(word.as_bytes()));
-    link.call(Route::Slot(slot_of(words[1].as_bytes())), command).await
+    link.call(Route::Slot(slot_of(words[1].as_bytes())), command(words)).await
 }
 
 /// Names two nodes: the others are found.
@@ -143,6 +121,7 @@ async fn a_primary_that_was_demoted_is_left_within_one_call() {
 #[cfg(feature = "tls")]
 mod tls {
     use super::*;
+    use std::time::Duration;
     use tollgate_rig::Tls;
 
     #[tokio::test]

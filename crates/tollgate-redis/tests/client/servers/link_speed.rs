@@ -4,9 +4,9 @@
 //! cargo test --release -p tollgate-redis --test client -- --ignored --nocapture
 //! ```
 
+use crate::servers::link_support::{call, open};
 use std::{future::Future, time::Duration};
 use tollgate::Clock;
-use tollgate_redis::{Command, Link, Route};
 use tollgate_rig::{Flavor, Redis};
 
 /// Returns the processor time that a process has used, in nanoseconds.
@@ -72,14 +72,11 @@ async fn calls_per_second() {
         for callers in [1, 50, 800] {
             for connections in [1, 2] {
                 let url = format!("{url}?deadline=5s&connections={connections}");
-                let link = Link::open(url.parse().unwrap()).unwrap();
-                link.ready(Duration::from_secs(5)).await.unwrap();
+                let link = open(&url).await;
                 let speed = speed(callers, &server, move || {
                     let link = link.clone();
                     async move {
-                        let mut command = Command::new("INCR", 1);
-                        command.push(b"counter");
-                        link.call(Route::Any, command).await.unwrap();
+                        call(&link, &["INCR", "counter"]).await.unwrap();
                     }
                 });
                 let speed = speed.await;
