@@ -79,76 +79,119 @@ mod tokio_time {
         sync::{Arc, Mutex},
         time::Duration,
     };
+    use tokio::{runtime::Handle, sync::Semaphore, task::yield_now, time::advance};
     use tollgate::{
-        DebounceError, Driver, KeyedDebounceError, KeyedDebouncer, ManualClock, OnDrop,
+        Clock, DebounceError, Driver, KeyedDebounceError, KeyedDebouncer, ManualClock, OnDrop,
     };
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
     }
 
-    type Log = Arc<Mutex<Vec<(u32, &'static str, u128)>>>;
+    /// The runs of an action, on paused time.
+    struct Runs {
+        clock: Clock,
+        /// The key and the value of each run, and the millisecond in which it began.
+        begun: Mutex<Vec<(u32, &'static str, u64)>>,
+        /// Each permit ends one run.
+        ends: Semaphore,
+    }
 
-    /// Starts debouncers of 100 ms whose action takes 30 ms, and notes when each run began.
-    #[allow(clippy::disallowed_methods, reason = "the action takes its time, which is paused")]
-    fn start(log: &Log, on_drop: OnDrop) -> KeyedDebouncer<u32, &'static str> {
-        let (log, begin) = (Arc::clone(log), tokio::time::Instant::now());
-        KeyedDebouncer::builder(ms(100))
-            .on_drop(on_drop)
-            .start_async(move |key, fired| {
-                let log = Arc::clone(&log);
-                async move {
-                    let at = begin.elapsed().as_millis();
-                    log.lock().unwrap().push((key, fired.into_value(), at));
-                    tokio::time::sleep(ms(30)).await;
-                }
-            })
-            .unwrap()
+    impl Runs {
+        fn new() -> Arc<Self> {
+            let ends = Semaphore::new(0);
+            Arc::new(Self { clock: Clock::tokio(), begun: Mutex::default(), ends })
+        }
+
+        /// Starts debouncers of 100 ms whose runs end when the test says so.
+        fn start(self: &Arc<Self>, on_drop: OnDrop) -> KeyedDebouncer<u32, &'static str> {
+            let runs = Arc::clone(self);
+            KeyedDebouncer::builder(ms(100))
+                .on_drop(on_drop)
+                .start_async(move |key, fired| {
+                    let runs = Arc::clone(&runs);
+                    async move {
+                        let at_ms = runs.clock.now().as_nanos() / 1_000_000;
+                        runs.begun.lock().unwrap().push((key, fired.into_value(), at_ms));
+                        runs.ends.acquire().await.unwrap().forget();
+                    }
+                })
+                .unwrap()
+        }
+
+        fn count(&self) -> usize {
+            self.begun.lock().unwrap().len()
+        }
+
+        /// Ends a run after `by`, and waits until this many have begun.
+        async fn end_one_after(&self, by: Duration, begun: usize) {
+            advance(by).await;
+            self.ends.add_permits(1);
+            until(|| self.count() == begun).await;
+        }
+    }
+
+    /// Lets the other tasks run until this holds. Time stands still: a task is always ready.
+    async fn until(holds: impl Fn() -> bool) {
+        for _ in 0..1000 {
+            if holds() {
+                return;
+            }
+            yield_now().await;
+        }
+        panic!("it does not hold after 1000 turns of every task");
     }
 
     #[tokio::test(start_paused = true)]
     async fn runs_of_several_keys_follow_each_other_on_paused_time() {
-        let log = Log::default();
-        let debouncer = start(&log, OnDrop::Cancel);
+        let runs = Runs::new();
+        let debouncer = runs.start(OnDrop::Cancel);
         debouncer.trigger(1, "a").unwrap();
-        tokio::time::advance(ms(10)).await;
+        advance(ms(10)).await;
         debouncer.trigger(2, "b").unwrap();
         debouncer.trigger(3, "c").unwrap();
-        tokio::time::advance(ms(40)).await;
+        advance(ms(40)).await;
         debouncer.trigger(1, "d").unwrap();
         debouncer.finish_and_wait(ms(1)).await.unwrap_err();
-        assert_eq!(log.lock().unwrap().len(), 1, "finishing fires at once, one after the other");
+        assert_eq!(runs.count(), 1, "finishing fires at once, one after the other");
+        // A millisecond has passed already.
+        runs.end_one_after(ms(29), 2).await;
+        runs.end_one_after(ms(30), 3).await;
+        runs.end_one_after(ms(30), 3).await;
         debouncer.finish_and_wait(LONG).await.unwrap();
-        assert_eq!(*log.lock().unwrap(), [(1, "d", 50), (2, "b", 80), (3, "c", 110)]);
+        assert_eq!(*runs.begun.lock().unwrap(), [(1, "d", 50), (2, "b", 80), (3, "c", 110)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn keys_go_quiet_by_themselves() {
-        let log = Log::default();
-        let debouncer = start(&log, OnDrop::Cancel);
+        let runs = Runs::new();
+        let debouncer = runs.start(OnDrop::Cancel);
         for key in 0..3 {
             debouncer.trigger(key, "a").unwrap();
         }
-        // Paused time moves on while everybody sleeps.
-        #[allow(clippy::disallowed_methods, reason = "paused time")]
-        tokio::time::sleep(ms(200)).await;
-        assert_eq!(*log.lock().unwrap(), [(0, "a", 100), (1, "a", 130), (2, "a", 160)]);
+        advance(ms(100)).await;
+        until(|| runs.count() == 1).await;
+        for begun in [2, 3, 3] {
+            runs.end_one_after(ms(30), begun).await;
+        }
+        until(|| Handle::current().metrics().num_alive_tasks() == 0).await;
+        assert_eq!(*runs.begun.lock().unwrap(), [(0, "a", 100), (1, "a", 130), (2, "a", 160)]);
         assert!(debouncer.is_empty() && !debouncer.is_running());
-        assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn dropping_the_last_handle_keeps_or_loses_what_is_pending() {
         for (on_drop, expected) in [(OnDrop::Cancel, 0), (OnDrop::Flush, 2)] {
-            let log = Log::default();
-            let debouncer = start(&log, on_drop);
+            let runs = Runs::new();
+            let debouncer = runs.start(on_drop);
             debouncer.trigger(1, "a").unwrap();
             debouncer.trigger(2, "b").unwrap();
             drop(debouncer);
-            #[allow(clippy::disallowed_methods, reason = "paused time")]
-            tokio::time::sleep(ms(500)).await;
-            assert_eq!(log.lock().unwrap().len(), expected, "{on_drop:?}");
-            assert_eq!(Arc::strong_count(&log), 1, "the action is released");
+            runs.ends.add_permits(2);
+            advance(ms(500)).await;
+            // The action is released.
+            until(|| Arc::strong_count(&runs) == 1).await;
+            assert_eq!(runs.count(), expected, "{on_drop:?}");
         }
     }
 
