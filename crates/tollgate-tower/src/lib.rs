@@ -37,7 +37,7 @@
 //! | a cost that the response determines, such as tokens or bytes | [`Policy::settle`], [`Settle`] |
 //! | to charge failures only, for example failed logins | [`Policy::charge`], [`Charge::on_failure`] |
 //! | to try out a limit before it denies requests | [`Mode::Shadow`], [`Mode::Percent`] |
-//! | to tell the service that a request is over the limit, instead of denying it | [`Mode::Tag`], [`OverLimit`] |
+//! | to mark requests over the limit, and let the service decide what to do with them | [`Mode::Tag`], [`OverLimit`] |
 //! | metrics, spans or logs of denials | [`RateLimitBuilder::observer`] and the methods next to it |
 //! | limits shared by several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |

@@ -63,18 +63,18 @@ pub(super) enum Cost {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// What exceeds the quota is refused.
+    /// Denies requests over the quota.
     #[default]
     Enforce,
-    /// It is counted and settled as if it were enforced, and passes. Those who
-    /// [watch](super::RateLimitBuilder::observer) are told, and layers further out
-    /// ([`OverLimit`](super::OverLimit)); clients are not.
+    /// Counts and settles as if it were enforced, but lets every request pass.
+    /// [Observers](super::RateLimitBuilder::observer) and outer layers (by
+    /// [`OverLimit`](super::OverLimit)) see the requests over the quota; clients do not.
     Shadow,
-    /// As [`Shadow`](Self::Shadow), and the service is told, too: it finds an
-    /// [`OverLimit`](super::OverLimit) in the extensions of the request.
+    /// As [`Shadow`](Self::Shadow), and marks each request over the quota: the service finds an
+    /// [`OverLimit`](super::OverLimit) in its extensions and can, for example, answer from a cache.
     Tag,
-    /// It is enforced for so many of a hundred keys, and watched for the others. A key stays on its
-    /// side.
+    /// Enforces the policy for this percentage of keys; for the others it is in shadow mode. A key
+    /// always stays on the same side.
     Percent(u8),
 }
 
