@@ -196,8 +196,8 @@ impl Engine {
         // One cost is good for all.
         if actual.len() != asks && actual.len() != 1 {
             return Err(RequestError::Limit(format!(
-                "{} costs for a reservation of {asks} limits; give one cost for each limit, or one \
-                 for all",
+                "{} costs, but the number of reserved limits is {asks}; give one cost for each \
+                 limit, or one for all",
                 actual.len()
             )));
         }

@@ -103,7 +103,7 @@ fn list<'a>(args: &Args<'a>, at: usize, values: &mut Vec<&'a [u8]>) -> Result<us
     };
     let start = at + 1;
     if args.len() < start + count {
-        return Err(format!("KEYS announces {count} keys, but fewer follow"));
+        return Err(format!("fewer keys follow than KEYS {count} announces"));
     }
     values.extend(args.iter_from(start).take(count));
     Ok(start + count)

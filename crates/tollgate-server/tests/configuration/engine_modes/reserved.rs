@@ -63,4 +63,7 @@ fn each_ask_has_its_cost_whether_a_limit_applies_or_not() {
     assert!(settle(&bench, &[1, 2]).is_err());
     assert_eq!(settle(&bench, &[5]), Ok(true), "one for all");
     assert_eq!(bench.left("t=1"), 93);
+    assert!(bench.verb(&asks[1..2], LIFE));
+    let error = settle(&bench, &[1, 2]).unwrap_err();
+    assert!(error.contains("2 costs, but the number of reserved limits is 1;"), "{error}");
 }
