@@ -31,7 +31,7 @@
 mod around;
 pub mod conformance;
 
-pub use around::{Around, Call};
+pub use around::{Around, Call, StoreFuture};
 
 use crate::store::Store;
 use std::{

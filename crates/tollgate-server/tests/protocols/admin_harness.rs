@@ -9,7 +9,7 @@ use tokio::{
 use tollgate::{
     Clock, ManualClock,
     store::{MemoryStore, StoreError},
-    testing::{Around, Call},
+    testing::{Around, Call, StoreFuture},
 };
 use tollgate_server::{
     admin,
@@ -53,11 +53,7 @@ impl Around for NoReservations {
         &self.0
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         match call {
             Call::Reserve => Err(StoreError::unavailable("the server is away")),
             _ => work.await,

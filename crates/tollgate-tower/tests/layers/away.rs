@@ -8,7 +8,7 @@ use std::sync::{
 use tokio::sync::Semaphore;
 use tollgate::{
     store::{MemoryStore, StoreError},
-    testing::{Around, Call},
+    testing::{Around, Call, StoreFuture},
 };
 
 /// The store. Clones are the same one.
@@ -46,11 +46,7 @@ impl Around for Away {
         &self.memory
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         if !matches!(call, Call::Acquire | Call::Reserve) {
             return work.await;
         }

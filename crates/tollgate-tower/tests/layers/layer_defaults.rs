@@ -8,7 +8,7 @@ use tokio::{sync::Semaphore, time::timeout};
 use tollgate::{
     Clock, Quota,
     store::{MemoryStore, StoreError},
-    testing::{Around, Call, block_on},
+    testing::{Around, Call, StoreFuture, block_on},
 };
 use tollgate_tower::{Key, Mode, OnStoreError, Policy, RateLimitBuilder, RateLimitLayer, Settle};
 use tower::{Layer, Service, ServiceExt};
@@ -202,11 +202,7 @@ impl Around for &'static Slow {
         &self.0
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         if call == Call::Settle {
             self.1.acquire().await.unwrap().forget();
         }

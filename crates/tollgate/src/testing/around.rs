@@ -17,7 +17,7 @@ use std::{future::Future, time::Duration};
 ///
 /// ```
 /// use tollgate::{Quota, store::{Demand, MemoryStore, Policy, Store, StoreError}};
-/// use tollgate::testing::{Around, Call, block_on};
+/// use tollgate::testing::{Around, Call, StoreFuture, block_on};
 ///
 /// struct Down(MemoryStore);
 ///
@@ -28,11 +28,7 @@ use std::{future::Future, time::Duration};
 ///         &self.0
 ///     }
 ///
-///     async fn run<T: Send>(
-///         &self,
-///         call: Call,
-///         _work: impl Future<Output = Result<T, StoreError>> + Send,
-///     ) -> Result<T, StoreError> {
+///     async fn run<T: Send>(&self, call: Call, _work: impl StoreFuture<T>) -> Result<T, StoreError> {
 ///         Err(StoreError::unavailable(format!("{call:?} is not answered")))
 ///     }
 /// }
@@ -55,7 +51,7 @@ pub trait Around: Send + Sync {
     fn run<T: Send>(
         &self,
         _call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
+        work: impl StoreFuture<T>,
     ) -> impl Future<Output = Result<T, StoreError>> + Send {
         work
     }
@@ -75,6 +71,11 @@ pub trait Around: Send + Sync {
         decision
     }
 }
+
+/// A call of the store inside, as [`Around::run`] gets it: any future with such a result.
+pub trait StoreFuture<T>: Future<Output = Result<T, StoreError>> + Send {}
+
+impl<T, F: Future<Output = Result<T, StoreError>> + Send> StoreFuture<T> for F {}
 
 /// A call of a [`Store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -211,7 +212,7 @@ mod tests {
         async fn run<T: Send>(
             &self,
             call: Call,
-            work: impl Future<Output = Result<T, StoreError>> + Send,
+            work: impl StoreFuture<T>,
         ) -> Result<T, StoreError> {
             self.1.lock().unwrap().insert(discriminant(&call));
             work.await

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use tollgate::{
     Clock, Decision, ManualClock, Quota,
     store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call},
+    testing::{Around, Call, StoreFuture},
 };
 
 /// What the store does with the next calls.
@@ -99,11 +99,7 @@ impl Around for Flaky {
         &self.inner
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         let mode = self.next_mode();
         if let (Call::Force { cost }, Mode::Up | Mode::Deaf) = (call, mode) {
             self.state.lock().unwrap().forced += cost;

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::{
-    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -13,7 +12,7 @@ use std::{
 use tollgate::{
     Algorithm, Clock, Decision, Limiter, ManualClock, Quota, Tick,
     store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call},
+    testing::{Around, Call, StoreFuture},
 };
 use tollgate_redis::{FleetSize, LeaseSettings, TwoTier};
 
@@ -72,11 +71,7 @@ impl Around for Away {
         &self.inner
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         if !matches!(call, Call::Acquire | Call::UpTo) {
             return work.await;
         }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     Clock, Quota,
     store::{MemoryStore, MemoryStoreBuilder, Policy, StoreError},
-    testing::{Around, Call, block_on},
+    testing::{Around, Call, StoreFuture, block_on},
 };
 use tollgate_server::{
     config::{Config, Rate, Unit},
@@ -76,11 +76,7 @@ impl Around for Senseless {
         &self.0
     }
 
-    async fn run<T: Send>(
-        &self,
-        _call: Call,
-        _work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, _call: Call, _work: impl StoreFuture<T>) -> Result<T, StoreError> {
         Err(StoreError::invalid("no quota for this"))
     }
 }

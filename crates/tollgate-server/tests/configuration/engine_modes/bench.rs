@@ -10,7 +10,7 @@ use std::{
 use tollgate::{
     Clock, ManualClock,
     store::{MemoryStore, StoreError},
-    testing::{Around, Call, block_on},
+    testing::{Around, Call, StoreFuture, block_on},
 };
 use tollgate_server::{
     config::Config,
@@ -118,11 +118,7 @@ impl Around for Shaky {
         &self.0
     }
 
-    async fn run<T: Send>(
-        &self,
-        _call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, _call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         // ORDERING: SeqCst. A test.
         match self.1.load(SeqCst) {
             true => Err(StoreError::invalid("it was told to fail".to_owned())),

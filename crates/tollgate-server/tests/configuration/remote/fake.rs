@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tollgate::{
     Clock, Decision, ManualClock,
     store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call},
+    testing::{Around, Call, StoreFuture},
 };
 use tollgate_server::{
     config::{Config, Failure},
@@ -129,11 +129,7 @@ impl Around for Fake {
         self.is_down.load(SeqCst).then(|| self.without(demands))
     }
 
-    async fn run<T: Send>(
-        &self,
-        call: Call,
-        work: impl Future<Output = Result<T, StoreError>> + Send,
-    ) -> Result<T, StoreError> {
+    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
         if call == Call::Reset && self.is_down.load(SeqCst) {
             return Err(StoreError::unavailable("the server is away"));
         }
