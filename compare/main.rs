@@ -48,6 +48,26 @@ const MEANT: &[Meant] = &[
         let is_change = |(_, call): &(u64, Call)| matches!(call, Call::Change { .. });
         before.iter().any(is_change) && within((10_000_000_000, 1), &found.old, &found.new)
     }),
+    (
+        "a window that a refund or a change of quota has emptied is forgotten, also by a clock that goes back",
+        |found| {
+            let goes_back = |pair: &[(u64, Call)]| pair[1].0 < pair[0].0;
+            matches!(found.trace.host, Host::Limiter(1 | 3))
+                && found.trace.calls.windows(2).any(goes_back)
+        },
+    ),
+    ("other counts fit a word", |found| {
+        let is_debt = |seen: &Seen| match seen {
+            Seen::Refused(error) => ["does not fit the slots", "the maximum for this running"]
+                .iter()
+                .any(|text| error.contains(text)),
+            Seen::Decision { outcome, .. } => *outcome == "never",
+            _ => false,
+        };
+        let last = found.trace.calls.last().map(|(_, call)| call);
+        let may_fit = matches!(last, Some(Call::Force(_) | Call::Settle(..) | Call::Change { .. }));
+        may_fit && found.old.iter().any(is_debt) != found.new.iter().any(is_debt)
+    }),
     ("limits that come with a call share a state in ninths of a nanosecond", |found| {
         let is_ad_hoc = |kind: &Kind| matches!(kind, Kind::AdHoc);
         let has_ad_hoc =

@@ -38,6 +38,9 @@ pub(crate) enum Host {
 /// A number in `Algorithm::ALL`.
 pub(crate) type Algorithm = usize;
 
+/// All but anchored windows, which ended at finer times in the old tree.
+const ALGORITHMS: [Algorithm; 4] = [0, 1, 3, 4];
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Plain(Algorithm),
@@ -171,7 +174,7 @@ fn quota((count, period, _): Rate, (has_burst, least): (bool, u64), random: &mut
 }
 
 pub(crate) fn random(random: &mut Random) -> Trace {
-    let algorithm = random.below(5) as usize;
+    let algorithm = random.pick(&ALGORITHMS);
     let host = match random.below(3) {
         0 => Host::Limiter(algorithm),
         1 => Host::Keyed(algorithm),
@@ -179,7 +182,7 @@ pub(crate) fn random(random: &mut Random) -> Trace {
             let kinds = (0..1 + random.below(4)).map(|_| match random.below(8) {
                 0 => Kind::AdHoc,
                 1 => Kind::AdHocWindow,
-                _ => Kind::Plain(random.below(5) as usize),
+                _ => Kind::Plain(random.pick(&ALGORITHMS)),
             });
             Host::Store(kinds.collect())
         }
@@ -221,25 +224,13 @@ pub(crate) fn random(random: &mut Random) -> Trace {
 }
 
 /// Replaces calls whose effect depends on which keys were evicted: every key that has used nothing is, sooner
-/// or later.
-///
-/// - An anchored window that a refund or a change of quota has left empty goes on, unless its key is evicted.
-/// - `Inherit::AsIs` leaves a key that has used nothing as many permits as it had; one that was evicted has all
-///   of the new quota's. `Inherit::Proportional` does the same after a quota of nothing.
+/// or later. `Inherit::AsIs` leaves a key that has used nothing as many permits as it had; one that was
+/// evicted has all of the new quota's. `Inherit::Proportional` does the same after a quota of nothing.
 fn evident(call: Call, host: &Host) -> Call {
-    const ANCHORED: Algorithm = 2;
     const AS_IS: usize = 1;
     const PROPORTIONAL: usize = 2;
-    let is_anchored = match host {
-        Host::Limiter(_) => return call,
-        Host::Keyed(algorithm) => *algorithm == ANCHORED,
-        Host::Store(kinds) => kinds.iter().any(|kind| matches!(kind, Kind::Plain(ANCHORED))),
-    };
     match call {
-        Call::Refund(target) if is_anchored => Call::Available(target),
-        Call::Cancel(pick) | Call::Settle(pick, 0) if is_anchored => Call::Settle(pick, 1),
-        Call::Change { .. } if is_anchored => Call::Keep(0),
-        Call::Change { policy, quota, how: AS_IS } => {
+        Call::Change { policy, quota, how: AS_IS } if !matches!(host, Host::Limiter(_)) => {
             Call::Change { policy, quota, how: PROPORTIONAL }
         }
         call => call,

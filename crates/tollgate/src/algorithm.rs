@@ -21,6 +21,7 @@ mod inherit;
 mod rule;
 mod sliding_counter;
 mod sliding_log;
+mod window_word;
 pub(crate) mod word_time;
 
 pub(crate) use entry::{Entry, PerCall, gcra_per_call};

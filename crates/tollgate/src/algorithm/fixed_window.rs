@@ -13,27 +13,17 @@
 //!
 //! # State and units
 //!
-//! One word: the window's number in the upper bits and the count in the lower ones. How many
-//! bits each gets follows from the window's length:
-//!
-//! | window | bits of the number | bits of the count | largest limit (half the count) |
-//! |---|---|---|---|
-//! | 1 ms | 39 | 22 | 2 million |
-//! | 1 s | 29 | 32 | 2 thousand million |
-//! | 1 day | 13 | 48 | 10^14 |
-//!
-//! An anchored window has the tick of its start for a number, rounded up to a multiple of a *grain*:
-//! the finest of 1, 2, 5, 10, 20 .. ns that leaves the count 16 bits, or 3 more than the limit has.
-//! That is 20 us for limits below 8192, whatever the window. Short windows make do with fewer bits
-//! for the count, so that the grain stays below a 1024th of the window. Zero is the state of a
-//! limiter never used.
+//! One word: the end of the window and the count, as `window_word.rs` says. Zero if nothing is counted.
+//! A word has room for at least twice the limit: limits are below 900 000 per millisecond,
+//! 9 x 10^8 per second and 9 x 10^13 per day, and a two-hundredth of that if anchored.
 //!
 //! # Exact and approximate
 //!
 //! - At most `limit` per window, exactly. Across a border up to 2 x limit pass within one length:
 //!   a full window's worth at its end and another at the start of the next.
 //! - `retry` is the end of the window: exact. `full` is the same.
-//! - An anchored window may last longer than its length by that rounding, and never shorter.
+//! - An anchored window ends at a round time: it may last longer than its length by a thousandth, and
+//!   never shorter. One that a refund has emptied is over.
 //!
 //! # Time
 //!
@@ -42,7 +32,7 @@
 //!
 //! # Cost
 //!
-//! 8 bytes; one division.
+//! 8 bytes; two divisions.
 //!
 //! Source: the textbook counter, with the window in the state instead of in the key.
 
@@ -50,12 +40,14 @@ use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
     share,
-    word_time::{self, HOST_BITS},
+    window_word::{WindowWord, phase},
+    word_time,
 };
 use crate::{
     Quota, QuotaError, Tick,
     decision::{Decision, Level},
 };
+use std::time::Duration;
 
 /// A fixed window, aligned or anchored, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +56,7 @@ pub struct FixedWindow {
     limit: u64,
     initial: u64,
     border: Border,
-    count_bits: u8,
+    word: WindowWord,
 }
 
 /// Where windows begin.
@@ -72,35 +64,20 @@ pub struct FixedWindow {
 enum Border {
     /// At `k x length - phase`.
     Aligned { phase_ns: u64 },
-    /// At the first event, rounded up to a multiple of the grain.
-    Anchored { grain_ns: u64 },
+    /// At the first event.
+    Anchored,
 }
 
 /// The window that a state stands for at some time.
 #[derive(Clone, Copy, Debug)]
 struct View {
-    /// Number of the window, from one.
-    number: u64,
     count: u64,
     /// First nanosecond after the window.
     end_ns: u64,
 }
 
-/// Marks an anchored window among the packed parameters.
-const ANCHORED: u64 = 1 << 63;
-
-/// Bits that a word has for number and count together: one less than the host leaves.
-pub(super) const WORD_BITS: u32 = 63 - HOST_BITS;
-
-/// An anchored window's start is rounded to at most this part of its length.
-const GRAIN_SHARE: u64 = 1024;
-
-/// The grains an anchored window's start may be rounded to: round numbers, so that round times
-/// stay exact.
-fn grains() -> impl Iterator<Item = u64> {
-    let decades = std::iter::successors(Some(1_u64), |decade| decade.checked_mul(10));
-    decades.flat_map(|decade| [1, 2, 5].map(|digit| digit * decade)).take(48)
-}
+/// In place of a phase among the packed parameters.
+const ANCHORED: u64 = u64::MAX;
 
 impl FixedWindow {
     /// Returns windows that start at multiples of their length after `epoch`, which is the time
@@ -110,23 +87,14 @@ impl FixedWindow {
     ///
     /// As [`Quota::check_countable`]; also if the quota has a burst, or a limit too large for the
     /// word.
-    pub fn aligned(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
-        let limit = window_limit(quota, Algorithm::FixedWindow)?;
-        let length_ns = quota.period_ns();
-        let phase_ns = phase(epoch, length_ns);
-        let count_bits = WORD_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3);
-        let most = 1 << (count_bits - 1);
-        if limit > most {
-            let algorithm = Algorithm::FixedWindow;
-            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
-        }
-        Ok(Self {
-            length_ns,
-            limit,
-            initial: quota.initial_permits(),
-            border: Border::Aligned { phase_ns },
-            count_bits: count_bits as u8,
-        })
+    pub fn aligned(quota: &Quota, epoch: Duration) -> Result<Self, QuotaError> {
+        let border = Border::Aligned { phase_ns: phase(epoch, quota.period_ns().max(1)) };
+        Self::new(
+            quota,
+            Algorithm::FixedWindow,
+            border,
+            WindowWord::new(quota.period_ns(), 4, epoch),
+        )
     }
 
     /// Returns windows that start with the first event after the last one ended.
@@ -134,34 +102,28 @@ impl FixedWindow {
     /// # Errors
     ///
     /// As for [`aligned`](Self::aligned).
-    pub fn anchored(quota: &Quota) -> Result<Self, QuotaError> {
-        let limit = window_limit(quota, Algorithm::AnchoredWindow)?;
-        let length_ns = quota.period_ns();
-        let start_bits = |grain: u64| bits(Tick::HORIZON.as_nanos() / grain + 2);
-        let fine = |grain: &u64| *grain == 1 || *grain <= length_ns / GRAIN_SHARE;
-        let with_bits = |count_bits: u32| {
-            let mut grains = grains().take_while(fine);
-            grains.find(|grain| start_bits(*grain) + count_bits <= WORD_BITS)
-        };
-        // The count needs at least one bit more than the limit, for what is forced beyond it.
-        let found = with_bits((bits(limit) + 3).max(16)).or_else(|| with_bits(bits(limit) + 1));
-        let Some(grain_ns) = found else {
-            let coarsest = grains().take_while(fine).last().unwrap_or(1);
-            let most = (1 << (WORD_BITS - start_bits(coarsest) - 1)) - 1;
-            let algorithm = Algorithm::AnchoredWindow;
-            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
-        };
-        Ok(Self {
-            length_ns,
-            limit,
-            initial: quota.initial_permits(),
-            border: Border::Anchored { grain_ns },
-            count_bits: (WORD_BITS - start_bits(grain_ns)) as u8,
-        })
+    pub fn anchored(quota: &Quota, epoch: Duration) -> Result<Self, QuotaError> {
+        let word = WindowWord::new(quota.period_ns(), 1000, epoch);
+        Self::new(quota, Algorithm::AnchoredWindow, Border::Anchored, word)
     }
 
-    /// Returns the same windows with another limit: the layout of the word does not depend on it
-    /// if they are aligned. The caller has checked that the limit fits.
+    fn new(
+        quota: &Quota,
+        algorithm: Algorithm,
+        border: Border,
+        word: WindowWord,
+    ) -> Result<Self, QuotaError> {
+        let limit = window_limit(quota, algorithm)?;
+        // The other half is for what is forced beyond the limit.
+        let most = (word.range() - 1) / 2;
+        if limit > most {
+            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
+        }
+        let (length_ns, initial) = (quota.period_ns(), quota.initial_permits());
+        Ok(Self { length_ns, limit, initial, border, word })
+    }
+
+    /// Returns the same windows with another limit, which the caller has checked.
     pub(crate) const fn with_limit(mut self, limit: u64) -> Self {
         self.limit = limit;
         self.initial = limit;
@@ -170,54 +132,58 @@ impl FixedWindow {
 
     /// The largest count a word can hold.
     const fn count_max(&self) -> u64 {
-        (1 << self.count_bits) - 1
+        self.word.range() - 1
+    }
+
+    /// Returns the end of a window that is in force at `now`, or would begin now.
+    #[inline]
+    const fn end_ns(&self, now: Tick) -> u64 {
+        let now_ns = if now.as_nanos() < Tick::HORIZON.as_nanos() { now } else { Tick::HORIZON };
+        let now_ns = now_ns.as_nanos();
+        match self.border {
+            // OVERFLOW: horizon and phase are below 2^59 and 2^55.
+            Border::Aligned { phase_ns } => {
+                ((now_ns + phase_ns) / self.length_ns + 1) * self.length_ns - phase_ns
+            }
+            Border::Anchored => self.word.round_up(now_ns + self.length_ns),
+        }
     }
 
     /// Returns the window in force at `now`: the state's, or a fresh one.
     #[inline]
     fn view(&self, word: u64, now: Tick) -> View {
-        let now_ns = now.min(Tick::HORIZON).as_nanos();
-        let (number, count) = (word >> self.count_bits, word & self.count_max());
-        match self.border {
-            Border::Aligned { phase_ns } => {
-                // OVERFLOW: horizon and phase are below 2^59 and 2^55.
-                let current = (now_ns + phase_ns) / self.length_ns + 1;
-                let count = if number >= current { count } else { 0 };
-                let number = number.max(current);
-                View { number, count, end_ns: number * self.length_ns - phase_ns }
-            }
-            Border::Anchored { grain_ns } => {
-                let end_ns = |number: u64| (number - 1) * grain_ns + self.length_ns;
-                if number > 0 && now_ns < end_ns(number) {
-                    return View { number, count, end_ns: end_ns(number) };
-                }
-                let number = now_ns.div_ceil(grain_ns) + 1;
-                View { number, count: 0, end_ns: end_ns(number) }
-            }
+        let fresh = View { count: 0, end_ns: self.end_ns(now) };
+        if word <= word_time::from_tick(now) {
+            return fresh;
         }
+        let (rounded_ns, count) = self.word.split(word);
+        let end_ns = match self.border {
+            Border::Aligned { phase_ns } => {
+                (rounded_ns + phase_ns) / self.length_ns * self.length_ns - phase_ns
+            }
+            Border::Anchored => rounded_ns,
+        };
+        // An empty window is as good as none.
+        let is_over = end_ns <= now.min(Tick::HORIZON).as_nanos();
+        if is_over || count == 0 { fresh } else { View { count, end_ns } }
     }
 
     /// Returns the start of the window in force, and its count.
     pub(crate) fn opened(&self, word: u64, now: Tick) -> (Tick, u64) {
-        let View { count, end_ns, .. } = self.view(word, now);
+        let View { count, end_ns } = self.view(word, now);
         (Tick::from_nanos(end_ns.saturating_sub(self.length_ns)), count)
     }
 
     /// Returns the word of a window that began at `start`; `None` if it is over.
     pub(crate) fn reopened(&self, start: Tick, count: u64, now: Tick) -> Option<u64> {
-        let start_ns = start.min(Tick::HORIZON).as_nanos();
-        let number = match self.border {
-            Border::Aligned { phase_ns } => (start_ns + phase_ns) / self.length_ns + 1,
-            Border::Anchored { grain_ns } => start_ns.div_ceil(grain_ns) + 1,
-        };
-        let word = number << self.count_bits | count.min(self.count_max());
-        let view = self.view(word, now);
-        (view.number == number && view.count > 0).then_some(word)
+        let word =
+            self.word(View { count: count.min(self.count_max()), end_ns: self.end_ns(start) });
+        (self.view(word, now).count > 0).then_some(word)
     }
 
-    fn word(&self, view: View) -> u64 {
-        debug_assert!(view.count <= self.count_max(), "count fits its bits");
-        view.number << self.count_bits | view.count
+    #[inline]
+    const fn word(&self, View { count, end_ns }: View) -> u64 {
+        if count == 0 { 0 } else { self.word.join(end_ns, count) }
     }
 }
 
@@ -229,17 +195,6 @@ pub(super) fn window_limit(quota: &Quota, algorithm: Algorithm) -> Result<u64, Q
         Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow { burst, limit, algorithm }),
         _ => Ok(limit),
     }
-}
-
-/// Returns how far into a window the clock's origin lies.
-pub(super) fn phase(epoch: std::time::Duration, length_ns: u64) -> u64 {
-    // OVERFLOW: the remainder is below `length_ns`.
-    (epoch.as_nanos() % u128::from(length_ns)) as u64
-}
-
-/// Returns how many bits a number takes.
-pub(super) const fn bits(number: u64) -> u32 {
-    u64::BITS - number.leading_zeros()
 }
 
 impl Step for FixedWindow {
@@ -293,14 +248,14 @@ impl Step for FixedWindow {
     }
 
     fn mark(&self, word: &u64, now: Tick) -> u64 {
-        self.view(*word, now).number
+        self.view(*word, now).end_ns
     }
 
     /// Gives back within the same window; a late refund is dropped, because the new window never
     /// held the charge.
     fn give_back(&self, word: &mut u64, now: Tick, mark: u64, most: u64) -> u64 {
         let view = self.view(*word, now);
-        if view.number != mark || view.count == 0 {
+        if view.end_ns != mark || view.count == 0 {
             return 0;
         }
         let amount = most.min(view.count);
@@ -321,23 +276,22 @@ impl Packed for FixedWindow {
     }
 
     fn to_words(self) -> [u64; PARAMETERS] {
-        // OVERFLOW: phase and grain are below 2^55, so a flag fits above them.
         let border = match self.border {
             Border::Aligned { phase_ns } => phase_ns,
-            Border::Anchored { grain_ns } => ANCHORED | grain_ns,
+            Border::Anchored => ANCHORED,
         };
-        // The initial count shares a word with its bits: limits are below 2^58.
-        let small = self.initial << 6 | u64::from(self.count_bits);
-        [self.length_ns, self.limit, border, small, 0, 0, 0, 0]
+        let WindowWord { grain_ns, shift_ns } = self.word;
+        [self.length_ns, self.limit, border, self.initial, grain_ns, shift_ns, 0, 0]
     }
 
     #[inline]
-    fn from_words([length_ns, limit, border, small, ..]: [u64; PARAMETERS]) -> Self {
-        let border = match border & ANCHORED {
-            0 => Border::Aligned { phase_ns: border },
-            _ => Border::Anchored { grain_ns: border & !ANCHORED },
+    fn from_words(words: [u64; PARAMETERS]) -> Self {
+        let [length_ns, limit, border, initial, grain_ns, shift_ns, ..] = words;
+        let border = match border {
+            ANCHORED => Border::Anchored,
+            phase_ns => Border::Aligned { phase_ns },
         };
-        Self { length_ns, limit, initial: small >> 6, border, count_bits: small as u8 & 0x3f }
+        Self { length_ns, limit, initial, border, word: WindowWord { grain_ns, shift_ns } }
     }
 }
 
@@ -354,16 +308,21 @@ impl Idle for FixedWindow {
 impl Succeed for FixedWindow {
     /// The window in force goes on if windows of both quotas begin and end alike; else a new one
     /// begins, with what was used.
+    ///
+    /// If it can be read in two ways, the word of a limiter at rest changes, too, so that no decision by the
+    /// old quota can write to it.
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
         let view = old.view(*word, now);
         let same = (self.length_ns, self.border) == (old.length_ns, old.border);
         let window = if same { view } else { self.view(0, now) };
-        match used_after(how, u128::from(view.count) << FRACTION, old.limit, self.limit) {
+        let next = match used_after(how, u128::from(view.count) << FRACTION, old.limit, self.limit)
+        {
             None => self.initial(now),
             Some(used) => {
                 let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
                 self.word(View { count: used as u64, ..window })
             }
-        }
+        };
+        if next == 0 && !same { self.word.at_rest(*word, now) } else { next }
     }
 }

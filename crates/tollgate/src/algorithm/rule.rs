@@ -71,7 +71,9 @@ impl Rule {
         Ok(match algorithm {
             Algorithm::Gcra => Some(Self::Gcra(Gcra::new(quota)?)),
             Algorithm::FixedWindow => Some(Self::FixedWindow(FixedWindow::aligned(quota, epoch)?)),
-            Algorithm::AnchoredWindow => Some(Self::AnchoredWindow(FixedWindow::anchored(quota)?)),
+            Algorithm::AnchoredWindow => {
+                Some(Self::AnchoredWindow(FixedWindow::anchored(quota, epoch)?))
+            }
             Algorithm::SlidingCounter => {
                 let counter = SlidingCounter::new(quota, epoch)?;
                 counter.packs().then_some(Self::SlidingCounter(counter))

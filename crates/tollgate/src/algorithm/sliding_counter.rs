@@ -12,9 +12,9 @@
 //!
 //! # State and units
 //!
-//! The number of the window and two counts. They share a word while 2 x bits(2 x limit) and the
-//! bits of the number (29 for windows of 1 s) fit in 61: up to a limit of 16 thousand a second or
-//! 1 million an hour. Above that they are three words behind a short lock.
+//! The number of the latest window in which something passed, its count, and the count of the window before.
+//! They share a word (`window_word.rs`) up to a limit of 21 thousand a second or 1 million an hour. Above
+//! that they are three words behind a short lock.
 //!
 //! # Exact and approximate
 //!
@@ -38,9 +38,11 @@
 
 use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
-    fixed_window::{WORD_BITS, bits, phase, window_limit},
+    fixed_window::window_limit,
     inherit::{FRACTION, used_after},
-    share, word_time,
+    share,
+    window_word::{WindowWord, phase},
+    word_time,
 };
 use crate::{
     Quota, QuotaError, Tick,
@@ -54,8 +56,9 @@ pub struct SlidingCounter {
     limit: u64,
     initial: u64,
     phase_ns: u64,
-    /// Bits of each count in a packed word; zero if the state does not fit.
-    count_bits: u8,
+    word: WindowWord,
+    /// Each count in a word is below this; zero if the state does not fit.
+    radix: u64,
 }
 
 /// The state of a [`SlidingCounter`]: two neighbouring windows. All zero if never used.
@@ -65,6 +68,19 @@ pub struct TwoWindows {
     number: u64,
     previous: u64,
     current: u64,
+}
+
+impl TwoWindows {
+    /// Lets the current window be the latest one in which something counts.
+    const fn settled(self) -> Self {
+        match self {
+            Self { previous: 0, current: 0, .. } => Self { number: 0, previous: 0, current: 0 },
+            Self { number, previous, current: 0 } => {
+                Self { number: number - 1, previous: 0, current: previous }
+            }
+            both => both,
+        }
+    }
 }
 
 /// Counts are kept below this, so that no sum overflows.
@@ -88,17 +104,11 @@ impl SlidingCounter {
     pub fn new(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
         let limit = window_limit(quota, Algorithm::SlidingCounter)?;
         let length_ns = quota.period_ns();
-        let mut counter = Self {
-            length_ns,
-            limit,
-            initial: quota.initial_permits(),
-            phase_ns: phase(epoch, length_ns),
-            count_bits: Self::packed_bits(length_ns) as u8,
-        };
-        if limit > counter.packed_limit_max() {
-            counter = counter.unpacked();
-        }
-        Ok(counter)
+        let word = WindowWord::new(length_ns, 4, epoch);
+        let (initial, phase_ns) = (quota.initial_permits(), phase(epoch, length_ns));
+        let counter =
+            Self { length_ns, limit, initial, phase_ns, word, radix: word.range().isqrt() };
+        Ok(if limit > counter.packed_limit_max() { counter.unpacked() } else { counter })
     }
 
     /// Tells whether fresh windows are empty.
@@ -108,29 +118,24 @@ impl SlidingCounter {
 
     /// Tells whether the state fits in one word.
     pub(crate) const fn packs(&self) -> bool {
-        self.count_bits > 0
+        self.radix > 0
     }
 
     /// The largest limit whose state fits in one word, for windows of this length.
     ///
-    /// Half of what the bits could count; the other half is for what is forced beyond it.
-    pub(crate) fn packed_limit_max(&self) -> u64 {
-        (1 << (Self::packed_bits(self.length_ns) - 1)) - 1
-    }
-
-    /// Bits of each count in a packed word.
-    const fn packed_bits(length_ns: u64) -> u32 {
-        (WORD_BITS - bits(Tick::HORIZON.as_nanos() / length_ns + 3)) / 2
+    /// Half of what a word could count; the other half is for what is forced beyond it.
+    pub(crate) const fn packed_limit_max(&self) -> u64 {
+        (self.word.range().isqrt() - 1) / 2
     }
 
     /// The same counter for a host with room for three words.
     pub(crate) const fn unpacked(mut self) -> Self {
-        self.count_bits = 0;
+        self.radix = 0;
         self
     }
 
     const fn count_max(&self) -> u64 {
-        if self.packs() { (1 << self.count_bits) - 1 } else { COUNT_MAX }
+        if self.packs() { self.radix - 1 } else { COUNT_MAX }
     }
 
     fn view(&self, state: &TwoWindows, now: Tick) -> View {
@@ -271,36 +276,44 @@ impl Step for SlidingCounter {
         if windows.number != mark || amount == 0 {
             return 0;
         }
-        *state = TwoWindows { current: windows.current - amount, ..windows };
+        *state = TwoWindows { current: windows.current - amount, ..windows }.settled();
         amount
     }
 }
 
 impl Packed for SlidingCounter {
+    /// The end is that of the window after the latest one in which something passed: until then it counts.
     fn pack(&self, state: &TwoWindows) -> u64 {
         debug_assert!(self.packs(), "the host asked before packing");
-        let TwoWindows { number, previous, current } = *state;
-        (number << self.count_bits | previous) << self.count_bits | current
+        let TwoWindows { number, previous, current } = state.settled();
+        if current == 0 {
+            return 0;
+        }
+        // OVERFLOW: two windows beyond the horizon at most.
+        let end_ns = ((number + 1) * self.length_ns).saturating_sub(self.phase_ns);
+        self.word.join(end_ns, previous * self.radix + current)
     }
 
     fn unpack(&self, word: u64) -> TwoWindows {
-        let mask = self.count_max();
-        TwoWindows {
-            number: word >> (2 * self.count_bits),
-            previous: word >> self.count_bits & mask,
-            current: word & mask,
+        let (rounded_ns, counts) = self.word.split(word);
+        let (previous, current) = (counts / self.radix, counts % self.radix);
+        if word == 0 || current == 0 {
+            return TwoWindows::default();
         }
+        let number = ((rounded_ns + self.phase_ns) / self.length_ns).saturating_sub(1);
+        TwoWindows { number, previous, current }
     }
 
     fn to_words(self) -> [u64; PARAMETERS] {
-        // Limits that pack are below 2^30, so the initial count and its bits share a word.
-        let small = self.initial << 6 | u64::from(self.count_bits);
-        [self.length_ns, self.limit, self.phase_ns, small, 0, 0, 0, 0]
+        let Self { length_ns, limit, initial, phase_ns, radix, .. } = self;
+        let WindowWord { grain_ns, shift_ns } = self.word;
+        [length_ns, limit, initial, phase_ns, grain_ns, shift_ns, radix, 0]
     }
 
-    fn from_words([length_ns, limit, phase_ns, small, ..]: [u64; PARAMETERS]) -> Self {
-        let (initial, count_bits) = (small >> 6, small as u8 & 0x3f);
-        Self { length_ns, limit, initial, phase_ns, count_bits }
+    fn from_words(words: [u64; PARAMETERS]) -> Self {
+        let [length_ns, limit, initial, phase_ns, grain_ns, shift_ns, radix, ..] = words;
+        let word = WindowWord { grain_ns, shift_ns };
+        Self { length_ns, limit, initial, phase_ns, word, radix }
     }
 }
 
@@ -333,10 +346,10 @@ impl Succeed for SlidingCounter {
         // What the current window must hold for the sum to be `after`, if that can be.
         let kept = (current + after).checked_sub(used);
         match kept.filter(|kept| same && (*kept).max(previous) <= self.count_max()) {
-            Some(kept) => TwoWindows { current: kept, ..view.windows },
+            Some(kept) => TwoWindows { current: kept, ..view.windows }.settled(),
             None => {
                 let fresh = self.view(&TwoWindows::default(), now).windows;
-                TwoWindows { current: after, ..fresh }
+                TwoWindows { current: after, ..fresh }.settled()
             }
         }
     }

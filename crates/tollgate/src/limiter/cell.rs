@@ -80,7 +80,7 @@ impl Cell {
                 Self::FixedWindow(WordCell::new(FixedWindow::aligned(quota, epoch)?, now))
             }
             Algorithm::AnchoredWindow => {
-                Self::AnchoredWindow(WordCell::new(FixedWindow::anchored(quota)?, now))
+                Self::AnchoredWindow(WordCell::new(FixedWindow::anchored(quota, epoch)?, now))
             }
             Algorithm::SlidingCounter => {
                 let counter = SlidingCounter::new(quota, epoch)?;
@@ -103,7 +103,7 @@ impl Cell {
         match self {
             Self::Gcra(_) => gcra(quota, clock).map(drop),
             Self::FixedWindow(_) => FixedWindow::aligned(quota, epoch).map(drop),
-            Self::AnchoredWindow(_) => FixedWindow::anchored(quota).map(drop),
+            Self::AnchoredWindow(_) => FixedWindow::anchored(quota, epoch).map(drop),
             Self::SlidingCounter(_) | Self::WideCounter(_) => {
                 SlidingCounter::new(quota, epoch).map(drop)
             }
@@ -129,7 +129,7 @@ impl Cell {
                 cell.replace(FixedWindow::aligned(quota, epoch)?, now, how);
             }
             Self::AnchoredWindow(cell) => {
-                cell.replace(FixedWindow::anchored(quota)?, now, how);
+                cell.replace(FixedWindow::anchored(quota, epoch)?, now, how);
             }
             Self::SlidingCounter(cell) => {
                 let next = SlidingCounter::new(quota, epoch)?;

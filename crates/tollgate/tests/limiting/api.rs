@@ -86,7 +86,7 @@ fn an_algorithm_alone_refuses_what_it_cannot_count() {
                 rate";
     assert_eq!(Gcra::new(&quota).unwrap_err().to_string(), text);
     assert_eq!(FixedWindow::aligned(&quota, epoch), Err(QuotaError::NothingToCount));
-    assert_eq!(FixedWindow::anchored(&quota), Err(QuotaError::NothingToCount));
+    assert_eq!(FixedWindow::anchored(&quota, epoch), Err(QuotaError::NothingToCount));
     assert_eq!(SlidingCounter::new(&quota, epoch), Err(QuotaError::NothingToCount));
     assert_eq!(SlidingLog::new(&quota), Err(QuotaError::NothingToCount));
 }

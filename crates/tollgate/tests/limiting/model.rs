@@ -98,12 +98,11 @@ impl Model {
 
     /// Tells whether the documentation leaves open what the state is: a test then starts anew.
     ///
-    /// Changes of quota may have rounded by more than a permit. An anchored window may have begun that
-    /// holds nothing: does the next event begin another?
+    /// Changes of quota may have rounded by more than a permit.
     pub(crate) fn is_vague(&self) -> bool {
         match &self.state {
             State::Bucket(bucket) => bucket.is_vague(),
-            State::Windows(windows) => windows.is_open_and_empty(),
+            State::Windows(_) => false,
         }
     }
 

@@ -117,7 +117,7 @@ fn a_sliding_counter_outgrows_its_word_only_by_a_clear_error() {
     let error = limiter.set_quota(quota("20000000/s"), Inherit::AsIs).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "limit 20000000 is above 32767, the maximum for this running sliding-counter in this \
+        "limit 20000000 is above 21212, the maximum for this running sliding-counter in this \
          window; build a new limiter for it"
     );
     // One without a limit can be given any.

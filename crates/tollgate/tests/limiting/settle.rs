@@ -229,7 +229,7 @@ proptest! {
         is_exact(&Gcra::new(&Quota::once(count)).unwrap(), &costs)?;
         is_exact(&SlidingCounter::new(&quota, epoch).unwrap(), &costs)?;
         is_exact(&SlidingLog::new(&quota).unwrap(), &costs)?;
-        let windows = [FixedWindow::aligned(&quota, epoch), FixedWindow::anchored(&quota)];
+        let windows = [FixedWindow::aligned(&quota, epoch), FixedWindow::anchored(&quota, epoch)];
         for window in windows.into_iter().flatten() {
             is_exact(&window, &costs)?;
         }

@@ -116,8 +116,12 @@ impl Bucket {
         self.tat = self.tat.max(self.time(now)) + self.units(cost);
     }
 
+    /// Time does not go back behind a change of quota, but for a ninth of a nanosecond.
     pub(super) fn begin(&mut self, now: Tick) {
-        self.tat = self.tat.max(self.time(now));
+        if self.tat <= self.time(now) {
+            self.tat = self.time(now);
+            self.early = self.early.max(self.two_ninths());
+        }
     }
 
     pub(super) fn mark(&self) -> i128 {

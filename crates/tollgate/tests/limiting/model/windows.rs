@@ -9,46 +9,56 @@ pub(super) struct Windows {
     algorithm: Algorithm,
     limit: i128,
     length: i128,
-    /// Time since the Unix epoch at the clock's origin, where windows are aligned to that; else zero.
+    /// Time since the Unix epoch at the clock's origin.
     epoch: i128,
-    /// (when, how much), oldest first.
+    /// (when, how much), oldest first. Never nothing.
     passed: Vec<(i128, i128)>,
-    /// When the window began in which something was counted last: time does not go back behind it.
-    begun: Option<i128>,
 }
 
 impl Windows {
     pub(super) fn new(algorithm: Algorithm, quota: &Quota, epoch_ns: u64) -> Self {
-        let is_aligned = matches!(algorithm, Algorithm::FixedWindow | Algorithm::SlidingCounter);
         Self {
             algorithm,
             limit: quota.count().into(),
             length: quota.period().as_nanos() as i128,
-            epoch: if is_aligned { epoch_ns.into() } else { 0 },
+            epoch: epoch_ns.into(),
             passed: Vec::new(),
-            begun: None,
         }
     }
 
-    /// Returns the time that counts: never behind the window, or the entry of a log, counted last.
+    /// Returns when the latest window began in which something counts, or the latest entry of a log.
+    fn begun(&self) -> Option<i128> {
+        let (first, last) = (self.passed.first()?.0, self.passed.last()?.0);
+        Some(match self.algorithm {
+            Algorithm::SlidingLog => last,
+            Algorithm::AnchoredWindow => first,
+            _ => last - last % self.length,
+        })
+    }
+
+    /// Returns the time that counts: it does not go back behind what is counted.
     fn at(&self, now: Tick) -> i128 {
         let wall = i128::from(now.min(Tick::HORIZON).as_nanos()) + self.epoch;
-        match self.algorithm {
-            Algorithm::SlidingLog => {
-                self.passed.last().map_or(wall, |(newest, _)| wall.max(*newest))
-            }
-            _ => self.begun.map_or(wall, |begun| wall.max(begun)),
-        }
+        self.begun().map_or(wall, |begun| wall.max(begun))
     }
 
     /// Returns when the window in force began; a window that is anchored begins now if the last is over.
     fn start(&self, at: i128) -> i128 {
-        match (self.algorithm, self.begun) {
-            (Algorithm::AnchoredWindow, Some(begun)) if at < begun + self.length => begun,
+        match (self.algorithm, self.begun()) {
+            (Algorithm::AnchoredWindow, Some(begun)) if at < self.anchored_end(begun) => begun,
             (Algorithm::AnchoredWindow, _) => at,
             (Algorithm::SlidingLog, _) => at - self.length + 1,
             _ => at - at % self.length,
         }
+    }
+
+    /// A window that is anchored lasts until a round time: 1, 2 or 5 x 10^k, at most a 1000th of its length.
+    fn anchored_end(&self, begun: i128) -> i128 {
+        let decades = (0..18).map(|digits| 10_i128.pow(digits));
+        let grains = decades.flat_map(|decade| [decade, 2 * decade, 5 * decade]);
+        let grain = grains.filter(|grain| *grain <= self.length / 1000).max().unwrap_or(1);
+        let end = begun + self.length;
+        end + (grain - end % grain) % grain
     }
 
     fn sum(&self, from: i128, to: i128) -> i128 {
@@ -81,12 +91,6 @@ impl Windows {
         self.used(now) + i128::from(cost) > 2 * self.limit
     }
 
-    pub(super) fn is_open_and_empty(&self) -> bool {
-        self.algorithm == Algorithm::AnchoredWindow
-            && self.begun.is_some()
-            && self.sum(i128::MIN, i128::MAX) == 0
-    }
-
     pub(super) fn take(&mut self, now: Tick, cost: i128) {
         let at = self.at(now);
         let start = self.start(at);
@@ -94,7 +98,6 @@ impl Windows {
         let is_counter = self.algorithm == Algorithm::SlidingCounter;
         let oldest = if is_counter { start - self.length } else { start };
         self.passed.retain(|(entry, _)| *entry >= oldest);
-        self.begun = Some(start);
         self.push(at, cost);
     }
 
@@ -167,11 +170,11 @@ impl Windows {
         let is_counter = self.algorithm == Algorithm::SlidingCounter;
         let kept = if is_counter { self.sum(start, i128::MAX) + after - used } else { after };
         if is_same && kept >= 0 {
-            self.passed.retain(|(entry, _)| is_counter && *entry < start);
+            let before = start - length..start;
+            self.passed.retain(|(entry, _)| is_counter && before.contains(entry));
             self.begin(start, kept);
         } else {
             self.passed.clear();
-            self.begun = None;
             self.begin(self.start(self.at(now)), after);
         }
         true
@@ -179,7 +182,6 @@ impl Windows {
 
     /// Lets the window that begins at `start` hold `used` from the beginning.
     fn begin(&mut self, start: i128, used: i128) {
-        self.begun = Some(start);
         if used > 0 {
             self.push(start, used);
         }
