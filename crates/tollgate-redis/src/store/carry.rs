@@ -148,7 +148,7 @@ impl Held {
         let number = match (new.kind, old.length == new.length && !is_over) {
             (_, true) => number,
             (Kind::Fixed, false) => at / new.length,
-            (_, false) => at,
+            (_, false) => new.anchored_at(at),
         };
         Some(Self::Window(number, used))
     }

@@ -230,6 +230,18 @@ impl Rule {
         Self::new(&quota, algorithm, false, 0).ok()
     }
 
+    /// Returns when an anchored window starts whose first event is at `at`, so that it ends at a round time:
+    /// `anchored.lua` has the same.
+    pub(crate) fn anchored_at(&self, at: u64) -> u64 {
+        let most = self.length / 1000;
+        let mut grain = 1;
+        while 10 * grain <= most {
+            grain *= 10;
+        }
+        let grain = [5, 2].map(|n| n * grain).into_iter().find(|it| *it <= most).unwrap_or(grain);
+        at + (grain - (at + self.length) % grain) % grain
+    }
+
     /// Returns what `cost` permits take, in units of 1/c microseconds.
     pub(crate) fn span(&self, cost: u64) -> u128 {
         // OVERFLOW: p is below 2^53.
