@@ -68,12 +68,15 @@ const MEANT: &[Meant] = &[
         let may_fit = matches!(last, Some(Call::Force(_) | Call::Settle(..) | Call::Change { .. }));
         may_fit && found.old.iter().any(is_debt) != found.new.iter().any(is_debt)
     }),
-    ("limits that come with a call share a state in ninths of a nanosecond", |found| {
-        let is_ad_hoc = |kind: &Kind| matches!(kind, Kind::AdHoc);
-        let has_ad_hoc =
-            matches!(&found.trace.host, Host::Store(kinds) if kinds.iter().any(is_ad_hoc));
-        has_ad_hoc && within((100, 1), &found.old, &found.new)
-    }),
+    (
+        "limits that come with a call share a state, and a reservation by one outlasts calls by others",
+        |found| {
+            let Host::Store(kinds) = &found.trace.host else { return false };
+            let ends = |(_, call): &(u64, Call)| matches!(call, Call::Cancel(_) | Call::Settle(..));
+            kinds.iter().any(|kind| matches!(kind, Kind::AdHoc))
+                && (within((100, 1), &found.old, &found.new) || found.trace.calls.iter().any(ends))
+        },
+    ),
 ];
 
 /// The first call of a trace that the two trees answer differently.

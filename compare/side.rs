@@ -130,9 +130,7 @@ impl Side {
             Call::Cancel(pick) => self.finish(now, *pick, Some(0))?,
             Call::Settle(pick, actual) => self.finish(now, *pick, Some(*actual))?,
             Call::Keep(pick) => self.finish(now, *pick, None)?,
-            Call::Change { policy, quota, how } => {
-                self.change(now, (*policy, *quota), HOW[*how])?
-            }
+            Call::Change { quota, how } => self.change(now, *quota, HOW[*how]),
         };
         Ok(vec![seen])
     }
@@ -241,26 +239,10 @@ impl Side {
         })
     }
 
-    fn change(
-        &mut self,
-        now: Tick,
-        (policy, quota): (usize, usize),
-        how: Inherit,
-    ) -> Result<Seen, StoreError> {
-        let quota = self.quotas[quota];
-        let changed = match &mut self.state {
-            State::Limiter(limiter) => limiter.set_quota_at(now, quota, how).map_err(text_of),
-            State::Keyed(keyed) => keyed.set_quota_at(now, quota, how).map_err(text_of),
-            State::Store(store, policies) if !policies[policy].is_ad_hoc() => {
-                let old = &policies[policy];
-                let new = Policy::with_algorithm(old.name(), quota, old.algorithm())?;
-                ready(store.change_quota(old, &new, how))?;
-                policies[policy] = new;
-                Ok(())
-            }
-            State::Store(..) => Ok(()),
-        };
-        Ok(changed.map_or_else(Seen::Refused, |()| Seen::Nothing))
+    fn change(&self, now: Tick, quota: usize, how: Inherit) -> Seen {
+        let State::Limiter(limiter) = &self.state else { return Seen::Nothing };
+        let changed = limiter.set_quota_at(now, self.quotas[quota], how);
+        changed.map_or_else(|error| Seen::Refused(text_of(error)), |()| Seen::Nothing)
     }
 }
 

@@ -74,7 +74,6 @@ pub(crate) enum Call {
     Settle(usize, u64),
     Keep(usize),
     Change {
-        policy: usize,
         quota: usize,
         how: usize,
     },
@@ -193,7 +192,7 @@ pub(crate) fn random(random: &mut Random) -> Trace {
         }
         _ => (1 + random.below(3) as usize, algorithm == 0),
     };
-    // Nothing per second, for a limiter only: see `evident`.
+    // Nothing per second, for a limiter only: a key that is full is evicted, sooner or later.
     let least = u64::from(!matches!(host, Host::Limiter(_)));
     let rates = (0..number).map(|_| rate(random));
     let rates: Vec<Rate> =
@@ -217,24 +216,10 @@ pub(crate) fn random(random: &mut Random) -> Trace {
         };
         // Within the eleven years that a clock may run.
         now = now.min(1 << 58);
-        (now, evident(call(random, &host, permits, number as u64, scale_ns), &host))
+        (now, call(random, &host, permits, number as u64, scale_ns))
     });
     let calls = calls.collect();
     Trace { host, epoch_ns: random.below(1 << 60), quotas, calls }
-}
-
-/// Replaces calls whose effect depends on which keys were evicted: every key that has used nothing is, sooner
-/// or later. `Inherit::AsIs` leaves a key that has used nothing as many permits as it had; one that was
-/// evicted has all of the new quota's. `Inherit::Proportional` does the same after a quota of nothing.
-fn evident(call: Call, host: &Host) -> Call {
-    const AS_IS: usize = 1;
-    const PROPORTIONAL: usize = 2;
-    match call {
-        Call::Change { policy, quota, how: AS_IS } if !matches!(host, Host::Limiter(_)) => {
-            Call::Change { policy, quota, how: PROPORTIONAL }
-        }
-        call => call,
-    }
 }
 
 fn call(random: &mut Random, host: &Host, permits: u64, quotas: u64, scale_ns: u64) -> Call {
@@ -271,10 +256,8 @@ fn call(random: &mut Random, host: &Host, permits: u64, quotas: u64, scale_ns: u
             Call::Settle(random.below(8) as usize, one.cost << random.pick(&[0, 0, 0, 1, 40]))
         }
         60 => Call::Keep(random.below(8) as usize),
-        _ => Call::Change {
-            policy: one.policy,
-            quota: random.below(quotas) as usize,
-            how: random.below(4) as usize,
-        },
+        // By keys and stores a change of quota keeps the time now, and not the permits.
+        _ if !matches!(host, Host::Limiter(_)) => Call::Keep(8),
+        _ => Call::Change { quota: random.below(quotas) as usize, how: random.below(4) as usize },
     }
 }

@@ -2,7 +2,6 @@
 
 mod builder;
 mod calls;
-mod carry;
 mod joining;
 mod keys;
 mod many;
@@ -31,7 +30,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, Decision, Inherit, Quota,
+    Algorithm, Clock, Decision, Quota,
     store::{
         Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
     },
@@ -67,6 +66,8 @@ struct Shared {
     names: Names,
     /// By name: what a policy is in Redis.
     rules: RwLock<HashMap<Box<str>, Known>>,
+    /// Since when the store is there.
+    since: u64,
     max_claims: u32,
     lines: joining::Lines,
     random: RandomState,
@@ -118,7 +119,7 @@ impl RedisStore {
                 )));
             }
             debug_assert!(policy.algorithm() == Algorithm::Gcra || quota.period() == own.period());
-            return self.fresh_rule(&quota, policy.algorithm(), true).map(Arc::new);
+            return self.fresh_rule(&quota, policy.algorithm(), 0).map(Arc::new);
         }
         self.policy_rule(policy)
     }
@@ -132,9 +133,11 @@ impl RedisStore {
             return Ok(known.rule.clone());
         }
         drop(rules);
-        let rule = Arc::new(self.fresh_rule(&quota, algorithm, false)?);
         let mut rules = self.shared.rules.write().unwrap_or_else(PoisonError::into_inner);
-        if rules.len() < RULES_MAX || rules.contains_key(policy.name()) {
+        let is_kept = rules.len() < RULES_MAX || rules.contains_key(policy.name());
+        let since = if is_kept { wall_micros(&self.shared.clock) } else { self.shared.since };
+        let rule = Arc::new(self.fresh_rule(&quota, algorithm, since)?);
+        if is_kept {
             rules.insert(policy.name().into(), Known { quota, algorithm, rule: rule.clone() });
         }
         Ok(rule)
@@ -144,10 +147,10 @@ impl RedisStore {
         &self,
         quota: &Quota,
         algorithm: Algorithm,
-        is_ad_hoc: bool,
+        since: u64,
     ) -> Result<Rule, StoreError> {
         let grace = if self.shared.is_time_given { GRACE_MS } else { 0 };
-        Rule::new(quota, algorithm, is_ad_hoc, grace)
+        Rule::new(quota, algorithm, since, grace)
     }
 
     /// Starts a call, with room for the time if that is given.
@@ -162,9 +165,7 @@ impl RedisStore {
         mut command: Command,
     ) -> Result<Reply, StoreError> {
         if self.shared.is_time_given {
-            let clock = &self.shared.clock;
-            let micros = clock.to_wall(clock.now()).as_micros();
-            command.push_number(u64::try_from(micros).unwrap_or(u64::MAX));
+            command.push_number(wall_micros(&self.shared.clock));
         }
         Ok(self.shared.link.run(Route::Slot(slot), script, command).await?)
     }
@@ -187,6 +188,11 @@ impl RedisStore {
             ))),
         }
     }
+}
+
+/// Returns the microseconds since the Unix epoch.
+fn wall_micros(clock: &Clock) -> u64 {
+    u64::try_from(clock.to_wall(clock.now()).as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Store for RedisStore {
@@ -254,15 +260,6 @@ impl Store for RedisStore {
 
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
         Ok(self.on_permits(permits, "leave", id, Duration::ZERO).await?.0)
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.note_change(old, new, how).await
     }
 }
 

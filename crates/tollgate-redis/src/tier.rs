@@ -51,7 +51,7 @@ use std::{
 };
 use table::{Ids, Slot, Table};
 use tollgate::{
-    Clock, Decision, Inherit,
+    Clock, Decision,
     store::{
         Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
     },
@@ -84,8 +84,8 @@ const RESERVATIONS: usize = 16_384;
 /// - costs of zero, and above L; quotas that come with the call; a key that is named twice in one
 ///   decision;
 /// - all other verbs. [`peek`](Store::peek) tells what the store holds, without what is held here:
-///   a call may pass although its peek says no, by at most L permits. [`reset`](Store::reset) and
-///   [`change_quota`](Store::change_quota) drop what this process holds; other processes spend theirs.
+///   a call may pass although its peek says no, by at most L permits. [`reset`](Store::reset) drops
+///   what this process holds; other processes spend theirs.
 ///
 /// # Several demands
 ///
@@ -363,19 +363,6 @@ impl<S: Store + 'static> Store for TwoTier<S> {
 
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
         self.shared.inner.leave(permits, id).await
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        let changed = self.shared.inner.change_quota(old, new, how).await;
-        let policy = self.shared.policy(old.name());
-        self.shared.denials.forget_policy(policy);
-        self.shared.drop_policy(policy);
-        changed
     }
 }
 

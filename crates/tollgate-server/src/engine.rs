@@ -28,13 +28,10 @@ pub use request::{AdHocLimit, Ask, Hits, MAX_ASKS, Request, RequestError, Subjec
 pub use reserve::{Ticket, TicketError};
 pub use timing::{BOUNDS_NS, Timing};
 
-use crate::plan::{Plan, PlanError, Rule};
+use crate::plan::{Plan, Rule};
 use arc_swap::{ArcSwap, Guard};
 use std::{fmt, sync::Arc, time::Duration};
-use tollgate::{
-    Clock, Tick,
-    store::{Policy, StoreError},
-};
+use tollgate::{Clock, Tick, store::Policy};
 
 /// The one who decides. Shared by all listeners.
 pub struct Engine {
@@ -69,27 +66,20 @@ impl Engine {
             secret: reserve::random_secret(),
         };
         engine.configure(&engine.plan());
-        if let Err(error) = engine.declare(&engine.plan()) {
-            tracing::error!(
-                "a policy denies everything until there is room for its quota: {error}"
-            );
-        }
+        engine.put_in_force(&engine.plan());
         engine
     }
 
-    /// Gives all quotas of a plan their numbers in the stores of this process. Call it before
-    /// [`install`](Self::install): a policy that finds none later refuses everything.
-    ///
-    /// # Errors
-    ///
-    /// When a store has not enough of them: which policy finds none, and where it stands. Nothing is
-    /// changed for the plan in force.
-    pub fn declare(&self, plan: &Plan) -> Result<(), PlanError> {
+    /// Puts the quotas of a plan in force in the stores of this process, as of now. A call by a quota that a
+    /// store cannot count fails.
+    fn put_in_force(&self, plan: &Plan) {
         for (number, store) in self.stores.iter().enumerate() {
             let Some(store) = store.memory() else { continue };
-            plan.declare((number, store), |_| true)?;
+            let rules = plan.rules().iter().filter(|rule| rule.store() == number);
+            if let Err((policy, error)) = store.declare(rules.flat_map(Rule::policies)) {
+                tracing::error!("policy {}: {error}", policy.name());
+            }
         }
-        Ok(())
     }
 
     /// Returns the plan in force. Take it once per batch.
@@ -137,38 +127,12 @@ impl Engine {
         self.stores.iter().all(|store| store.memory().is_some())
     }
 
-    fn store(&self, rule: &Rule) -> &Backend {
-        // A reload that names other stores is refused, so the number is good.
-        self.stores.get(rule.store()).unwrap_or(&self.stores[0])
-    }
-
-    /// Puts another plan in force. Keys of rules whose quota has changed keep of their use what the
-    /// rule declares. Decisions in flight are made by the old plan.
-    ///
-    /// # Errors
-    ///
-    /// When a store cannot carry a policy over. The new plan is in force nevertheless; keys of that
-    /// policy start afresh. All such failures are returned.
-    pub async fn install(&self, plan: Plan) -> Result<(), Vec<(String, StoreError)>> {
-        let old = self.plan.load_full();
-        let plan = Arc::new(plan);
-        let mut failures = Vec::new();
-        let mut changed = Vec::new();
-        for rule in plan.rules() {
-            let before = old.with_id(rule.id()).filter(|before| before.store() == rule.store());
-            let pairs = before.map(|before| rule.changes(before)).unwrap_or_default();
-            changed.extend(pairs.into_iter().map(|(from, to)| (rule, from, to)));
-        }
-        // The store holds those to the new quota who still decide by the old plan. The other way round,
-        // keys that are met before their quota has changed would keep what is left of the old one.
-        for (rule, from, to) in changed {
-            if let Err(error) = self.store(rule).change_quota(&from, &to, rule.inherit()).await {
-                failures.push((rule.id().to_owned(), error));
-            }
-        }
+    /// Puts another plan in force. Keys keep their states, whatever the quota is now. Decisions in flight are
+    /// made by the old plan.
+    pub fn install(&self, plan: Plan) {
         self.configure(&plan);
-        self.plan.store(Arc::clone(&plan));
-        if failures.is_empty() { Ok(()) } else { Err(failures) }
+        self.put_in_force(&plan);
+        self.plan.store(Arc::new(plan));
     }
 }
 

@@ -23,9 +23,9 @@ pub use live::{Counted, Live, LiveCounts};
 pub use rule::{Kind, Parent, Rule, ValueOf};
 pub use tree::{Entry, Found};
 
-use crate::config::{Config, Defaults, ForwardAuth, Place, Unit};
+use crate::config::{Config, Defaults, ForwardAuth, Unit};
 use std::{collections::HashMap, fmt};
-use tollgate::store::{MemoryStore, Policy};
+use tollgate::store::Policy;
 use tree::Level;
 
 /// The most entries that a descriptor can have.
@@ -198,37 +198,6 @@ impl Plan {
     pub fn with_id(&self, id: &str) -> Option<&Rule> {
         let rule = self.rule((*self.names.get(id)?)?);
         (rule.id() == id).then_some(rule)
-    }
-
-    /// Declares the policies of a store in it, as far as `picks` picks their rule, so that none of them is
-    /// ever without a limit.
-    pub(crate) fn declare(
-        &self,
-        (number, store): (usize, &MemoryStore),
-        picks: impl Fn(&Rule) -> bool,
-    ) -> Result<(), PlanError> {
-        // Limits that come with a call share a number, which `CL.THROTTLE` needs of the default store.
-        let throttle = (number == 0).then(|| Policy::ad_hoc("cl.throttle"));
-        let domains = self.domains().filter(|domain| domain.store == number);
-        let windows = domains.flat_map(DomainPlan::windows);
-        let rules = self.rules.iter().filter(|rule| rule.store() == number && picks(rule));
-        let policies = throttle.iter().chain(windows).chain(rules.flat_map(Rule::policies));
-        store.declare(policies).map_err(|(policy, error)| {
-            let rule = self.with_id(policy.name());
-            let at = rule.map_or_else(Place::default, |rule| rule.place().clone());
-            let label = rule.map_or(policy.name(), Rule::label);
-            let text = match error.is_full() {
-                true => format!(
-                    "the quota {} of policy \"{label}\" is one too many: a store holds 2047 \
-                     distinct quotas, including those that come with calls and those of an earlier \
-                     configuration whose keys have not refilled; use fewer, or move some policies \
-                     to another store (`stores`)",
-                    policy.quota()
-                ),
-                false => format!("policy \"{label}\": {error}"),
-            };
-            PlanError { at, text }
-        })
     }
 
     #[cold]

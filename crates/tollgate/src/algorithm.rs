@@ -14,6 +14,7 @@
 //! To add one: a file here that implements [`Step`], a variant of [`Algorithm`], a variant of
 //! `limiter/cell.rs`; `tests/limiting/oracle.rs` and `tests/limiting/steps.rs` run it from there.
 
+mod any_rule;
 mod entry;
 mod fixed_window;
 mod gcra;
@@ -24,6 +25,7 @@ mod sliding_log;
 mod window_word;
 pub(crate) mod word_time;
 
+pub(crate) use any_rule::AnyRule;
 pub(crate) use entry::{Entry, PerCall, gcra_per_call};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;

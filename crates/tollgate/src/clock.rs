@@ -35,7 +35,7 @@
 //! measures the distance between its origin and the Unix epoch **once**, when it is made, and
 //! keeps it: when the wall clock is set (by hand, or by NTP after a bad start), running windows
 //! neither repeat nor vanish. [`Clock::resync_wall`] measures again; limiters that are built or
-//! given a new quota after that follow it.
+//! given a new quota after that follow it; a keyed limiter or a store keeps the distance that it began with.
 
 pub(crate) mod cached;
 mod manual;

@@ -12,6 +12,7 @@ mod lease;
 pub(crate) mod notes;
 mod persist;
 mod plan;
+pub(crate) mod rule_cell;
 mod sip;
 mod stored;
 mod top;
@@ -31,7 +32,7 @@ pub(crate) use waiting::WaitedKey;
 use self::core::Core;
 use crate::{
     Algorithm, Clock, Decision, Quota, Tick,
-    sync::{Arc, Ordering::Relaxed, lock},
+    sync::{Arc, Ordering::Relaxed},
     watch::Counts,
 };
 use std::{fmt, hash::Hash};
@@ -127,7 +128,7 @@ impl<K: ?Sized> KeyedLimiter<K> {
     /// Returns the quota of keys that have none of their own.
     #[must_use]
     pub fn quota(&self) -> Quota {
-        lock(&self.core.plan).quota
+        self.core.default.quota()
     }
 
     /// Returns the algorithm.

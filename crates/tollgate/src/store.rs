@@ -42,12 +42,13 @@ mod memory;
 mod permits;
 
 pub use boxed::{BoxFuture, DynStore};
+pub(crate) use demand::InForce;
 pub use demand::{Demand, Policy};
 pub use error::StoreError;
 pub use memory::{MemoryStore, MemoryStoreBuilder};
 pub use permits::Permits;
 
-use crate::{Clock, Decision, Inherit};
+use crate::{Clock, Decision};
 use std::{fmt, future::Future, time::Duration};
 
 /// Where shared state lives, and who decides by it.
@@ -149,17 +150,6 @@ pub trait Store: Send + Sync {
         permits: &Permits<'_>,
         id: PermitId,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
-
-    /// Changes the quota of a policy for all its keys: from `old` to `new`, of the same name, with
-    /// what each has used kept as `how` says.
-    ///
-    /// Demands of the old policy that come later are decided by its quota: replace them.
-    fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// Names a reservation or a lease of a store.

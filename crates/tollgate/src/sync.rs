@@ -3,6 +3,8 @@
 //! Loom explores the interleavings of the paths built on these types. It is switched on by
 //! `--cfg tollgate_loom`, a name of our own, because the plain `loom` flag changes other crates.
 
+pub(crate) mod versioned;
+
 #[cfg(tollgate_loom)]
 pub(crate) use loom::{
     hint::spin_loop,

@@ -7,55 +7,64 @@
 //! | [`Wide`] | as much as there are keys, or up to a cap | what its state takes | a shard's, short |
 //!
 //! All three answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
-//! of a key, which is that of a fresh one if the key is not there. [`Tables`] chooses by the key's
-//! class.
+//! of a key, which is that of a fresh one if the key is not there. [`Tables`] chooses by the rule, which comes
+//! with the call. A word says itself when it is idle, so the tables of words know no rules.
 
 mod bounded;
 mod bucket;
-pub(crate) mod class;
 mod growing;
-pub(crate) mod portable;
+mod hint;
 mod slots;
 mod wide;
 
 pub(crate) use bounded::Bounded;
 pub(crate) use bucket::{Held, Stripe};
 pub(crate) use growing::{Ask, Growing, Shard};
+pub(crate) use hint::Hint;
 pub(crate) use wide::{Ready, State, Wide, WideShard};
 
 use crate::{
-    Decision, Inherit, Tick,
-    algorithm::{Entry, Idle},
+    Decision, Tick,
+    algorithm::{AnyRule, Entry, Gcra, Rule, word_time},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
 };
-use class::{Class, Classes};
+use slots::Slot;
 use std::time::Duration;
 
-/// Which key is meant, and when.
+/// Which key is meant, when, and by which rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
+    /// With the [salt](AnyRule::salt) of the rule.
     pub(crate) fingerprint: u64,
-    pub(crate) class: Class,
     pub(crate) now: Tick,
-    /// Since when the key is of this class, if its slot is still of another one.
-    pub(crate) class_since: Tick,
-    /// [`Classes::stamp`] as it was before the class was looked up.
-    pub(crate) stamp: u64,
+    pub(crate) rule: AnyRule,
+    /// Since when the rule is in force for the key.
+    pub(crate) since: Tick,
 }
 
 impl Who {
-    /// In place of a stamp: the class was found current under locks that are still held.
-    pub(crate) const SEEN: u64 = u64::MAX;
+    /// Applies `step` to the state that a word stands for. Returns the word afterwards, if that changes.
+    #[inline]
+    fn step<R>(
+        &self,
+        rule: &Rule,
+        (hint, word): (Hint, u64),
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> (R, Option<u64>) {
+        let before = rule.current(word, hint, self.now, self.since);
+        let mut state = before;
+        let result = step(&mut Entry::Word(rule, &mut state));
+        (result, (state != before).then(|| rule.marked(state, self.now)))
+    }
+
+    fn slot(&self, rule: &Rule, tag: u64, word: u64) -> Slot {
+        Slot::new(tag, rule.hint(word & (word_time::OWED - 1), self.now), word)
+    }
 }
 
-/// Why a step was not applied.
+/// The key is not there, and all entries it could replace are live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Miss {
-    /// The class may be out of date: look it up again.
-    Stale,
-    /// The key is not there, and all entries it could replace are live.
-    Full,
-}
+pub(crate) struct Full;
 
 /// What happens to a new key when every entry is live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,29 +78,8 @@ pub(crate) enum Room {
 /// What the tables share.
 #[derive(Debug)]
 pub(crate) struct Base {
-    pub(crate) classes: Classes,
     pub(crate) tally: Tally,
     room: Room,
-}
-
-impl Base {
-    fn is_idle(&self, class: Class, state: u64, now: Tick) -> bool {
-        self.classes.rule(class).is_idle(&state, now)
-    }
-
-    fn burden(&self, class: Class, state: u64, now: Tick) -> u64 {
-        self.classes.rule(class).burden(&state, now)
-    }
-
-    #[inline]
-    fn if_current<R>(&self, who: &Who, result: R) -> Result<R, Miss> {
-        let is_seen = who.stamp == Who::SEEN;
-        if is_seen || self.classes.is_current(who.class, who.stamp) {
-            Ok(result)
-        } else {
-            Err(Miss::Stale)
-        }
-    }
 }
 
 /// Counts of what happens rarely.
@@ -162,7 +150,7 @@ macro_rules! on_words {
 impl Tables {
     pub(crate) fn new(size: Size, room: Room) -> Self {
         let Size { bounded, cap, max_idle } = size;
-        let base = Base { classes: Classes::default(), tally: Tally::default(), room };
+        let base = Base { tally: Tally::default(), room };
         let base = Arc::new(base);
         let words = match bounded {
             Some(keys) => Words::Bounded(Bounded::new(Arc::clone(&base), keys)),
@@ -175,24 +163,13 @@ impl Tables {
     /// The short way of a take by GCRA; `None` if there is more to do.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(crate) fn take(&self, who: &Who, cost: u64) -> Option<Decision> {
-        let class = self.base.classes.by_gcra(who.class)?;
-        on_words!(&self.words, table => table.take(who, &class, cost))
-    }
-
-    /// [`take`](Self::take) if the table of words grows, as it does by default.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(crate) fn take_growing(&self, who: &Who, cost: u64) -> Option<Decision> {
-        let Words::Growing(table) = &self.words else { return None };
-        table.take(who, &self.base.classes.by_gcra(who.class)?, cost)
-    }
-
-    /// [`take`](Self::take) if the table of words is bounded.
-    #[inline]
-    pub(crate) fn take_bounded(&self, who: &Who, cost: u64) -> Option<Decision> {
-        let Words::Bounded(table) = &self.words else { return None };
-        table.take(who, &self.base.classes.by_gcra(who.class)?, cost)
+    pub(crate) fn take(
+        &self,
+        (fingerprint, now): (u64, Tick),
+        gcra: &Gcra,
+        cost: u64,
+    ) -> Option<Decision> {
+        on_words!(&self.words, table => table.take((fingerprint, now), gcra, cost))
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
@@ -201,24 +178,21 @@ impl Tables {
         &self,
         who: &Who,
         step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        if self.base.classes.is_word(who.class) {
-            on_words!(&self.words, table => table.update(who, step))
-        } else {
-            self.wide.update(who, step)
+    ) -> Result<R, Full> {
+        match &who.rule {
+            AnyRule::Word(rule) => on_words!(&self.words, table => table.update(who, rule, step)),
+            _ => self.wide.update(who, step),
         }
     }
 
     /// Applies `look` to a copy of the state of a key.
-    pub(crate) fn read<R>(
-        &self,
-        who: &Who,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        if self.base.classes.is_word(who.class) {
-            on_words!(&self.words, table => table.read(who, look))
-        } else {
-            self.wide.read(who, look)
+    pub(crate) fn read<R>(&self, who: &Who, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+        match &who.rule {
+            AnyRule::Word(rule) => {
+                let slot = on_words!(&self.words, table => table.read(who.fingerprint));
+                who.step(rule, slot.state(), look).0
+            }
+            _ => self.wide.read(who, look),
         }
     }
 
@@ -251,83 +225,28 @@ impl Tables {
         self.wide.shrink(now);
     }
 
-    /// Leaves the keys of class `old` to class `new` as `how` says. Locks a few keys at a time.
-    /// `publish` puts the new class wherever the old one can be found.
-    pub(crate) fn retire(
-        &self,
-        (old, new): (Class, Class),
-        (now, how): (Tick, Inherit),
-        publish: impl FnOnce(),
-    ) {
-        if old == new {
-            return;
-        }
-        let classes = &self.base.classes;
-        classes.retire((old, new), (now, how), publish);
-        on_words!(&self.words, table => table.carry(old, new, now));
-        let who = Who { fingerprint: 0, class: new, now, class_since: now, stamp: classes.stamp() };
-        self.wide.carry(&who, old);
-        classes.free(old);
-    }
-
-    /// Calls `visit` with every state: its fingerprint, or in a bounded table its tag and bucket.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(Spot, Class, &State)) {
+    /// Calls `visit` with every word: its fingerprint, or in a bounded table its tag and bucket.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(Spot, Hint, u64)) {
         match &self.words {
-            Words::Growing(table) => table.visit(|fingerprint, class, state| {
-                visit(Spot::Fingerprint(fingerprint), class, &State::Word(state));
+            Words::Growing(table) => table.visit(|fingerprint, slot| {
+                visit(Spot::Fingerprint(fingerprint), slot.hint(), slot.word());
             }),
             Words::Bounded(table) => table.visit(|bucket, slot| {
-                let spot = Spot::Slot { tag: slot.tag(), bucket };
-                visit(spot, slot.class(), &State::Word(slot.state()));
+                visit(Spot::Slot { tag: slot.tag(), bucket }, slot.hint(), slot.word());
             }),
         }
-        self.wide.visit(|fingerprint, class, state| {
-            visit(Spot::Fingerprint(fingerprint), class, state);
-        });
     }
 
-    /// Puts a state back. Tells whether there was room.
-    pub(crate) fn put_back(&self, spot: Spot, who: &Who, state: &State) -> bool {
-        let put = |entry: &mut Entry<'_>| match (entry, state) {
-            (Entry::Word(_, word), State::Word(state)) => **word = *state,
-            (Entry::Counter(_, windows), State::Counter(state)) => **windows = *state,
-            (Entry::Log(_, log), State::Log(state)) => (*log).clone_from(state),
-            _ => {}
-        };
-        match (spot, &self.words, state) {
-            (Spot::Slot { tag, bucket }, Words::Bounded(table), State::Word(word)) => {
-                table.put_back(bucket, slots::Slot::new(tag, who.class, *word), who.now)
+    /// Puts a word back. Tells whether there was room.
+    pub(crate) fn put_back(&self, spot: Spot, (hint, word): (Hint, u64), now: Tick) -> bool {
+        match (spot, &self.words) {
+            (Spot::Slot { tag, bucket }, Words::Bounded(table)) => {
+                table.put_back(bucket, Slot::new(tag, hint, word), now)
             }
-            (Spot::Slot { .. }, ..) => false,
-            (Spot::Fingerprint(_), ..) => self.update(who, put).is_ok(),
+            (Spot::Fingerprint(fingerprint), Words::Growing(table)) => {
+                table.put_back(fingerprint, (hint, word), now)
+            }
+            _ => false,
         }
-    }
-
-    /// Makes the numbers of classes free that nobody names and no slot has, but for `kept`.
-    /// Returns how many those were.
-    pub(crate) fn collect_classes(&self, kept: Class) -> usize {
-        let classes = &self.base.classes;
-        let unused = classes.unused(&self.used_classes(kept));
-        // A slot may have come meanwhile. From now on none can; so what is unused still, is.
-        classes.freeze(&unused);
-        let used = self.used_classes(kept);
-        let (back, gone): (Vec<_>, Vec<_>) =
-            unused.into_iter().partition(|class| used[class.index()]);
-        back.into_iter().for_each(|class| classes.thaw(class));
-        gone.iter().for_each(|class| classes.free(*class));
-        gone.len()
-    }
-
-    /// Tells which classes some slot has. Locks every slot in turn: whoever wrote one before is
-    /// seen, and whoever writes one later sees what its caller did before.
-    fn used_classes(&self, kept: Class) -> Vec<bool> {
-        let mut used = vec![false; Class::COUNT];
-        used[kept.index()] = true;
-        match &self.words {
-            Words::Growing(table) => table.visit(|_, class, _| used[class.index()] = true),
-            Words::Bounded(table) => table.each_class(|class| used[class.index()] = true),
-        }
-        self.wide.visit(|_, class, _| used[class.index()] = true);
-        used
     }
 }

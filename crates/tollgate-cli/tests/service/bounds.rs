@@ -1,7 +1,6 @@
 //! A client that fills up a bound of the service: it gets nothing for it, and others are decided.
 
 use crate::process::{Service, http};
-use std::process::Command;
 
 const YAML: &str = "
 domain: d
@@ -66,59 +65,31 @@ fn distinct(rules: u64) -> String {
 }
 
 #[test]
-fn quotas_that_do_not_fit_are_refused_at_load() {
+fn thousands_of_quotas_are_loaded_and_enforced() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::start(folder.path(), &distinct(10), &[]);
-    let file = folder.path().join("many.yaml");
-    std::fs::write(&file, distinct(3000)).unwrap();
-    let wanted =
-        ["many.yaml:2042:", "policy \"d:k=v2040\" is one too many", "2047 distinct quotas"];
-    for command in ["check", "serve"] {
-        let mut run = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        run.arg(command).args((command == "serve").then_some("--config")).arg(&file);
-        let ports = ["--http", "--grpc", "--resp", "--admin"].map(|flag| [flag, "off"]);
-        run.args((command == "serve").then_some(ports).into_iter().flatten().flatten());
-        let said = run.output().unwrap();
-        let text = String::from_utf8_lossy(&said.stderr);
-        assert!(!said.status.success(), "{command}: {text}");
-        assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{command}: {text}");
-    }
-    // A reload is refused, and the rules of before are in force.
-    service.write_config(&distinct(3000));
+    service.write_config(&distinct(5000));
     let (status, told) = service.admin("POST", "/reload", "");
-    assert!(status >= 400 && told.contains("is one too many"), "{status} {told}");
-    let ones = |number: u64| {
-        let command = format!("TG.CHECK d:k=v{number} '' 1");
-        service.client().count_ones(&command, 50).unwrap()
-    };
-    assert_eq!((ones(1), ones(7)), (1, 7));
+    assert_eq!(status, 200, "{told}");
+    for number in (1..=5000_u64).step_by(101) {
+        let ask = |cost| service.client().ask(&format!("TG.CHECK d:k=v{number} '' {cost}"));
+        assert!(ask(number).starts_with("[1,"), "{number}");
+        assert!(ask(1).starts_with("[0,"), "{number}");
+    }
 }
 
 #[test]
-fn an_override_that_finds_no_room_is_refused() {
+fn thousands_of_overrides_have_quotas_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let yaml = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {name: k, quota: 3/year}}\n";
     let service = Service::start(folder.path(), yaml, &[]);
-    let mut refused = 0;
     for number in 1..=2100_u64 {
         let body = format!(
             r#"{{"policy":"k","key":"u{number}","limit":"{number}/day","for_ms":3600000}}"#
         );
         let (status, told) = service.admin("POST", "/override", &body);
-        match status {
-            200 => {
-                // The key is in use from now on, so that its quota is.
-                let one = service.client().ask(&format!("TG.CHECK k u{number} 1"));
-                assert!(one.starts_with("[1,"), "{number}: {one}");
-            }
-            507 => {
-                assert!(told.contains("quotas"), "{told}");
-                refused += 1;
-                let ones = service.client().count_ones(&format!("TG.CHECK k u{number} 1"), 20);
-                assert_eq!(ones.unwrap(), 3, "{number}: the rule's own limit");
-            }
-            other => panic!("{number}: {other} {told}"),
-        }
+        assert_eq!(status, 200, "{number}: {told}");
+        let ask = |cost| service.client().ask(&format!("TG.CHECK k u{number} {cost}"));
+        assert!(ask(number).starts_with("[1,") && ask(1).starts_with("[0,"), "{number}");
     }
-    assert_eq!(refused, 2100 - (2047 - 7 - 1 - 1), "one for each unit, CL.THROTTLE, and the rule");
 }

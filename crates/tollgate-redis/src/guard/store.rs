@@ -6,10 +6,8 @@ use super::{
 };
 use std::time::Duration;
 use tollgate::{
-    Clock, Decision, Inherit,
-    store::{
-        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-    },
+    Clock, Decision,
+    store::{Demand, Entered, PermitId, Permits, ReservationId, Reserved, Store, StoreError},
 };
 
 impl<S: Store + 'static> Guarded<S> {
@@ -198,15 +196,5 @@ impl<S: Store + 'static> Store for Guarded<S> {
                 self.stray(self.shared.inner.leave(permits, id).await)
             }
         }
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        // The local limiter takes over what each key has left when it is asked with the new quota.
-        self.passed_on(self.shared.inner.change_quota(old, new, how).await)
     }
 }

@@ -7,13 +7,12 @@ local function grain(length)
   if 2 * g <= most then return 2 * g end
   return g
 end
-local function read(key, now, tag, parameters)
+local function read(key, now, parameters)
   local length = struct.unpack('<d', parameters)
   local g = grain(length)
   local fresh = now + (-(now + length)) % g
   local v = redis.call('GET', key)
   if not v then return fresh, 0 end
-  if string.sub(v, 17) ~= tag then return nil, v end
   local start, count = struct.unpack('<dd', v)
   -- The clock went back: the window starts now, with what is counted.
   if start > fresh then return fresh, count, nil, true end

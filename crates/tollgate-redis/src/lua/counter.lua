@@ -1,10 +1,9 @@
 -- Sliding window counter. The state: number of the window, counts of the last one and of this one.
 -- Parameters: length, limit, cost (< 0: never passes).
-local function read(key, now, tag, parameters)
+local function read(key, now, parameters)
   local v = redis.call('GET', key)
   local number = math.floor(now / struct.unpack('<d', parameters))
   if not v then return number, 0, 0 end
-  if string.sub(v, 25) ~= tag then return nil, v end
   local k, previous, current = struct.unpack('<ddd', v)
   if k == number - 1 then return number, current, 0 end
   if k < number then return number, 0, 0 end
@@ -37,8 +36,8 @@ local function judge(k, previous, current, now, parameters)
   if cost < 0 or sum > limit or sum + cost > limit then return false, k, previous, current end
   return true, k, previous, current + cost
 end
-local function write(key, k, previous, current, _, tag, ttl)
-  redis.call('SET', key, struct.pack('<ddd', k, previous, current) .. tag, 'PX', ttl)
+local function write(key, k, previous, current, _, ttl)
+  redis.call('SET', key, struct.pack('<ddd', k, previous, current), 'PX', ttl)
 end
 local function show(k, previous, current)
   return struct.pack('<ddd', k, previous, current)

@@ -1,5 +1,31 @@
--- GCRA in exact fractions. The state: booked up to at + n/c microseconds, written at w.
--- Parameters: c, the cost as a + b/c microseconds (a < 0: never passes), the burst as ta + tb/c.
+-- GCRA in exact fractions. The state: booked up to at + n/c microseconds, written at w, and c; or -c if
+-- that is more than the burst of the quota by which it was booked: a debt.
+-- Parameters: c, the cost as a + b/c microseconds (a < 0: never passes), the burst as ta + tb/c, and since
+-- when the quota is in force.
+local function is_beyond(at, n, from, ta, tb)
+  return at - from > ta or (at - from == ta and n > tb)
+end
+local function read(key, now, parameters)
+  local v = redis.call('GET', key)
+  if not v then return now, 0 end
+  local at, n, w, d = struct.unpack('<dddd', v)
+  local c, _, _, ta, tb, since = struct.unpack('<dddddd', parameters)
+  local is_owed = d < 0
+  d = math.abs(d)
+  -- Written by another quota: only the fraction must be brought to this denominator.
+  if d ~= c then
+    n = math.ceil(n * c / d)
+    if n >= c then at, n = at + 1, 0 end
+  end
+  -- The clock went back: no time has passed since the state was written.
+  if w > now then return at - (w - now), n, nil, true end
+  -- A longer quota has left more than the burst: nobody stays refused by it for longer than this quota
+  -- takes to refill.
+  if w <= since and not is_owed and is_beyond(at, n, math.max(now, since), ta, tb) then
+    return since + ta, tb
+  end
+  return at, n
+end
 local function judge(at, n, _, now, parameters)
   local c, a, b, ta, tb = struct.unpack('<ddddd', parameters)
   if at < now then at, n = now, 0 end
@@ -10,8 +36,10 @@ local function judge(at, n, _, now, parameters)
   if room < 0 or (room == 0 and y > tb) then return false, at, n end
   return true, x, y
 end
-local function write(key, at, n, _, now, tag, ttl)
-  redis.call('SET', key, struct.pack('<ddd', at, n, now) .. tag, 'PX', ttl)
+local function write(key, at, n, _, now, ttl, parameters)
+  local c, _, _, ta, tb = struct.unpack('<ddddd', parameters)
+  if is_beyond(at, n, now, ta, tb) then c = -c end
+  redis.call('SET', key, struct.pack('<dddd', at, n, now, c), 'PX', ttl)
 end
 local function show(at, n)
   return struct.pack('<dd', at, n)

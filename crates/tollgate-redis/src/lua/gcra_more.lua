@@ -2,7 +2,7 @@
 -- are too large to be exact.
 local YEARS = 144115188075855 -- microseconds that may be booked ahead: 2^57 ns, or the burst
 local function up_to(at, n, _, now, parameters)
-  local c, most, _, ta, tb, p, wide = struct.unpack('<ddddddd', parameters)
+  local c, most, _, ta, tb, _, p, wide = struct.unpack('<dddddddd', parameters)
   if at < now then at, n = now, 0 end
   local room = ta - (at - now)
   local free = math.floor((room * c + tb - n) / p)

@@ -3,9 +3,9 @@ local function give_back_to(key, s1, s2, s3, mark, most, ttl)
     give_back(key, s1, mark, most)
   elseif s3 then
     local amount, left = give_back(s1, s3, mark, most)
-    if amount > 0 then write(key, s1, s2, left, now, ARGV[2], ttl) end
+    if amount > 0 then write(key, s1, s2, left, now, ttl) end
   else
     local amount, left = give_back(s1, s2, mark, most)
-    if amount > 0 then write(key, s1, left, nil, now, ARGV[2], ttl) end
+    if amount > 0 then write(key, s1, left, nil, now, ttl) end
   end
 end

@@ -21,10 +21,9 @@ local function first(key, low, high, test)
 end
 -- Returns a table: at (the time, not before the newest entry), newest, base, sum (sums of costs),
 -- gone (entries that have left), length.
-local function read(key, now, tag, parameters)
+local function read(key, now, parameters)
   local head = redis.call('LINDEX', key, 0)
   if not head then return { at = now, base = 0, sum = 0, gone = 0, length = 0, cost = 0, retry = 0 } end
-  if string.sub(head, 9) ~= tag then return nil, head end
   local w = struct.unpack('<d', parameters)
   local s = { base = struct.unpack('<d', head), gone = 0, cost = 0, retry = 0 }
   s.length = redis.call('LLEN', key) - 1
@@ -35,7 +34,7 @@ local function read(key, now, tag, parameters)
     -- The clock went back by more than a window: what is counted counts as of now.
     local cost = s.sum - s.base
     redis.call('DEL', key)
-    redis.call('RPUSH', key, struct.pack('<d', 0) .. tag, struct.pack('<dd', now, cost))
+    redis.call('RPUSH', key, struct.pack('<d', 0), struct.pack('<dd', now, cost))
     redis.call('PEXPIRE', key, math.ceil(w / 1000) + GRACE + 1)
     return { at = now, newest = now, base = 0, sum = cost, gone = 0, length = 1, cost = 0, retry = 0 }
   end
@@ -68,15 +67,15 @@ local function judge(s, _, _, _, parameters, key)
   s.cost = s.cost + cost
   return true, s
 end
-local function append(key, s, cost, tag, parameters)
+local function append(key, s, cost, parameters)
   local w, limit = struct.unpack('<dd', parameters)
   if s.length == s.gone then
     if s.length > 0 then redis.call('DEL', key) end
-    redis.call('RPUSH', key, struct.pack('<d', 0) .. tag, struct.pack('<dd', s.at, cost))
+    redis.call('RPUSH', key, struct.pack('<d', 0), struct.pack('<dd', s.at, cost))
     s.base, s.sum, s.length = 0, cost, 1
   else
     if s.gone > 0 then
-      redis.call('LSET', key, s.gone, struct.pack('<d', s.base) .. tag)
+      redis.call('LSET', key, s.gone, struct.pack('<d', s.base))
       redis.call('LTRIM', key, s.gone, -1)
       s.length = s.length - s.gone
     end
@@ -92,8 +91,8 @@ local function append(key, s, cost, tag, parameters)
   s.gone, s.newest = 0, s.at
   redis.call('PEXPIRE', key, math.ceil(w / 1000) + GRACE + 1)
 end
-local function write(key, s, _, _, _, tag, _, parameters)
-  if s.cost > 0 then append(key, s, s.cost, tag, parameters) s.cost = 0 end
+local function write(key, s, _, _, _, _, parameters)
+  if s.cost > 0 then append(key, s, s.cost, parameters) s.cost = 0 end
 end
 local function show(s)
   return struct.pack('<dddd', s.sum - s.base + s.cost, s.retry, s.newest or 0, s.at)

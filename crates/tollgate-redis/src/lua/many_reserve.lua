@@ -1,14 +1,13 @@
 -- KEYS: the states, as many ledgers, the record. ARGV goes on with: the record, its life in ms, the id,
 -- how many claims a ledger may hold.
 local count = (#KEYS - 1) / 2
-local at = 3 * count + 2
-local stale = decide(count)
-if stale then return stale end
+local at = 2 * count + 2
+decide(count)
 if passed then
   local ms = tonumber(ARGV[at + 1])
   for i = 1, count do
-    local letter, p = string.sub(ARGV[1], i, i), ARGV[3 * i - 1]
-    local is_gcra = letter == 'g' or letter == 't'
+    local letter, p = string.sub(ARGV[1], i, i), ARGV[2 * i]
+    local is_gcra = letter == 'g'
     local units = is_gcra and 0 or struct.unpack('<d', p, 17)
     local mark = marked(shown[i], is_gcra, letter == 'l')
     local id = ARGV[at + 2] .. string.char(i)

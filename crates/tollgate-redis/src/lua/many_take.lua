@@ -1,4 +1,3 @@
-local stale = decide(#KEYS)
-if stale then return stale end
+decide(#KEYS)
 commit()
 return answer()

@@ -1,17 +1,15 @@
--- Gives back up to the cost of the parameters of a claim. KEYS: state, ledger. ARGV: parameters, tag, id.
-local key, ledger, p, tag = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local v, from, m, l = close(ledger, ARGV[3])
+-- Gives back up to the cost of the parameters of a claim. KEYS: state, ledger. ARGV: parameters, id.
+local key, ledger, p = KEYS[1], KEYS[2], ARGV[1]
+local v, from, m, l = close(ledger, ARGV[2])
 if not v then return 'N' end
-local s1, s2 = read(key, now, tag, p)
--- Under another quota the claim means nothing any more.
-if not s1 then keep(ledger, v) return 'N' end
+local s1, s2 = read(key, now, p)
 local c, a, b = struct.unpack('<ddd', p)
 local da, db, x, y = give_back(s1, s2, now, c, a, b, m, l)
 if da + db > 0 then
   if x <= now and y == 0 then
     redis.call('DEL', key)
   else
-    write(key, x, y, nil, now, tag, life(x, y, nil, now) + GRACE, p)
+    write(key, x, y, nil, now, life(x, y, nil, now) + GRACE, p)
   end
   v = lower(v, from, da, db, c)
 end

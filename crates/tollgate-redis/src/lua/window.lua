@@ -5,8 +5,8 @@ local function judge(k, count, _, _, parameters)
   if cost < 0 or count > limit or count + cost > limit then return false, k, count end
   return true, k, count + cost
 end
-local function write(key, k, count, _, _, tag, ttl)
-  redis.call('SET', key, struct.pack('<dd', k, count) .. tag, 'PX', ttl)
+local function write(key, k, count, _, _, ttl)
+  redis.call('SET', key, struct.pack('<dd', k, count), 'PX', ttl)
 end
 local function show(k, count)
   return struct.pack('<dd', k, count)

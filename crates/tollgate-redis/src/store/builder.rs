@@ -112,10 +112,11 @@ impl RedisStoreBuilder {
         let shared = Shared {
             names: Names::new(&self.prefix, self.placement, self.secret)?,
             link: self.link,
-            clock: self.clock,
             is_time_given,
             scripts: if is_time_given { Scripts::with_time() } else { Scripts::shipped() },
             rules: Default::default(),
+            since: super::wall_micros(&self.clock),
+            clock: self.clock,
             max_claims: self.max_claims,
             lines: Lines::new(self.join_above),
             random: RandomState::new(),

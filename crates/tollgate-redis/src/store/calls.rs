@@ -49,30 +49,9 @@ impl Told {
     }
 }
 
-/// How often a state that belongs to another quota is carried over before a call gives up. Many, for a
-/// hot key of two quotas: a try that fails is one by which another process got on, and no time is lost in
-/// between.
-pub(super) const TRIES: usize = 128;
-
-/// What a script answers.
-pub(super) enum Answered<'a> {
-    /// What it was asked for.
-    Reply(&'a [u8]),
-    /// The state with this number belongs to another quota.
-    Stale(usize),
-    /// Too many claims are open.
-    Full,
-}
-
-impl<'a> Answered<'a> {
-    pub(super) fn parse(reply: &'a Reply) -> Result<Self, StoreError> {
-        match reply.bytes() {
-            Some([b'S', index, ..]) if *index > 0 => Ok(Self::Stale(usize::from(index - 1))),
-            Some([b'F']) => Ok(Self::Full),
-            Some(bytes) => Ok(Self::Reply(bytes)),
-            None => Err(strange(reply)),
-        }
-    }
+/// Returns what a script answers: bytes, always.
+pub(super) fn bytes_of(reply: &Reply) -> Result<&[u8], StoreError> {
+    reply.bytes().ok_or_else(|| strange(reply))
 }
 
 /// A reply that no script of ours gives: the call may have been carried out all the same.
@@ -81,17 +60,11 @@ pub(super) fn strange(reply: &Reply) -> StoreError {
     StoreError::timeout(format!("the server sent an invalid reply: {text}"))
 }
 
-pub(super) fn restless(state: &State) -> StoreError {
-    StoreError::unavailable(format!(
-        "the quota of {} changes with every call; give all processes the same quota",
-        String::from_utf8_lossy(&state.name)
-    ))
-}
-
 impl RedisStore {
     pub(super) fn state(&self, demand: &Demand<'_>) -> Result<State, StoreError> {
         let rule = self.rule(demand)?;
-        let (name, slot) = self.shared.names.state(rule.kind, demand.policy().name(), demand.key());
+        let (policy, key) = (demand.policy().name(), demand.key());
+        let (name, slot) = self.shared.names.state((rule.kind, rule.length), policy, key);
         Ok(State { rule, name, slot, cost: demand.cost() })
     }
 
@@ -110,8 +83,8 @@ impl RedisStore {
             let (state, policy) = (self.state(demand)?, demand.policy());
             let is_common = state.cost == 1 && wanted == Wanted::Take && !policy.is_ad_hoc();
             let decision = match is_common {
-                true => self.take_or_join(&state, policy.name()).await?,
-                false => self.decide_one(&state, policy.name(), wanted).await?.decision(&state),
+                true => self.take_or_join(&state).await?,
+                false => self.decide_one(&state, wanted).await?.decision(&state),
             };
             demand.tell(decision);
             return Ok(decision);
@@ -122,38 +95,28 @@ impl RedisStore {
     pub(super) async fn decide_one(
         &self,
         state: &State,
-        policy: &str,
         wanted: Wanted,
     ) -> Result<Told, StoreError> {
         let parameters = state.rule.taking(state.cost);
-        self.on_one((state, policy), Verb::Take, &parameters, state.ttl(wanted)).await
+        self.on_one(state, Verb::Take, &parameters, state.ttl(wanted)).await
     }
 
-    /// Runs a script that answers with a flag and the state, on a state under its quota.
+    /// Runs a script that answers with a flag and the state.
     async fn on_one(
         &self,
-        (state, policy): (&State, &str),
+        state: &State,
         verb: Verb,
         parameters: &[u8],
         ttl: &str,
     ) -> Result<Told, StoreError> {
         let script = self.shared.scripts.one(state.rule.kind, verb);
-        for _ in 0..TRIES {
-            let mut call = self.call(script, 1, 3);
-            call.push(&state.name);
-            call.push(parameters);
-            call.push(&state.rule.tag);
-            call.push(ttl.as_bytes());
-            let reply = self.send(state.slot, script, call).await?;
-            match Answered::parse(&reply)? {
-                Answered::Reply(bytes) => {
-                    let told = self.told(&[state], bytes).ok_or_else(|| strange(&reply))?;
-                    return told.into_iter().next().ok_or_else(|| strange(&reply));
-                }
-                _ => self.carry_over(state, policy).await?,
-            }
-        }
-        Err(restless(state))
+        let mut call = self.call(script, 1, 2);
+        call.push(&state.name);
+        call.push(parameters);
+        call.push(ttl.as_bytes());
+        let reply = self.send(state.slot, script, call).await?;
+        let told = self.told(&[state], bytes_of(&reply)?).ok_or_else(|| strange(&reply))?;
+        told.into_iter().next().ok_or_else(|| strange(&reply))
     }
 
     /// Reads what a script says of several states: a flag each, the time, and the states.
@@ -177,7 +140,7 @@ impl RedisStore {
 
     pub(super) async fn force_one(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
         let state = self.state(demand)?;
-        let told = self.charge(&state, demand.policy().name()).await?;
+        let told = self.charge(&state).await?;
         // A look at what is left, with the cost that was booked.
         let looked = told.seen.decision(&state.rule, 0, true, told.at);
         Ok(Decision::answered(tollgate::Answer {
@@ -195,16 +158,16 @@ impl RedisStore {
     }
 
     /// Books a state's cost whatever is left, or refuses a debt that does not fit.
-    pub(super) async fn charge(&self, state: &State, policy: &str) -> Result<Told, StoreError> {
+    pub(super) async fn charge(&self, state: &State) -> Result<Told, StoreError> {
         let parameters = state.rule.charging(state.cost);
-        self.on_one((state, policy), Verb::Force, &parameters, state.ttl(Wanted::Take)).await
+        self.on_one(state, Verb::Force, &parameters, state.ttl(Wanted::Take)).await
     }
 
     /// Books a state's cost whatever is left, as far as the debt fits.
-    pub(super) async fn charge_up_to(&self, state: &State, policy: &str) -> Result<(), StoreError> {
+    pub(super) async fn charge_up_to(&self, state: &State) -> Result<(), StoreError> {
         let parameters = state.rule.charging_up_to(state.cost);
         let ttl = state.ttl(Wanted::Take);
-        self.on_one((state, policy), Verb::ForceUpTo, &parameters, ttl).await.map(drop)
+        self.on_one(state, Verb::ForceUpTo, &parameters, ttl).await.map(drop)
     }
 
     pub(super) async fn refund_one(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
@@ -212,23 +175,17 @@ impl RedisStore {
         let script = self.shared.scripts.one(state.rule.kind, Verb::Refund);
         // More than the largest cost is all there is.
         let cost = state.cost.min(1 << 40);
-        for _ in 0..TRIES {
-            let mut call = self.call(script, 2, 3);
-            call.push(&state.name);
-            call.push(&Names::ledger(&state.name));
-            call.push(&state.rule.giving_back(cost));
-            call.push(&state.rule.tag);
-            call.push(state.rule.ttl.as_bytes());
-            let reply = self.send(state.slot, script, call).await?;
-            match Answered::parse(&reply)? {
-                Answered::Reply([b'A', _, _, _, _, _, _, _, _, amount @ ..]) => {
-                    return refunded(&state.rule, amount).ok_or_else(|| strange(&reply));
-                }
-                Answered::Reply(_) | Answered::Full => return Err(strange(&reply)),
-                Answered::Stale(_) => self.carry_over(&state, demand.policy().name()).await?,
-            }
-        }
-        Err(restless(&state))
+        let mut call = self.call(script, 2, 2);
+        call.push(&state.name);
+        call.push(&Names::ledger(&state.name));
+        call.push(&state.rule.giving_back(cost));
+        call.push(state.rule.ttl.as_bytes());
+        let reply = self.send(state.slot, script, call).await?;
+        let amount = match bytes_of(&reply)? {
+            [b'A', _, _, _, _, _, _, _, _, amount @ ..] => refunded(&state.rule, amount),
+            _ => None,
+        };
+        amount.ok_or_else(|| strange(&reply))
     }
 }
 

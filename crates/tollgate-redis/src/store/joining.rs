@@ -159,26 +159,25 @@ impl Lines {
 struct Alone<'a> {
     store: &'a RedisStore,
     state: &'a State,
-    policy: &'a str,
 }
 
 impl Drop for Alone<'_> {
     fn drop(&mut self) {
-        let Self { store, state, policy } = *self;
+        let Self { store, state } = *self;
         if store.shared.lines.done(&line_of(state)) {
-            lead(store.clone(), state.clone(), policy.to_owned());
+            lead(store.clone(), state.clone());
         }
     }
 }
 
 /// States of one name under two quotas are two lines.
 fn line_of(state: &State) -> Vec<u8> {
-    [&state.rule.tag[..], &state.name].concat()
+    [&state.rule.taking(1)[..], &state.name].concat()
 }
 
 /// Calls for all who wait, until nobody does. That is on the runtime of the link: the one of a caller may
 /// stand still as soon as its own call is done, and those who wait may be on others.
-fn lead(store: RedisStore, state: State, policy: String) {
+fn lead(store: RedisStore, state: State) {
     let runtime = store.shared.link.runtime().clone();
     let lead = Lead { line: line_of(&state), store, is_over: false };
     runtime.spawn(async move {
@@ -188,7 +187,7 @@ fn lead(store: RedisStore, state: State, policy: String) {
                 // From here on the line may have another lead, whose waiters are not ours.
                 return lead.end();
             }
-            lead.store.serve(&state, &policy, waiting).await;
+            lead.store.serve(&state, waiting).await;
         }
     });
 }
@@ -215,18 +214,14 @@ impl Drop for Lead {
 
 impl RedisStore {
     /// Takes one permit, on its own or with others.
-    pub(super) async fn take_or_join(
-        &self,
-        state: &State,
-        policy: &str,
-    ) -> Result<Decision, StoreError> {
+    pub(super) async fn take_or_join(&self, state: &State) -> Result<Decision, StoreError> {
         if self.shared.lines.above == u32::MAX {
-            return Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state));
+            return Ok(self.decide_one(state, Wanted::Take).await?.decision(state));
         }
         match self.shared.lines.place(&line_of(state), self.now()) {
             Place::Alone => {
-                let _done = Alone { store: self, state, policy };
-                Ok(self.decide_one(state, policy, Wanted::Take).await?.decision(state))
+                let _done = Alone { store: self, state };
+                Ok(self.decide_one(state, Wanted::Take).await?.decision(state))
             }
             Place::Wait(ticket) => self.wait(state, ticket).await,
             Place::Full => Err(StoreError::unavailable(format!(
@@ -264,7 +259,7 @@ impl RedisStore {
     }
 
     /// Takes a permit for each who waits, as far as there are any.
-    async fn serve(&self, state: &State, policy: &str, waiting: VecDeque<Waiter>) {
+    async fn serve(&self, state: &State, waiting: VecDeque<Waiter>) {
         // Who has next to no time left is not called for: the answer would come too late.
         let enough = self.shared.link.settings().deadline * 9 / 10;
         let now = self.now();
@@ -277,7 +272,7 @@ impl RedisStore {
             return;
         }
         let all = State { cost: waiting.len() as u64, ..state.clone() };
-        let (granted, seen) = match self.granted(&all, policy, None).await {
+        let (granted, seen) = match self.granted(&all, None).await {
             Ok(granted) => granted,
             Err(error) => {
                 let failure = Failure { is_unknown: error.is_timeout(), text: error.to_string() };

@@ -1,8 +1,11 @@
 //! What states are called in Redis.
 //!
 //! ```text
-//! prefix : letter of the algorithm : { key } : policy
+//! prefix : letter of the algorithm, length of its windows : { key } : policy
 //! ```
+//!
+//! So windows of another length are other states; a state says nothing of its limit. GCRA has one state for
+//! all quotas.
 //!
 //! What users supply is escaped: no brace can move a key to another slot of a cluster, and no colon
 //! can make two names of one. The policies of one key share a slot. A key of more than [`LONG`] bytes is
@@ -58,9 +61,18 @@ impl Names {
         Ok(Self { prefix: prefix.to_owned(), placement, secret })
     }
 
-    /// Returns the name of a state, and its slot.
-    pub(crate) fn state(&self, kind: Kind, policy: &str, key: &[u8]) -> (Vec<u8>, u16) {
-        self.named(&[kind.letter()], policy, key)
+    /// Returns the name of a state, and its slot. Windows have a length in microseconds.
+    pub(crate) fn state(
+        &self,
+        (kind, length): (Kind, u64),
+        policy: &str,
+        key: &[u8],
+    ) -> (Vec<u8>, u16) {
+        let mut what = vec![kind.letter()];
+        if !kind.is_gcra() {
+            what.extend_from_slice(length.to_string().as_bytes());
+        }
+        self.named(&what, policy, key)
     }
 
     /// Returns the name of what is in flight, and its slot.
@@ -119,19 +131,6 @@ impl Names {
     /// Returns the name of the open claims on a state.
     pub(crate) fn ledger(state: &[u8]) -> Vec<u8> {
         [state, b":claims"].concat()
-    }
-
-    /// Returns the name of the mark of a state that was carried back to an older quota.
-    pub(crate) fn mark(state: &[u8]) -> Vec<u8> {
-        [state, b":back"].concat()
-    }
-
-    /// Returns the name of the changes of a policy's quota, and its slot.
-    pub(crate) fn changes(&self, policy: &str) -> (Vec<u8>, u16) {
-        let mut name = format!("{}:changes:", self.prefix).into_bytes();
-        escape(&mut name, policy.as_bytes());
-        let slot = slot_of(&name);
-        (name, slot)
     }
 
     /// Returns the name of a reservation, in the slot that its id names.
@@ -194,13 +193,13 @@ mod tests {
             (Placement::ByKey, "a", "{b}:c", "tollgate:g:{%7Bb%7D%3Ac}:a"),
             (Placement::OneSlot, "a", "b", "tollgate:g:{all}:a:b"),
         ] {
-            let (name, _) = names(placement).state(Kind::Gcra, policy, key.as_bytes());
+            let (name, _) = names(placement).state((Kind::Gcra, 0), policy, key.as_bytes());
             assert_eq!(String::from_utf8(name).unwrap(), expected);
         }
         let hashed = Names::new("t", Placement::ByKey, Some([7; 16])).unwrap();
-        let (name, _) = hashed.state(Kind::Log, "p", b"alice");
+        let (name, _) = hashed.state((Kind::Log, 60), "p", b"alice");
         let text = String::from_utf8(name).unwrap();
-        assert!(text.starts_with("t:l:{#") && !text.contains("alice"), "{text}");
+        assert!(text.starts_with("t:l60:{#") && !text.contains("alice"), "{text}");
     }
 
     #[test]
@@ -245,7 +244,9 @@ mod tests {
             ];
             let made: HashSet<_> = pairs
                 .iter()
-                .map(|(policy, key)| names(placement).state(Kind::Gcra, policy, key.as_bytes()).0)
+                .map(|(policy, key)| {
+                    names(placement).state((Kind::Gcra, 0), policy, key.as_bytes()).0
+                })
                 .collect();
             assert_eq!(made.len(), pairs.len(), "{placement:?}");
         }
@@ -259,7 +260,7 @@ mod tests {
         ) {
             for placement in [Placement::ByKey, Placement::OneSlot] {
                 let name = |(policy, key): &(String, Vec<u8>)| {
-                    names(placement).state(Kind::Gcra, policy, key).0
+                    names(placement).state((Kind::Gcra, 0), policy, key).0
                 };
                 prop_assert_eq!(name(&one) == name(&two), one == two);
             }
@@ -270,7 +271,7 @@ mod tests {
             key in prop::collection::vec(any::<u8>(), 0..20), a in ".{0,9}", b in ".{0,9}",
         ) {
             let slot = |kind, policy: &str| names(Placement::ByKey).state(kind, policy, &key).1;
-            prop_assert_eq!(slot(Kind::Gcra, &a), slot(Kind::Log, &b));
+            prop_assert_eq!(slot((Kind::Gcra, 0), &a), slot((Kind::Log, 60), &b));
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::{
     RedisStore,
-    calls::{Answered, State, TRIES, Told, Wanted, restless, strange},
+    calls::{State, Told, Wanted, bytes_of, strange},
     keys::Names,
     scripts::Verb,
 };
@@ -58,11 +58,10 @@ impl RedisStore {
         wanted: Wanted,
     ) -> Result<Decision, StoreError> {
         let states = self.states(demands)?;
-        let names: Vec<_> = demands.iter().map(|demand| demand.policy().name()).collect();
         let groups = self.groups(&states);
         let told = match &groups[..] {
-            [group] => self.decide_group(group, &states, &names, wanted).await?,
-            _ => self.decide_groups(&groups, &states, &names, wanted).await?,
+            [group] => self.decide_group(group, &states, wanted).await?,
+            _ => self.decide_groups(&groups, &states, wanted).await?,
         };
         Self::tell(demands, &states, &told).ok_or_else(|| StoreError::invalid("no demands"))
     }
@@ -87,36 +86,22 @@ impl RedisStore {
         &self,
         group: &Group,
         states: &[State],
-        names: &[&str],
         wanted: Wanted,
     ) -> Result<Vec<Told>, StoreError> {
         let members: Vec<_> = group.members.iter().map(|index| &states[*index]).collect();
         let script = self.shared.scripts.many(members.iter().map(|state| state.rule.kind));
         let letters: Vec<_> = members.iter().map(|state| state.rule.kind.letter()).collect();
-        for _ in 0..TRIES {
-            let mut call = self.call(script, members.len(), 1 + 3 * members.len());
-            for state in &members {
-                call.push(&state.name);
-            }
-            call.push(&letters);
-            for state in &members {
-                call.push(&state.rule.taking(state.cost));
-                call.push(&state.rule.tag);
-                call.push(state.ttl(wanted).as_bytes());
-            }
-            let reply = self.send(group.slot, script, call).await?;
-            match Answered::parse(&reply)? {
-                Answered::Reply(bytes) => {
-                    return self.told(&members, bytes).ok_or_else(|| strange(&reply));
-                }
-                Answered::Stale(index) => {
-                    let number = *group.members.get(index).ok_or_else(|| strange(&reply))?;
-                    self.carry_over(&states[number], names[number]).await?;
-                }
-                Answered::Full => return Err(strange(&reply)),
-            }
+        let mut call = self.call(script, members.len(), 1 + 2 * members.len());
+        for state in &members {
+            call.push(&state.name);
         }
-        Err(restless(members[0]))
+        call.push(&letters);
+        for state in &members {
+            call.push(&state.rule.taking(state.cost));
+            call.push(state.ttl(wanted).as_bytes());
+        }
+        let reply = self.send(group.slot, script, call).await?;
+        self.told(&members, bytes_of(&reply)?).ok_or_else(|| strange(&reply))
     }
 
     /// Decides about states of several slots.
@@ -124,10 +109,9 @@ impl RedisStore {
         &self,
         groups: &[Group],
         states: &[State],
-        names: &[&str],
         wanted: Wanted,
     ) -> Result<Vec<Told>, StoreError> {
-        let calls = groups.iter().map(|group| self.decide_group(group, states, names, wanted));
+        let calls = groups.iter().map(|group| self.decide_group(group, states, wanted));
         let answers = super::together::all(calls.collect()).await;
         let mut told: Vec<Option<Told>> = vec![None; states.len()];
         let mut failed: Option<StoreError> = None;
@@ -181,14 +165,13 @@ impl RedisStore {
     async fn undo_one(&self, state: &State, told: Told) -> Result<(), StoreError> {
         let rule = &state.rule;
         let script = self.shared.scripts.one(rule.kind, Verb::Undo);
-        let (keys, arguments) = if rule.kind.is_gcra() { (2, 3) } else { (1, 4) };
+        let (keys, arguments) = if rule.kind.is_gcra() { (2, 2) } else { (1, 3) };
         let mut call = self.call(script, keys, arguments);
         call.push(&state.name);
         if rule.kind.is_gcra() {
             call.push(&Names::ledger(&state.name));
         }
         call.push(&rule.giving_back(state.cost));
-        call.push(&rule.tag);
         let [first, second, _, fourth] = told.seen.numbers.map(|it| (it as f64).to_le_bytes());
         match rule.kind {
             kind if kind.is_gcra() => call.push(&[first, second].concat()),
@@ -227,7 +210,7 @@ mod servers {
         let demand = |cost| Demand::new(&policy, b"key", cost);
         let left = async || store.peek(&mut [demand(0)]).await.unwrap().remaining();
         let state = store.state(&demand(4)).unwrap();
-        let told = store.decide_one(&state, "p", Wanted::Take).await.unwrap();
+        let told = store.decide_one(&state, Wanted::Take).await.unwrap();
         let id = store.reserve(&mut [demand(4)], Duration::from_secs(60)).await.unwrap().id;
         assert!(store.acquire(&mut [demand(2)]).await.unwrap().is_allowed());
         hand.advance(Duration::from_secs(1));

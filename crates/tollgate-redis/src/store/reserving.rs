@@ -6,7 +6,7 @@
 
 use super::{
     RedisStore,
-    calls::{Answered, State, TRIES, Wanted, restless, strange},
+    calls::{State, Wanted, bytes_of, strange},
     keys::{ID_BITS, Names},
     many::Group,
     rule::{Kind, Rule},
@@ -26,6 +26,9 @@ const ONE_SLOT: u8 = 1;
 const MANY_SLOTS: u8 = 2;
 /// A record of a lease: what was granted comes from the script.
 const LEASE: u8 = 3;
+
+/// What a script answers if too many claims are open.
+const FULL: &[u8] = b"F";
 
 /// Bits of a permit's id for its cost.
 const COST_BITS: u32 = 14;
@@ -62,16 +65,12 @@ fn millis(life: Duration) -> u64 {
 fn describe(bytes: &mut Vec<u8>, demand: &Demand<'_>, state: &State) {
     let quota = demand.quota();
     bytes.push(state.rule.kind.letter());
-    bytes.push(u8::from(demand.policy().is_ad_hoc()));
     push_u64(bytes, u64::try_from(quota.period().as_nanos()).unwrap_or(u64::MAX));
     push_u64(bytes, quota.count());
     push_u64(bytes, quota.capacity());
     push_u64(bytes, state.cost);
     push_u64(bytes, state.name.len() as u64);
     bytes.extend_from_slice(&state.name);
-    let policy = demand.policy().name().as_bytes();
-    push_u64(bytes, policy.len() as u64);
-    bytes.extend_from_slice(policy);
 }
 
 /// Reads how much was granted, and the state afterwards.
@@ -91,32 +90,29 @@ pub(super) struct Lease {
 /// One state of a reservation.
 struct Claim {
     state: State,
-    policy: String,
     /// Which demand of the reservation it is, from one.
     number: u8,
 }
 
 impl RedisStore {
-    fn described(&self, reader: &mut Reader<'_>) -> Option<(State, String)> {
-        let (letter, is_ad_hoc) = (reader.u8()?, reader.u8()? == 1);
+    fn described(&self, reader: &mut Reader<'_>) -> Option<State> {
+        let letter = reader.u8()?;
         let (period, count, burst) = (reader.u64()?, reader.u64()?, reader.u64()?);
         let quota = Quota::per(count, Duration::from_nanos(period));
         let (quota, algorithm) = match Kind::ALL.into_iter().find(|it| it.letter() == letter)? {
-            Kind::Gcra | Kind::Timed => (quota.burst(burst), Algorithm::Gcra),
+            Kind::Gcra => (quota.burst(burst), Algorithm::Gcra),
             Kind::Fixed => (quota, Algorithm::FixedWindow),
             Kind::Anchored => (quota, Algorithm::AnchoredWindow),
             Kind::Counter => (quota, Algorithm::SlidingCounter),
             Kind::Log => (quota, Algorithm::SlidingLog),
         };
         quota.check().ok()?;
-        let rule: Rule = self.fresh_rule(&quota, algorithm, is_ad_hoc).ok()?;
+        let rule: Rule = self.fresh_rule(&quota, algorithm, 0).ok()?;
         let cost = reader.u64()?;
         let length = usize::try_from(reader.u64()?).ok()?;
         let name = reader.bytes(length)?.to_vec();
-        let length = usize::try_from(reader.u64()?).ok()?;
-        let policy = String::from_utf8_lossy(reader.bytes(length)?).into_owned();
         let slot = crate::slot_of(&name);
-        Some((State { rule: Arc::new(rule), name, slot, cost }, policy))
+        Some(State { rule: Arc::new(rule), name, slot, cost })
     }
 
     fn new_id(&self, slot: u16) -> ReservationId {
@@ -164,37 +160,28 @@ impl RedisStore {
             describe(&mut record, demand, state);
         }
         let letters: Vec<_> = states.iter().map(|state| state.rule.kind.letter()).collect();
-        for _ in 0..TRIES {
-            let mut call = self.call(script, 2 * count + 1, 1 + 3 * count + 4);
-            states.iter().for_each(|state| call.push(&state.name));
-            states.iter().for_each(|state| call.push(&Names::ledger(&state.name)));
-            call.push(&self.shared.names.reservation(id.0).0);
-            call.push(&letters);
-            for state in states {
-                call.push(&state.rule.taking(state.cost));
-                call.push(&state.rule.tag);
-                call.push(state.ttl(Wanted::Take).as_bytes());
-            }
-            call.push(&record);
-            call.push_number(millis(life));
-            call.push(&id.0.to_le_bytes());
-            call.push_number(u64::from(self.shared.max_claims));
-            let reply = self.send(group.slot, script, call).await?;
-            let bytes = match Answered::parse(&reply)? {
-                Answered::Reply(bytes) => bytes,
-                Answered::Full => return Err(self.too_many_claims(&states[0])),
-                Answered::Stale(index) => {
-                    let state = states.get(index).ok_or_else(|| strange(&reply))?;
-                    self.carry_over(state, demands[index].policy().name()).await?;
-                    continue;
-                }
-            };
-            let all: Vec<_> = states.iter().collect();
-            let told = self.told(&all, bytes).ok_or_else(|| strange(&reply))?;
-            let decision = Self::tell(demands, states, &told).ok_or_else(|| strange(&reply))?;
-            return Ok(Reserved { decision, id: decision.is_allowed().then_some(id) });
+        let mut call = self.call(script, 2 * count + 1, 1 + 2 * count + 4);
+        states.iter().for_each(|state| call.push(&state.name));
+        states.iter().for_each(|state| call.push(&Names::ledger(&state.name)));
+        call.push(&self.shared.names.reservation(id.0).0);
+        call.push(&letters);
+        for state in states {
+            call.push(&state.rule.taking(state.cost));
+            call.push(state.ttl(Wanted::Take).as_bytes());
         }
-        Err(restless(&states[0]))
+        call.push(&record);
+        call.push_number(millis(life));
+        call.push(&id.0.to_le_bytes());
+        call.push_number(u64::from(self.shared.max_claims));
+        let reply = self.send(group.slot, script, call).await?;
+        let bytes = bytes_of(&reply)?;
+        if bytes == FULL {
+            return Err(self.too_many_claims(&states[0]));
+        }
+        let all: Vec<_> = states.iter().collect();
+        let told = self.told(&all, bytes).ok_or_else(|| strange(&reply))?;
+        let decision = Self::tell(demands, states, &told).ok_or_else(|| strange(&reply))?;
+        Ok(Reserved { decision, id: decision.is_allowed().then_some(id) })
     }
 
     /// Reserves slot by slot, and gives all back if one refuses.
@@ -309,11 +296,11 @@ impl RedisStore {
             described.push(self.described(reader)?);
         }
         let mut claims = Vec::with_capacity(count);
-        for ((mut state, policy), number) in described.into_iter().zip(1..) {
+        for (mut state, number) in described.into_iter().zip(1..) {
             if kind == LEASE {
                 [state.cost] = numbers(reader.bytes(8)?)?;
             }
-            claims.push(Claim { state, policy, number });
+            claims.push(Claim { state, number });
         }
         Some(claims)
     }
@@ -348,20 +335,19 @@ impl RedisStore {
         claim: &Claim,
         actual: u64,
     ) -> Result<(), StoreError> {
-        let Claim { state, policy, number } = claim;
+        let Claim { state, number } = claim;
         let rule = &state.rule;
         if actual > state.cost {
             let more = State { cost: actual - state.cost, ..state.clone() };
-            self.charge_up_to(&more, policy).await?;
+            self.charge_up_to(&more).await?;
         }
         // Also if nothing is left to give back, the claim must go.
         let unused = state.cost.saturating_sub(actual);
         let script = self.shared.scripts.one(rule.kind, Verb::Settle);
-        let mut call = self.call(script, 2, if rule.kind.is_gcra() { 3 } else { 5 });
+        let mut call = self.call(script, 2, if rule.kind.is_gcra() { 2 } else { 4 });
         call.push(&state.name);
         call.push(&Names::ledger(&state.name));
         call.push(&rule.giving_back(unused));
-        call.push(&rule.tag);
         call.push(&[&id.0.to_le_bytes()[..], &[*number]].concat());
         if !rule.kind.is_gcra() {
             call.push(rule.ttl.as_bytes());
@@ -379,30 +365,24 @@ impl RedisStore {
         let id = self.new_id(state.slot);
         let mut record = vec![LEASE, 1];
         describe(&mut record, demand, &state);
-        let decision = self.grant(demand, state, Some(&Lease { id, life, record })).await?;
+        let decision = self.grant(state, Some(&Lease { id, life, record })).await?;
         demand.tell(decision);
         let taken = decision.is_allowed() && decision.cost() > 0;
         Ok(Reserved { decision, id: taken.then_some(id) })
     }
 
     pub(super) async fn up_to_one(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
-        let decision = self.grant(demand, self.state(demand)?, None).await?;
+        let decision = self.grant(self.state(demand)?, None).await?;
         demand.tell(decision);
         Ok(decision)
     }
 
-    async fn grant(
-        &self,
-        demand: &Demand<'_>,
-        state: State,
-        lease: Option<&Lease>,
-    ) -> Result<Decision, StoreError> {
-        let policy = demand.policy().name();
+    async fn grant(&self, state: State, lease: Option<&Lease>) -> Result<Decision, StoreError> {
         if state.cost == 0 {
-            let told = self.decide_one(&state, policy, Wanted::Look).await?;
+            let told = self.decide_one(&state, Wanted::Look).await?;
             return Ok(told.decision(&state));
         }
-        let (granted, seen) = self.granted(&state, policy, lease).await?;
+        let (granted, seen) = self.granted(&state, lease).await?;
         Ok(seen.decision(&state.rule, granted.max(1), granted > 0, self.now()))
     }
 
@@ -411,40 +391,33 @@ impl RedisStore {
     pub(super) async fn granted(
         &self,
         state: &State,
-        policy: &str,
         lease: Option<&Lease>,
     ) -> Result<(u64, Seen), StoreError> {
         let (verb, keys, arguments) = match lease {
-            Some(_) => (Verb::Lease, 3, 7),
-            None => (Verb::UpTo, 1, 3),
+            Some(_) => (Verb::Lease, 3, 6),
+            None => (Verb::UpTo, 1, 2),
         };
         let script = self.shared.scripts.one(state.rule.kind, verb);
-        for _ in 0..TRIES {
-            let mut call = self.call(script, keys, arguments);
-            call.push(&state.name);
-            if let Some(lease) = lease {
-                call.push(&Names::ledger(&state.name));
-                call.push(&self.shared.names.reservation(lease.id.0).0);
-            }
-            call.push(&state.rule.granting(state.cost));
-            call.push(&state.rule.tag);
-            call.push(state.rule.ttl.as_bytes());
-            if let Some(lease) = lease {
-                call.push(&lease.record);
-                call.push_number(millis(lease.life));
-                call.push(&lease.id.0.to_le_bytes());
-                call.push_number(u64::from(self.shared.max_claims));
-            }
-            let reply = self.send(state.slot, script, call).await?;
-            match Answered::parse(&reply)? {
-                Answered::Reply(bytes) => {
-                    return parse_grant(state, bytes).ok_or_else(|| strange(&reply));
-                }
-                Answered::Full => return Err(self.too_many_claims(state)),
-                Answered::Stale(_) => self.carry_over(state, policy).await?,
-            }
+        let mut call = self.call(script, keys, arguments);
+        call.push(&state.name);
+        if let Some(lease) = lease {
+            call.push(&Names::ledger(&state.name));
+            call.push(&self.shared.names.reservation(lease.id.0).0);
         }
-        Err(restless(state))
+        call.push(&state.rule.granting(state.cost));
+        call.push(state.rule.ttl.as_bytes());
+        if let Some(lease) = lease {
+            call.push(&lease.record);
+            call.push_number(millis(lease.life));
+            call.push(&lease.id.0.to_le_bytes());
+            call.push_number(u64::from(self.shared.max_claims));
+        }
+        let reply = self.send(state.slot, script, call).await?;
+        let bytes = bytes_of(&reply)?;
+        if bytes == FULL {
+            return Err(self.too_many_claims(state));
+        }
+        parse_grant(state, bytes).ok_or_else(|| strange(&reply))
     }
 
     pub(super) async fn enter_one(

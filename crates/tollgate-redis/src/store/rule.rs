@@ -10,8 +10,6 @@ use tollgate::{Algorithm, Initial, Quota, store::StoreError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Gcra,
-    /// GCRA with a quota that comes with each call.
-    Timed,
     Fixed,
     Anchored,
     Counter,
@@ -19,14 +17,13 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Gcra, Self::Timed, Self::Fixed, Self::Anchored, Self::Counter, Self::Log];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Gcra, Self::Fixed, Self::Anchored, Self::Counter, Self::Log];
 
     /// Returns the letter by which scripts and keys name it.
     pub(crate) const fn letter(self) -> u8 {
         match self {
             Self::Gcra => b'g',
-            Self::Timed => b't',
             Self::Fixed => b'f',
             Self::Anchored => b'a',
             Self::Counter => b'c',
@@ -37,14 +34,14 @@ impl Kind {
     /// Returns how many bytes of state a reply has.
     pub(crate) const fn shown(self) -> usize {
         match self {
-            Self::Gcra | Self::Timed | Self::Fixed | Self::Anchored => 16,
+            Self::Gcra | Self::Fixed | Self::Anchored => 16,
             Self::Counter => 24,
             Self::Log => 32,
         }
     }
 
     pub(crate) const fn is_gcra(self) -> bool {
-        matches!(self, Self::Gcra | Self::Timed)
+        matches!(self, Self::Gcra)
     }
 
     const fn of(algorithm: Algorithm) -> Option<Self> {
@@ -70,14 +67,15 @@ pub(crate) struct Rule {
     pub(crate) c: u128,
     /// The length of a window in microseconds.
     pub(crate) length: u64,
-    /// What a state says of its quota: a state with another one is carried over first.
-    pub(crate) tag: Vec<u8>,
+    /// Since when it is in force, in microseconds since the Unix epoch. An older state under GCRA that is
+    /// booked further ahead than the burst counts as if it had been empty then. Zero: no state is older.
+    pub(crate) since: u64,
     /// How long a state matters, in milliseconds, in digits.
     pub(crate) ttl: String,
 }
 
 /// The largest burst, in microseconds to refill: a hundred years.
-pub(super) const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
+const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
 /// What doubles hold exactly.
 const EXACT: u128 = 1 << 53;
 /// The finest fraction of a microsecond.
@@ -88,8 +86,8 @@ const COUNT_MAX: u64 = 1 << 46;
 /// More than any script counts up to.
 const CHARGE_MAX: u64 = 1 << 51;
 
-/// The largest limit of a log: one entry of a list for each permit, all of which are read when the
-/// quota changes.
+/// The largest limit of a log: one entry of a list for each permit, all of which may be rewritten
+/// when one is given back.
 const LOG_MAX: u64 = 1 << 15;
 
 /// The numbers that a script gets with a call, as doubles.
@@ -107,34 +105,13 @@ fn gcd(mut a: u128, mut b: u128) -> u128 {
     a
 }
 
-/// Appends a number in groups of seven bits.
-fn push_varint(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
 impl Rule {
-    /// Returns the rule of a quota. `is_ad_hoc` says that it came with the call.
+    /// Returns the rule of a quota that is in force since a time, in microseconds since the Unix epoch;
+    /// zero if it came with the call.
     pub(crate) fn new(
         quota: &Quota,
         algorithm: Algorithm,
-        is_ad_hoc: bool,
+        since: u64,
         grace_ms: u64,
     ) -> Result<Self, StoreError> {
         let Some(kind) = Kind::of(algorithm) else {
@@ -148,13 +125,13 @@ impl Rule {
                 "{quota}: a new key in Redis always starts full; leave out the initial fill"
             )));
         }
-        match (kind, is_ad_hoc) {
-            (Kind::Gcra, _) => Self::gcra(quota, is_ad_hoc, grace_ms),
-            _ => Self::window(quota, kind, is_ad_hoc, grace_ms),
+        match kind {
+            Kind::Gcra => Self::gcra(quota, since, grace_ms),
+            _ => Self::window(quota, kind, grace_ms),
         }
     }
 
-    fn gcra(quota: &Quota, is_ad_hoc: bool, grace_ms: u64) -> Result<Self, StoreError> {
+    fn gcra(quota: &Quota, since: u64, grace_ms: u64) -> Result<Self, StoreError> {
         let (count, period, burst) = (quota.count(), quota.period().as_nanos(), quota.capacity());
         if count == 0 {
             return Err(StoreError::invalid(format!(
@@ -171,19 +148,10 @@ impl Rule {
             )));
         }
         let ttl = (tau / 1000) as u64 + 2 + grace_ms;
-        let (kind, tag) = match is_ad_hoc {
-            true => (Kind::Timed, packed(&[c])),
-            false => (Kind::Gcra, tag(quota)),
-        };
-        Ok(Self { kind, limit: burst, p, c, length: 0, tag, ttl: ttl.to_string() })
+        Ok(Self { kind: Kind::Gcra, limit: burst, p, c, length: 0, since, ttl: ttl.to_string() })
     }
 
-    fn window(
-        quota: &Quota,
-        kind: Kind,
-        is_ad_hoc: bool,
-        grace_ms: u64,
-    ) -> Result<Self, StoreError> {
+    fn window(quota: &Quota, kind: Kind, grace_ms: u64) -> Result<Self, StoreError> {
         let (limit, nanos) = (quota.capacity(), quota.period().as_nanos());
         if !nanos.is_multiple_of(1000) {
             return Err(StoreError::invalid(format!(
@@ -204,42 +172,7 @@ impl Rule {
         let length = (nanos / 1000) as u64;
         let spans = if kind == Kind::Counter { 2 } else { 1 };
         let ttl = spans * length / 1000 + 2 + grace_ms;
-        let tag = match is_ad_hoc {
-            // The limit comes with the call, so only the length is the window's.
-            true => packed(&[u128::from(length)]),
-            false => tag(quota),
-        };
-        Ok(Self { kind, limit, p: 0, c: 1, length, tag, ttl: ttl.to_string() })
-    }
-
-    /// Returns the rule whose tag a state has, of the same kind.
-    pub(crate) fn of_tag(kind: Kind, mut tag: &[u8]) -> Option<Self> {
-        let period = take_varint(&mut tag)?;
-        let (count, burst) = (take_varint(&mut tag)?, take_varint(&mut tag)?);
-        let quota = Quota::per(count, std::time::Duration::from_nanos(period));
-        let (quota, algorithm) = match kind {
-            Kind::Gcra => (quota.burst(burst), Algorithm::Gcra),
-            Kind::Timed => return None,
-            Kind::Fixed => (quota, Algorithm::FixedWindow),
-            Kind::Anchored => (quota, Algorithm::AnchoredWindow),
-            Kind::Counter => (quota, Algorithm::SlidingCounter),
-            Kind::Log => (quota, Algorithm::SlidingLog),
-        };
-        // What is in Redis may be damaged: no rule is made of a quota that nobody could have.
-        quota.check().ok()?;
-        Self::new(&quota, algorithm, false, 0).ok()
-    }
-
-    /// Returns when an anchored window starts whose first event is at `at`, so that it ends at a round time:
-    /// `anchored.lua` has the same.
-    pub(crate) fn anchored_at(&self, at: u64) -> u64 {
-        let most = self.length / 1000;
-        let mut grain = 1;
-        while 10 * grain <= most {
-            grain *= 10;
-        }
-        let grain = [5, 2].map(|n| n * grain).into_iter().find(|it| *it <= most).unwrap_or(grain);
-        at + (grain - (at + self.length) % grain) % grain
+        Ok(Self { kind, limit, p: 0, c: 1, length, since: 0, ttl: ttl.to_string() })
     }
 
     /// Returns what `cost` permits take, in units of 1/c microseconds.
@@ -261,10 +194,7 @@ impl Rule {
             return self.refusing();
         }
         match self.kind.is_gcra() {
-            true => {
-                let (cost, burst) = (self.span(cost), self.span(self.limit));
-                packed(&[self.c, cost / self.c, cost % self.c, burst / self.c, burst % self.c])
-            }
+            true => self.booking(self.span(cost)),
             false => packed(&[self.length, self.limit, cost].map(u128::from)),
         }
     }
@@ -275,8 +205,13 @@ impl Rule {
         if !self.kind.is_gcra() {
             return packed(&[self.length, self.limit, cost.min(CHARGE_MAX)].map(u128::from));
         }
-        let (cost, burst) = (self.span(cost).min(BURST_MAX * self.c), self.span(self.limit));
-        packed(&[self.c, cost / self.c, cost % self.c, burst / self.c, burst % self.c])
+        self.booking(self.span(cost).min(BURST_MAX * self.c))
+    }
+
+    /// Returns the numbers of GCRA for a cost in units of 1/c microseconds.
+    fn booking(&self, cost: u128) -> Parameters {
+        let (burst, since) = (self.span(self.limit), u128::from(self.since));
+        packed(&[self.c, cost / self.c, cost % self.c, burst / self.c, burst % self.c, since])
     }
 
     /// Returns the numbers for giving back up to `cost`, at most what can be booked ahead at all.
@@ -284,8 +219,7 @@ impl Rule {
         if !self.kind.is_gcra() {
             return self.charging(cost.min(COUNT_MAX));
         }
-        let cost = self.span(cost).min(BURST_MAX * self.c);
-        packed(&[self.c, cost / self.c, cost % self.c])
+        self.booking(self.span(cost).min(BURST_MAX * self.c))
     }
 
     /// Returns the numbers for taking up to `most`.
@@ -298,17 +232,16 @@ impl Rule {
         // The script works out (burst - booked) x c, at most this.
         let is_wide = u128::from(burst + 2 * self.c >= EXACT);
         let (whole, rest) = (burst / self.c, burst % self.c);
-        packed(&[self.c, u128::from(most), 0, whole, rest, self.p, is_wide])
+        let since = u128::from(self.since);
+        packed(&[self.c, u128::from(most), 0, whole, rest, since, self.p, is_wide])
     }
 
     fn refusing(&self) -> Parameters {
         let never = (-1.0_f64).to_le_bytes();
         match self.kind.is_gcra() {
             true => {
-                let burst = self.span(self.limit);
-                let mut bytes = packed(&[self.c]);
-                bytes.extend_from_slice(&never);
-                bytes.extend(packed(&[0, burst / self.c, burst % self.c]));
+                let mut bytes = self.booking(0);
+                bytes[8..16].copy_from_slice(&never);
                 bytes
             }
             false => {
@@ -334,20 +267,12 @@ fn fraction(above: u128, below: u128) -> (u128, u128) {
     ((above * c).div_ceil(below), c)
 }
 
-fn tag(quota: &Quota) -> Vec<u8> {
-    let mut tag = Vec::with_capacity(12);
-    push_varint(&mut tag, u64::try_from(quota.period().as_nanos()).unwrap_or(u64::MAX));
-    push_varint(&mut tag, quota.count());
-    push_varint(&mut tag, quota.capacity());
-    tag
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn rule(text: &str, algorithm: Algorithm) -> Rule {
-        Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap()
+        Rule::new(&text.parse().unwrap(), algorithm, 0, 0).unwrap()
     }
 
     #[test]
@@ -377,18 +302,6 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_says_what_the_quota_was() {
-        for text in ["10/s burst 7", "7/min", "1000/h"] {
-            let rule = rule(text, Algorithm::Gcra);
-            assert_eq!(Rule::of_tag(Kind::Gcra, &rule.tag), Some(rule), "{text}");
-        }
-        let rule = rule("7/min", Algorithm::SlidingLog);
-        assert_eq!(Rule::of_tag(Kind::Log, &rule.tag), Some(rule));
-        assert_eq!(Rule::of_tag(Kind::Gcra, &[0xff; 40]), None);
-        assert_eq!(Rule::of_tag(Kind::Gcra, b""), None);
-    }
-
-    #[test]
     fn what_redis_cannot_count_is_refused() {
         for (text, algorithm, word) in [
             ("0/s burst 5", Algorithm::Gcra, "never refills"),
@@ -396,7 +309,7 @@ mod tests {
             ("100000000000000/day", Algorithm::FixedWindow, "count up to"),
             ("40000/day", Algorithm::SlidingLog, "entries"),
         ] {
-            let error = Rule::new(&text.parse().unwrap(), algorithm, false, 0).unwrap_err();
+            let error = Rule::new(&text.parse().unwrap(), algorithm, 0, 0).unwrap_err();
             assert!(error.is_invalid() && error.to_string().contains(word), "{text}: {error}");
         }
     }

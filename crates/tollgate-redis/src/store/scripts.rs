@@ -43,9 +43,6 @@ pub(crate) struct Scripts {
     many: Several,
     reserve: Several,
     pub(crate) permits: Script,
-    pub(crate) swap: Script,
-    pub(crate) fetch: Script,
-    pub(crate) change: Script,
     pub(crate) claim: Script,
 }
 
@@ -93,8 +90,7 @@ macro_rules! lua {
 /// Returns how a kind of state is read, judged, written and shown.
 fn basics(kind: Kind) -> String {
     match kind {
-        Kind::Gcra => [lua!("gcra_read"), lua!("gcra")].concat(),
-        Kind::Timed => [lua!("timed_read"), lua!("gcra")].concat(),
+        Kind::Gcra => lua!("gcra").into(),
         Kind::Fixed => [lua!("fixed"), lua!("window")].concat(),
         Kind::Anchored => [lua!("anchored"), lua!("window")].concat(),
         Kind::Counter => lua!("counter").into(),
@@ -104,7 +100,7 @@ fn basics(kind: Kind) -> String {
 
 fn more(kind: Kind) -> &'static str {
     match kind {
-        Kind::Gcra | Kind::Timed => lua!("gcra_more"),
+        Kind::Gcra => lua!("gcra_more"),
         Kind::Fixed | Kind::Anchored => lua!("window_more"),
         Kind::Counter => lua!("counter_more"),
         Kind::Log => lua!("log_more"),
@@ -164,9 +160,6 @@ impl Scripts {
             many: Several::new(time, &[lua!("many"), lua!("many_take")]),
             reserve: Several::new(time, &[lua!("many"), lua!("ledger"), lua!("many_reserve")]),
             permits: script(lua!("permits")),
-            swap: script(lua!("swap")),
-            fetch: script(lua!("fetch")),
-            change: script(lua!("change")),
             claim: script(lua!("claim")),
         }
     }

@@ -167,7 +167,7 @@ mod tests {
         const EDGES: [u64; 5] = [0, 1, 1_700_000_000_000_000, 1 << 52, (1 << 53) - 1];
         for algorithm in Algorithm::ALL {
             for quota in [Quota::per_year(10), Quota::per(3, Duration::from_micros(1_000))] {
-                let rule = Rule::new(&quota, algorithm, false, 0).unwrap();
+                let rule = Rule::new(&quota, algorithm, 0, 0).unwrap();
                 for places in 0..EDGES.len().pow(5) {
                     let edge = |place: u32| EDGES[places / EDGES.len().pow(place) % EDGES.len()];
                     let seen = Seen { now: edge(4), numbers: [edge(0), edge(1), edge(2), edge(3)] };

@@ -29,11 +29,6 @@ impl<S: Store + 'static> Shared<S> {
         self.ids.of(demand.policy().name(), demand.key())
     }
 
-    /// Names a policy in the tables.
-    pub(super) fn policy(&self, name: &str) -> u64 {
-        self.ids.of(name, b"") as u64
-    }
-
     /// Asks the store again for a key, although it had too little: something was given back.
     pub(super) fn ask_again(&self, id: u128) {
         if let Some((holding, _)) = self.holdings.bucket(id).get(id) {
@@ -48,19 +43,6 @@ impl<S: Store + 'static> Shared<S> {
         bucket.tally.wasted += wasted;
     }
 
-    /// Drops what is held of all keys of a policy.
-    pub(super) fn drop_policy(&self, policy: u64) {
-        self.holdings.each(|bucket| {
-            let mut wasted = 0;
-            bucket.remove_if(|holding| {
-                let is_gone = holding.is_of(policy);
-                wasted += if is_gone { holding.tokens() } else { 0 };
-                is_gone
-            });
-            bucket.tally.wasted += wasted;
-        });
-    }
-
     /// Decides over one demand.
     pub(super) async fn acquire_one(
         self: &Arc<Self>,
@@ -73,7 +55,7 @@ impl<S: Store + 'static> Shared<S> {
                 Ok(refusal) => refusal,
                 Err(epoch) => {
                     let decision = self.ask_store(std::slice::from_mut(demand)).await?;
-                    self.note(demand, (id, epoch), &decision);
+                    self.denials.note(demand, (id, epoch), &decision);
                     decision
                 }
             },
@@ -131,7 +113,7 @@ impl<S: Store + 'static> Shared<S> {
         let is_all = rest.len() == demands.len();
         for (demand, index) in asked.into_iter().zip(rest) {
             if let Some(own) = demand.decision() {
-                self.note(&demand, (ids[index], epochs[index]), &own);
+                self.denials.note(&demand, (ids[index], epochs[index]), &own);
                 demands[index].tell(own);
             }
         }
@@ -142,11 +124,6 @@ impl<S: Store + 'static> Shared<S> {
             Some(answer) if is_all => Ok(answer),
             _ => joined(demands),
         }
-    }
-
-    /// Remembers what the store said, if it refused.
-    fn note(&self, demand: &Demand<'_>, of: (u128, u64), own: &Decision) {
-        self.denials.note(demand, of, own, || self.policy(demand.policy().name()));
     }
 
     async fn ask_store(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
@@ -208,8 +185,7 @@ impl<S: Store + 'static> Shared<S> {
             if let Some((holding, tally)) = bucket.get(id) {
                 holding.retune(demand, (stamp, terms), tally);
             } else {
-                let policy = self.policy(demand.policy().name());
-                let holding = Holding::new(demand, now, policy, (stamp, terms));
+                let holding = Holding::new(demand, now, (stamp, terms));
                 let displaced = bucket.insert(id, holding).map_or(0, |holding| holding.tokens());
                 bucket.tally.wasted += displaced;
             }

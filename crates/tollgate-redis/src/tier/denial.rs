@@ -22,7 +22,6 @@ use std::time::Duration;
 use tollgate::{Algorithm, Answer, Decision, Outcome, Quota, Reason, Tick, store::Demand};
 
 pub(super) struct Denial {
-    policy: u64,
     quota: Quota,
     algorithm: Algorithm,
     cost: u64,
@@ -119,13 +118,7 @@ impl Denials {
 
     /// Remembers a refusal, unless something was given back since `epoch`; a take makes an older
     /// refusal stale.
-    pub(super) fn note(
-        &self,
-        demand: &Demand<'_>,
-        (id, epoch): (u128, u64),
-        own: &Decision,
-        policy: impl FnOnce() -> u64,
-    ) {
+    pub(super) fn note(&self, demand: &Demand<'_>, (id, epoch): (u128, u64), own: &Decision) {
         let cost = demand.cost();
         if self.cap.is_zero() || cost == 0 {
             return;
@@ -148,7 +141,6 @@ impl Denials {
         bucket.insert(
             id,
             Denial {
-                policy: policy(),
                 quota: demand.quota(),
                 algorithm,
                 cost,
@@ -166,14 +158,6 @@ impl Denials {
         let mut bucket = self.table.bucket(id);
         bucket.epoch = bucket.epoch.wrapping_add(1);
         bucket.remove(id);
-    }
-
-    /// Forgets all keys of a policy.
-    pub(super) fn forget_policy(&self, policy: u64) {
-        self.table.each(|bucket| {
-            bucket.epoch = bucket.epoch.wrapping_add(1);
-            bucket.remove_if(|denial| denial.policy == policy);
-        });
     }
 
     pub(super) fn count(&self) -> (usize, Tally) {

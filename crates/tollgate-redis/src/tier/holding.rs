@@ -39,8 +39,6 @@ pub(super) struct Holding {
     terms: Terms,
     quota: Quota,
     algorithm: Algorithm,
-    /// Names the policy.
-    policy: u64,
 
     tokens: u64,
     expires: Tick,
@@ -103,7 +101,7 @@ pub(super) struct Landing {
 }
 
 impl Holding {
-    pub(super) fn new(demand: &Demand<'_>, now: Tick, policy: u64, of: (u64, Terms)) -> Self {
+    pub(super) fn new(demand: &Demand<'_>, now: Tick, of: (u64, Terms)) -> Self {
         let quota = demand.quota();
         let told = Told {
             limit: quota.capacity(),
@@ -117,7 +115,6 @@ impl Holding {
             terms: of.1,
             quota,
             algorithm: demand.policy().algorithm(),
-            policy,
             tokens: 0,
             expires: now,
             flight: None,
@@ -128,10 +125,6 @@ impl Holding {
             next_ahead: Tick::ZERO,
             told,
         }
-    }
-
-    pub(super) fn is_of(&self, policy: u64) -> bool {
-        self.policy == policy
     }
 
     /// Tells whether the terms still follow from what is in force.
@@ -358,6 +351,6 @@ mod tests {
     #[test]
     fn entries_are_as_small_as_stated() {
         use crate::tier::denial::Denial;
-        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (240, 144));
+        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (224, 144));
     }
 }

@@ -65,11 +65,6 @@ impl<T: Slot> Bucket<T> {
         Some(self.slots.swap_remove(index).1)
     }
 
-    /// Removes what `is_gone` picks.
-    pub(super) fn remove_if(&mut self, mut is_gone: impl FnMut(&T) -> bool) {
-        self.slots.retain(|(_, entry)| !is_gone(entry));
-    }
-
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

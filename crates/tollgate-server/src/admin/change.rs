@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tollgate::{
     Quota, Tick,
-    store::{Demand, Policy, Store, StoreError},
+    store::{Demand, Policy, Store},
 };
 
 /// The longest bypass: what should last longer belongs into the configuration.
@@ -215,14 +215,11 @@ impl Target<'_> {
         }))
     }
 
-    /// Refuses an override whose quota the store cannot tell from others: it would refuse everything.
+    /// Refuses an override whose quota the store cannot count, and puts the others in force as of now.
     fn check_quota(&self, kind: &Kind) -> Result<(), Problem> {
         let store = self.shared.engine.stores().get(self.rule.store()).and_then(Backend::memory);
         let (Some(store), Some(policy)) = (store, kind.policy()) else { return Ok(()) };
-        let looked = store.peek_at(self.now, &mut [Demand::new(policy, self.key, 0)]);
-        let full =
-            |error: StoreError| Problem::new(StatusCode::INSUFFICIENT_STORAGE, error.to_string());
-        looked.map(drop).map_err(full)
+        store.declare([policy]).map_err(|(_, error)| Problem::bad(error.to_string()))
     }
 
     fn clear(&self) -> Result<Value, Problem> {

@@ -114,7 +114,6 @@ pub(super) static ALGORITHMS: [&str; 7] = [
     "sliding-log",
 ];
 pub(super) static UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
-pub(super) static INHERITS: [&str; 4] = ["as-is", "reset", "proportional", "additive"];
 pub(super) static SOURCES: [&str; 4] = ["client-address", "path", "method", "host"];
 
 pub(super) static FILE: Section = Section {
@@ -290,12 +289,6 @@ pub(super) static LIMIT: Section = Section {
         ),
         key("quota", Text, Ours, "Instead of all these, one string: \"100/min burst 20\"."),
         key("algorithm", OneOf(&ALGORITHMS), Ours, "How to count."),
-        key(
-            "inherit",
-            OneOf(&INHERITS),
-            Ours,
-            "How much usage keys keep when a reload changes the rate; default: additive.",
-        ),
     ],
 };
 

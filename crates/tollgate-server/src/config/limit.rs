@@ -2,7 +2,7 @@
 
 use super::Place;
 use std::{fmt, str::FromStr, time::Duration};
-use tollgate::{Algorithm, Inherit};
+use tollgate::Algorithm;
 
 /// One limit of a descriptor.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,8 +17,6 @@ pub struct Limit {
     pub rate: Rate,
     /// By which algorithm; the file's default if not said.
     pub algorithm: Option<Algorithm>,
-    /// What keys keep of their use when a reload changes the rate.
-    pub inherit: Inherit,
 }
 
 /// How much a limit lets pass.

@@ -3,8 +3,8 @@
 use super::RemoteStore;
 use std::{fmt, sync::Arc, time::Duration};
 use tollgate::{
-    Clock, Decision, Inherit, Tick,
-    store::{Demand, DynStore, MemoryStore, Policy, ReservationId, Reserved, Store, StoreError},
+    Clock, Decision, Tick,
+    store::{Demand, DynStore, MemoryStore, ReservationId, Reserved, Store, StoreError},
 };
 
 /// A store. That of this process is known by its type, so that its calls are plain calls.
@@ -138,19 +138,6 @@ impl Backend {
             Self::Memory(store) => Store::settle(store, id, actual).await,
             Self::Remote(store) => store.dyn_settle(id, actual).await,
             Self::Other(store) => Store::settle(store, id, actual).await,
-        }
-    }
-
-    pub(super) async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Memory(store) => Store::change_quota(store, old, new, how).await,
-            Self::Remote(store) => store.dyn_change_quota(old, new, how).await,
-            Self::Other(store) => Store::change_quota(store, old, new, how).await,
         }
     }
 }

@@ -4,14 +4,9 @@ use super::{
     DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, ValueOf,
     tree::{Level, Pattern},
 };
-use crate::config::{
-    Config, Defaults, Descriptor, Domain, Failure, Limit, Place, Rate, StoreKind, Unit, ValueMatch,
-};
+use crate::config::{Config, Defaults, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch};
 use std::{collections::HashMap, fmt, sync::Arc};
-use tollgate::{
-    Algorithm, Escalation, KeyedError, Quota, QuotaError,
-    store::{MemoryStore, Policy},
-};
+use tollgate::{Algorithm, Escalation, KeyedError, Quota, QuotaError, store::Policy};
 
 /// Why a configuration cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,31 +73,9 @@ impl Plan {
         let names = names(&rules);
         let version = old.map_or(1, |old| old.version + 1);
         let forward_auth = config.forward_auth.clone();
-        let plan = Self { version, domains, rules, names, forward_auth, config };
-        plan.check_quotas()?;
-        Ok(plan)
-    }
-
-    /// Checks that every rule can have a limit: each store has numbers for so many distinct quotas. One
-    /// in Redis has a store in memory beside it, for rules that decide by that when the servers are away.
-    fn check_quotas(&self) -> Result<(), PlanError> {
-        let named = self.config.stores.iter().map(|store| store.kind.clone());
-        let first = self.config.server.store.clone().unwrap_or_default();
-        for (number, kind) in std::iter::once(first).chain(named).enumerate() {
-            let of_store = self.rules.iter().filter(|rule| rule.store() == number);
-            if of_store.flat_map(Rule::policies).count() < ALWAYS_FIT {
-                continue;
-            }
-            let is_local =
-                |rule: &Rule| kind == StoreKind::Memory || rule.failure() == Failure::Local;
-            self.declare((number, &MemoryStore::new()), is_local)?;
-        }
-        Ok(())
+        Ok(Self { version, domains, rules, names, forward_auth, config })
     }
 }
-
-/// So many policies fit into every store, whatever their quotas.
-const ALWAYS_FIT: usize = 1000;
 
 /// Keys of each policy that are remembered by name unless the configuration says otherwise.
 const DEFAULT_TOP_KEYS: usize = 100;
@@ -133,11 +106,11 @@ impl Compiler<'_> {
         self.level(domain, &domain.descriptors, &mut level, &mut path)?;
         let prefix = escaped(&domain.name, ":");
         let old = self.old.and_then(|old| old.domain(&domain.name));
-        let windows = match old {
-            Some(old) => old.windows.clone(),
-            None => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
-        };
         let store = self.store(domain.defaults.store.as_deref(), &domain.at)?;
+        let windows = match old {
+            Some(old) if old.store == store => old.windows.clone(),
+            _ => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
+        };
         Ok(DomainPlan { level, defaults: domain.defaults.clone(), store, windows })
     }
 
@@ -192,7 +165,11 @@ impl Compiler<'_> {
     ) -> Result<Rule, PlanError> {
         let id = id(domain, path, number);
         let defaults = &domain.defaults;
+        let store = descriptor.store.as_deref().or(defaults.store.as_deref());
+        let store = self.store(store, &descriptor.at)?;
+        // A policy is known to the store that it was first used with.
         let before = self.old.and_then(|old| old.with_id(&id));
+        let before = before.filter(|before| before.store == store);
         let kind = kind_of(&id, &limit.rate, limit.algorithm, defaults)
             .map_err(|error| at(&limit.at, &error))?;
         let kind = unless_same(kind, before.map(|before| &before.kind));
@@ -205,8 +182,6 @@ impl Compiler<'_> {
                 overrides.insert(value.as_str().into(), unless_same(kind.clone(), before));
             }
         }
-        let store = descriptor.store.as_deref().or(defaults.store.as_deref());
-        let store = self.store(store, &descriptor.at)?;
         let free = path.iter().filter(|step| step.is_free);
         Ok(Rule {
             live: self.live(&id, descriptor).map_err(|error| at(&descriptor.at, &error))?,
@@ -225,7 +200,6 @@ impl Compiler<'_> {
             replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
             parents: Box::default(),
             metadata: descriptor.metadata.clone(),
-            inherit: limit.inherit,
             lease: descriptor.lease.unwrap_or(defaults.lease),
             store,
             place: limit.at.clone(),

@@ -3,7 +3,7 @@
 use super::{Live, RuleIndex};
 use crate::config::{Failure, Lease, Rate, Unit};
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tollgate::{Inherit, store::Policy};
+use tollgate::store::Policy;
 
 /// One limit, compiled.
 #[derive(Debug)]
@@ -25,7 +25,6 @@ pub struct Rule {
     pub(super) replaces: Box<[Box<str>]>,
     pub(super) parents: Box<[Parent]>,
     pub(super) metadata: Option<serde_json::Value>,
-    pub(super) inherit: Inherit,
     pub(super) lease: Lease,
     pub(super) store: usize,
     pub(super) live: Arc<Live>,
@@ -156,37 +155,6 @@ impl Rule {
         std::iter::once(&self.kind).chain(self.overrides.values()).filter_map(Kind::policy)
     }
 
-    /// Returns the policies whose keys are carried over to others since `before`, in an order in which
-    /// none is carried over twice. What one policy's keys become must be one policy: where it is
-    /// several, that of most keys is returned, or none.
-    #[must_use]
-    pub fn changes(&self, before: &Self) -> Vec<(Policy, Policy)> {
-        let own = (before.kind.policy(), self.kind.policy());
-        // By what is known of the old policy; without a new one, there is none or more than one.
-        let mut pairs: HashMap<String, (&Policy, Option<&Policy>)> = HashMap::new();
-        for value in before.overrides.keys().chain(self.overrides.keys()) {
-            let kinds = (before.kind_of(Some(value)), self.kind_of(Some(value)));
-            let (Some(from), to) = (kinds.0.policy(), kinds.1.policy()) else { continue };
-            let known = pairs.entry(format!("{from:?}")).or_insert((from, to));
-            known.1 = known.1.filter(|known| Some(*known) == to);
-        }
-        if let (Some(from), to) = own {
-            pairs.insert(format!("{from:?}"), (from, to));
-        }
-        let changed = pairs.into_values().filter_map(|(from, to)| Some((from, to?)));
-        let mut left: Vec<_> = changed.filter(|(from, to)| from != to).collect();
-        let mut ordered = Vec::new();
-        while !left.is_empty() {
-            let is_free = |(_, to): &(&Policy, &Policy)| left.iter().all(|(from, _)| from != to);
-            let Some(index) = left.iter().position(is_free) else { break };
-            ordered.push(left.swap_remove(index));
-        }
-        // They change places: only the rule's own are carried over.
-        let is_own = |(from, _): &(&Policy, &Policy)| Some(*from) == own.0;
-        ordered.extend(left.into_iter().filter(is_own));
-        ordered.into_iter().map(|(from, to)| (from.clone(), to.clone())).collect()
-    }
-
     /// Returns the keys whose values make the key in the store.
     #[must_use]
     pub const fn free_keys(&self) -> &[Box<str>] {
@@ -239,12 +207,6 @@ impl Rule {
     #[must_use]
     pub const fn metadata(&self) -> Option<&serde_json::Value> {
         self.metadata.as_ref()
-    }
-
-    /// Returns what keys keep of their use when a reload changes the rate.
-    #[must_use]
-    pub const fn inherit(&self) -> Inherit {
-        self.inherit
     }
 
     /// Returns whether permits of a shared store are taken in advance.

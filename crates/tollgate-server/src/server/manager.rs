@@ -199,7 +199,7 @@ impl Manager {
             *seen = found;
             files
         });
-        self.load(files).await
+        self.load(files)
     }
 
     /// Loads the configuration again if a file has changed.
@@ -223,13 +223,13 @@ impl Manager {
             }
             Err(error) => Err(error),
         };
-        Some(self.load(files).await)
+        Some(self.load(files))
     }
 
-    async fn load(&self, files: Result<Files, String>) -> Loaded {
+    fn load(&self, files: Result<Files, String>) -> Loaded {
         let engine = &self.shared.engine;
         let outcome = match files {
-            Ok(files) => self.install(files).await,
+            Ok(files) => self.install(files),
             Err(error) => Err(error),
         };
         let (error, warnings) = match outcome {
@@ -261,7 +261,7 @@ impl Manager {
         loaded
     }
 
-    async fn install(&self, (config, tls, access): Files) -> Result<Vec<String>, String> {
+    fn install(&self, (config, tls, access): Files) -> Result<Vec<String>, String> {
         let old = self.shared.engine.plan_arc();
         let named = |stores: &[StoreSettings]| -> Vec<_> {
             let of = |store: &StoreSettings| {
@@ -286,15 +286,10 @@ impl Manager {
                 .push("listeners, workers, snapshots and bounds only change with a restart".into());
         }
         let plan = Plan::compile(config, Some(&old)).map_err(|error| error.to_string())?;
-        self.shared.engine.declare(&plan).map_err(|error| error.to_string())?;
         // Nothing fails from here on, so that all of a configuration is in force or nothing of it.
         self.tls.install(tls);
         self.shared.set_access(access);
-        if let Err(failures) = self.shared.engine.install(plan).await {
-            for (rule, error) in failures {
-                warnings.push(format!("keys of {rule} start with a full quota: {error}"));
-            }
-        }
+        self.shared.engine.install(plan);
         Ok(warnings)
     }
 

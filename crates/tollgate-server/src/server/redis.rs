@@ -15,7 +15,7 @@ use std::{
 };
 use tokio::time::timeout;
 use tollgate::{
-    Clock, Decision, Inherit, Tick,
+    Clock, Decision, Tick,
     store::{
         Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
     },
@@ -323,14 +323,5 @@ impl Store for Shared {
 
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
         self.tiers.leave(permits, id).await
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.tiers.change_quota(old, new, how).await
     }
 }

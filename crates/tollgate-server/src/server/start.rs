@@ -121,7 +121,6 @@ impl Server {
         let shared = Shared::new(Engine::new(plan, backends), settings);
         let manager = Manager::new(Arc::clone(&shared), source, Arc::clone(&tls));
         shared.admin.set_control(Arc::clone(&manager) as Arc<dyn Control>);
-        // After the plan's quotas have their numbers, so that those of an older plan take none from them.
         for Snapshots { number, store, settings, .. } in &snapshots {
             if settings.path.is_file() {
                 restore(store, &settings.path);

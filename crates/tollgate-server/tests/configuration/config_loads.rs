@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use std::{path::PathBuf, time::Duration};
-use tollgate::{Algorithm, Inherit};
+use tollgate::Algorithm;
 use tollgate_server::{
     config::{
         AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Lease, Limit, Rate,
@@ -100,11 +100,9 @@ fn descriptors_have_more_than_the_reference_knows() {
     let seconds = Duration::from_secs;
     let tenant = &domain.descriptors[0];
     assert_eq!(counted(&tenant.limits[0]), (100, seconds(10), None, Some(50)));
-    assert_eq!(tenant.limits[0].inherit, Inherit::Additive);
     let day = counted(&tenant.limits[1]);
     assert_eq!(day, (10_000, seconds(86_400), Some(Unit::Day), Some(1000)));
     assert_eq!(tenant.limits[1].algorithm, Some(Algorithm::Gcra));
-    assert_eq!(tenant.limits[1].inherit, Inherit::AsIs);
     assert_eq!(tenant.limits[2].rate, Rate::Unlimited);
 
     let user = &tenant.descriptors[0];

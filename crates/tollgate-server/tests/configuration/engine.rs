@@ -63,7 +63,7 @@ impl Bench {
 
     fn load(&self, yaml: &str) {
         let old = self.engine.plan_arc();
-        block_on(self.engine.install(plan(yaml, Some(&old)))).unwrap();
+        self.engine.install(plan(yaml, Some(&old)));
     }
 }
 
@@ -331,23 +331,49 @@ fn names_replaces_overrides_and_percentages() {
 }
 
 #[test]
-fn counts_survive_a_reload_by_declared_inheritance() {
-    let yaml = |count, more: &str| {
+fn counts_survive_a_reload() {
+    let yaml = |unit: &str, count: u64| {
         format!(
-            "descriptors:\n  - {{key: k, rate_limit: {{name: k, unit: hour, requests_per_unit: {count}{more}}}}}\n"
+            "descriptors:\n  - {{key: k, rate_limit: {{name: k, unit: {unit}, requests_per_unit: {count}}}}}\n"
         )
     };
-    let mut bench = Bench::new(&yaml(10, ""));
+    let mut bench = Bench::new(&yaml("hour", 10));
     assert!(bench.check_n(&["k=1"], Hits::Take(8)));
-    bench.load(&yaml(10, ""));
+    bench.load(&yaml("hour", 10));
     assert_eq!(bench.drain(&["k=1"]), 2, "an unchanged rule goes on");
-    bench.load(&yaml(20, ", inherit: additive"));
+    bench.load(&yaml("hour", 20));
     assert_eq!(bench.drain(&["k=1"]), 10, "what is used stays used");
-    bench.load(&yaml(30, ", inherit: reset"));
-    assert_eq!(bench.drain(&["k=1"]), 30);
+    bench.load(&yaml("day", 30));
+    assert_eq!(bench.drain(&["k=1"]), 30, "windows of another length start anew");
     let plan = bench.engine.plan_arc();
     assert_eq!(plan.version(), 4);
     assert_eq!(plan.rules()[0].live().counts().of(Counted::Allowed), 1 + 2 + 10 + 30);
+}
+
+#[test]
+fn a_key_that_has_used_all_passes_soon_after_a_reload() {
+    // before, after, milliseconds until it passes
+    for (before, after, wait) in [
+        ("10/min", "100/min", 600),
+        ("100/min", "10/min", 6_000),
+        ("1000/day", "1000/min", 60),
+        ("1/h", "10/s", 100),
+        ("10/s", "1/s", 1_000),
+    ] {
+        let yaml = |quota| {
+            format!(
+                "descriptors:\n  - {{key: k, rate_limit: {{quota: {quota}, algorithm: gcra}}}}\n"
+            )
+        };
+        let mut bench = Bench::new(&yaml(before));
+        assert!(bench.drain(&["k=1"]) > 0);
+        while bench.check(&["k=1"]) {}
+        bench.load(&yaml(after));
+        bench.hand.advance(Duration::from_millis(wait - 1));
+        assert!(!bench.check(&["k=1"]), "{before} to {after}: too early");
+        bench.hand.advance(Duration::from_millis(1));
+        assert!(bench.check(&["k=1"]), "{before} to {after}: too late");
+    }
 }
 
 #[test]

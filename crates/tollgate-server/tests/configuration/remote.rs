@@ -98,7 +98,7 @@ fn a_reload_changes_failure_and_lease_of_the_running_store() {
     let text = text.replace("failure: open", "failure: deny");
     let config = Config::from_text("test.yaml", &text).unwrap();
     let plan = Plan::compile(config, Some(&shared.engine.plan_arc())).unwrap();
-    block_on(shared.engine.install(plan)).unwrap();
+    shared.engine.install(plan);
     assert_eq!(of("d:open"), Some((Failure::Closed, Lease::Off)));
     let sync = Lease::Sync(std::time::Duration::from_millis(50));
     assert_eq!(of("d:local"), Some((Failure::Local, sync)));

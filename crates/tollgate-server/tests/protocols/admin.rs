@@ -376,10 +376,7 @@ async fn rates_survive_a_reload_and_a_late_sample() {
     let old = engine.plan_arc();
     let text = CONFIG.replace("requests_per_unit: 3", "requests_per_unit: 30");
     let config = tollgate_server::config::Config::from_text("shop.yaml", &text).unwrap();
-    engine
-        .install(tollgate_server::plan::Plan::compile(config, Some(&old)).unwrap())
-        .await
-        .unwrap();
+    engine.install(tollgate_server::plan::Plan::compile(config, Some(&old)).unwrap());
     harness.tick();
     let live = engine.plan_arc().rules()[0].live().clone();
     let rates = harness.shared.admin.sampler().rates(&live, tollgate_server::admin::Window::Short);

@@ -27,22 +27,6 @@ macro_rules! on_entry {
 
 #[allow(clippy::inline_always, reason = "measured: the match folds where the entry is made")]
 impl Entry<'_> {
-    /// Runs `step` by the quota that came with the call, if one did.
-    #[inline]
-    pub(crate) fn by<R>(
-        &mut self,
-        call: Option<&PerCall>,
-        step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> R {
-        match (call, &mut *self) {
-            (Some(call), Entry::Word(rule, word)) => {
-                let rule = call.rule(rule);
-                step(&mut Entry::Word(&rule, word))
-            }
-            _ => step(self),
-        }
-    }
-
     /// Returns the parameters and the word if this is GCRA with a quota of its own.
     pub(crate) const fn gcra(&mut self) -> Option<(&Gcra, &mut u64)> {
         match self {
@@ -189,16 +173,15 @@ impl PerCall {
         Ok(Self::Window(quota.count()))
     }
 
-    /// Returns the rule of the call, given that of its class.
+    /// Returns the rule of the call, given that of its policy.
     #[inline]
-    pub(crate) fn rule(&self, class: &Rule) -> Rule {
-        match (self, class) {
+    pub(crate) fn rule(&self, policy: &Rule) -> Rule {
+        match (self, policy) {
             (Self::Gcra(gcra), Rule::PerCall(_)) => Rule::PerCall(*gcra),
             (Self::Window(limit), Rule::FixedWindow(window)) => {
                 Rule::FixedWindow(window.with_limit(*limit))
             }
-            // Only while the class of the policy is not known.
-            _ => *class,
+            _ => *policy,
         }
     }
 }

@@ -130,6 +130,19 @@ impl FixedWindow {
         self
     }
 
+    pub(super) const fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
+    /// Returns the same windows for a clock with another origin.
+    pub(super) fn with_epoch(mut self, epoch: Duration) -> Self {
+        if let Border::Aligned { phase_ns } = &mut self.border {
+            *phase_ns = phase(epoch, self.length_ns);
+        }
+        self.word = self.word.with_epoch(epoch);
+        self
+    }
+
     /// The largest count a word can hold.
     const fn count_max(&self) -> u64 {
         self.word.range() - 1
@@ -166,19 +179,6 @@ impl FixedWindow {
         // An empty window is as good as none.
         let is_over = end_ns <= now.min(Tick::HORIZON).as_nanos();
         if is_over || count == 0 { fresh } else { View { count, end_ns } }
-    }
-
-    /// Returns the start of the window in force, and its count.
-    pub(crate) fn opened(&self, word: u64, now: Tick) -> (Tick, u64) {
-        let View { count, end_ns } = self.view(word, now);
-        (Tick::from_nanos(end_ns.saturating_sub(self.length_ns)), count)
-    }
-
-    /// Returns the word of a window that began at `start`; `None` if it is over.
-    pub(crate) fn reopened(&self, start: Tick, count: u64, now: Tick) -> Option<u64> {
-        let word =
-            self.word(View { count: count.min(self.count_max()), end_ns: self.end_ns(start) });
-        (self.view(word, now).count > 0).then_some(word)
     }
 
     #[inline]

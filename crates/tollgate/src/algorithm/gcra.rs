@@ -68,11 +68,12 @@ use super::{
     Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
     inherit::{FRACTION, used_after},
     share,
-    word_time::{self, AHEAD_MAX},
+    word_time::{self, AHEAD_MAX, OWED},
 };
 use crate::{
     Quota, QuotaError, Tick,
     decision::{Decision, Level},
+    table::Hint,
 };
 use scale::{BUDGET_MAX, Scale};
 use std::time::Duration;
@@ -85,6 +86,8 @@ pub struct Gcra {
     initial: u64,
     /// How far the clock's early reading may lag, in places; zero if it has none.
     margin: u64,
+    /// How long it takes to refill, for tables; that of a share if it never does.
+    hint: Hint,
 }
 
 /// What can be said of an event, perhaps of a time known only to lie in an interval.
@@ -110,10 +113,13 @@ impl Gcra {
         }
         let (count, period_ns, burst) = (quota.count(), quota.period_ns(), quota.capacity());
         let (scale, initial) = (Scale::new(count, period_ns), quota.initial_permits());
-        let gcra = Self { scale, burst, initial, margin: 0 };
+        let mut gcra = Self { scale, burst, initial, margin: 0, hint: Hint::of_share(u64::MAX) };
         // OVERFLOW: 10^15 < 2^50 permits of less than 2^58.
         if burst as u128 * scale.per_permit as u128 > gcra.ahead_max() as u128 {
             return Err(QuotaError::RefillTooLong { burst, count, period: quota.period() });
+        }
+        if let Some(time) = gcra.refill() {
+            gcra.hint = Hint::of_refill(time);
         }
         Ok(gcra)
     }
@@ -280,27 +286,50 @@ impl Gcra {
         Some(ahead.min(u128::from(self.ahead_max())) as u64)
     }
 
-    /// Returns how far ahead of `now` a word is booked: in ninths of a nanosecond, or in permits of a
-    /// budget.
-    pub(crate) const fn ahead(&self, tat: u64, now: Tick) -> u64 {
-        if self.scale.is_budget() {
-            return self.place(tat);
+    /// Returns the state that a word of a table stands for, by a quota that is in force since `since`; `hint` is
+    /// that of the quota by which it was written. A longer quota may have left more than the burst: nobody stays
+    /// denied by it for longer than this one takes to refill.
+    pub(crate) fn current(&self, word: u64, hint: Hint, now: Tick, since: Tick) -> u64 {
+        let time = word & (OWED - 1);
+        let is_left_over = if word_time::is_budget(word) {
+            !self.scale.is_budget()
+        } else {
+            // What was written later is not shortened: else two quotas in turn would free each other's keys.
+            word < OWED
+                && hint.is_longer_than(self.hint)
+                && time.saturating_sub(hint.refill_most()) <= word_time::from_tick(since)
+        };
+        if !is_left_over || self.place(time) <= self.position(now) + self.span(self.burst) {
+            return time;
         }
-        tat.saturating_sub(word_time::from_tick(now))
+        time.min(self.word(self.position(since) + self.span(self.burst)))
     }
 
-    /// Returns the word that was booked `ahead` some time ago; zero if that has refilled.
-    pub(crate) fn booked(&self, ahead: u64, elapsed: Duration, now: Tick) -> u64 {
-        if self.scale.is_budget() {
-            return self.word(ahead.min(BUDGET_MAX));
-        }
-        // Two ninths are forgiven: with the clock's origin the places have shifted, and a word that was
-        // rounded up to one must not be rounded up again, or a whole permit would be missing.
-        let elapsed = word_time::from_tick(Tick::ZERO.saturating_add(elapsed)) + 2;
-        match ahead.min(AHEAD_MAX).saturating_sub(elapsed) {
-            0 => 0,
-            left => word_time::from_tick(now) + left,
-        }
+    /// The hint of the words that this quota writes; of a budget one that none has.
+    #[inline]
+    pub(crate) const fn hint(&self) -> Hint {
+        self.hint
+    }
+
+    /// Returns the word of a table for a state.
+    pub(crate) const fn marked(&self, tat: u64, now: Tick) -> u64 {
+        let is_owed = self.place(tat) > self.position(now) + self.span(self.burst);
+        if is_owed && !self.scale.is_budget() { tat | OWED } else { tat }
+    }
+
+    /// Returns how long an empty bucket takes to refill, as a word holds it; `None` for a budget.
+    pub(crate) const fn refill(&self) -> Option<u64> {
+        if self.scale.is_budget() { None } else { Some(self.word(self.span(self.burst))) }
+    }
+
+    /// Returns where a place of another quota's is by this one.
+    pub(crate) const fn place_of(&self, other: &Self, place: u64) -> u64 {
+        self.place(other.word(place))
+    }
+
+    /// Tells whether a place is a time.
+    pub(crate) const fn is_budget(&self) -> bool {
+        self.scale.is_budget()
     }
 
     /// [`Step::decide`] with the position of `now` at hand.
@@ -409,14 +438,16 @@ impl Packed for Gcra {
 
     fn to_words(self) -> [u64; PARAMETERS] {
         let Scale { ninths, places, per_permit, by_ninths, by_places } = self.scale;
-        [ninths, per_permit, self.burst, self.margin, self.initial, places, by_ninths, by_places]
+        // The margin is some milliseconds.
+        let small = self.margin << 8 | self.hint.bits();
+        [ninths, per_permit, self.burst, small, self.initial, places, by_ninths, by_places]
     }
 
     #[inline(always)]
     fn from_words(words: [u64; PARAMETERS]) -> Self {
-        let [ninths, per_permit, burst, margin, initial, places, by_ninths, by_places] = words;
+        let [ninths, per_permit, burst, small, initial, places, by_ninths, by_places] = words;
         let scale = Scale { ninths, places, per_permit, by_ninths, by_places };
-        Self { scale, burst, initial, margin }
+        Self { scale, burst, initial, margin: small >> 8, hint: Hint::from_bits(small) }
     }
 }
 
@@ -462,7 +493,7 @@ mod tests {
                 while gcra.charge(&mut tat, Tick::MAX, cost) {}
             }
             assert_eq!(gcra.chargeable(&tat, Tick::MAX), 0, "{text}");
-            assert!(tat < 1 << (64 - word_time::HOST_BITS), "{text}: {tat}");
+            assert!(tat < OWED, "{text}: {tat}");
         }
     }
 

@@ -3,10 +3,8 @@
 //! Tables of many keys hold words of several quotas and algorithms side by side. A [`Rule`] is what
 //! such a word means. It costs one predictable branch over the algorithm itself.
 
-use super::{
-    Algorithm, FixedWindow, Gcra, Idle, Inherit, PARAMETERS, Packed, SlidingCounter, Step, Succeed,
-};
-use crate::{Quota, QuotaError, Tick, decision::Decision};
+use super::{Algorithm, FixedWindow, Gcra, Idle, PARAMETERS, Packed, SlidingCounter, Step};
+use crate::{Quota, QuotaError, Tick, decision::Decision, table::Hint};
 use std::time::Duration;
 
 /// An algorithm with its parameters, whose state is the word a host keeps. A word of zero is the
@@ -108,6 +106,32 @@ impl Rule {
         })
     }
 
+    /// Returns the state that a word of a table stands for, by a quota that is in force since `since`.
+    #[inline]
+    pub(crate) fn current(&self, word: u64, hint: Hint, now: Tick, since: Tick) -> u64 {
+        match self {
+            Self::Gcra(step) | Self::PerCall(step) => step.current(word, hint, now, since),
+            _ => word,
+        }
+    }
+
+    /// Returns the word of a table for a state.
+    #[inline]
+    pub(crate) fn marked(&self, state: u64, now: Tick) -> u64 {
+        match self {
+            Self::Gcra(step) | Self::PerCall(step) => step.marked(state, now),
+            _ => state,
+        }
+    }
+
+    /// Returns the hint of a table for a state.
+    pub(crate) fn hint(&self, state: u64, now: Tick) -> Hint {
+        match self {
+            Self::Gcra(step) | Self::PerCall(step) if !step.is_budget() => step.hint(),
+            _ => Hint::of_share(self.burden(&state, now)),
+        }
+    }
+
     /// Tells whether this is GCRA, the only algorithm that can book the future.
     pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
         match self {
@@ -189,25 +213,5 @@ impl Idle for Rule {
 
     fn burden(&self, word: &u64, now: Tick) -> u64 {
         on_word!(self, word, step, state => step.burden(&state, now), else 0)
-    }
-}
-
-impl Succeed for Rule {
-    /// A state of another algorithm has no successor: the new one starts as a key never seen does.
-    fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
-        match (self, old) {
-            (Self::Gcra(next), Self::Gcra(old)) => next.succeed(old, word, now, how),
-            // The time is what it is, whatever the quota.
-            (Self::PerCall(_), Self::PerCall(_)) if how == Inherit::Reset => 0,
-            (Self::PerCall(_), Self::PerCall(_)) => *word,
-            (Self::FixedWindow(next), Self::FixedWindow(old))
-            | (Self::AnchoredWindow(next), Self::AnchoredWindow(old)) => {
-                next.succeed(old, word, now, how)
-            }
-            (Self::SlidingCounter(next), Self::SlidingCounter(old)) => {
-                next.pack(&next.succeed(old, &old.unpack(*word), now, how))
-            }
-            _ => self.initial(now),
-        }
     }
 }

@@ -111,6 +111,17 @@ impl SlidingCounter {
         Ok(if limit > counter.packed_limit_max() { counter.unpacked() } else { counter })
     }
 
+    pub(super) const fn length_ns(&self) -> u64 {
+        self.length_ns
+    }
+
+    /// Returns the same counter for a clock with another origin.
+    pub(super) fn with_epoch(mut self, epoch: std::time::Duration) -> Self {
+        self.phase_ns = phase(epoch, self.length_ns);
+        self.word = self.word.with_epoch(epoch);
+        self
+    }
+
     /// Tells whether fresh windows are empty.
     pub(crate) const fn starts_empty(&self) -> bool {
         self.initial == self.limit

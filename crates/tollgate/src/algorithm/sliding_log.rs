@@ -102,6 +102,10 @@ impl SlidingLog {
     }
 
     /// Returns the parameters, for hosts that keep them in atomics.
+    pub(super) const fn length_ns(&self) -> u64 {
+        self.length.as_nanos() as u64
+    }
+
     pub(crate) fn to_words(self) -> [u64; PARAMETERS] {
         [duration_nanos(self.length), self.limit, self.initial, 0, 0, 0, 0, 0]
     }

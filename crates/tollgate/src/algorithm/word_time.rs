@@ -7,12 +7,13 @@
 //! |---|---|---|
 //! | [`Tick::HORIZON`] | 45 x 2^56 | 11.4 years |
 //! | all that is booked ahead, burst and debt | 18 x 2^56 | 4.5 years |
-//! | sum, the largest time | 63 x 2^56 < 2^62 | leaves two bits for the host |
+//! | sum, the largest time | 63 x 2^56 < 2^62 | leaves a bit for the host and one that says "owed" |
 
 use crate::clock::Tick;
 
-/// Bits that every state word leaves to its host.
-pub(crate) const HOST_BITS: u32 = 2;
+/// Set in a table's word that is booked beyond the burst of the quota by which it was booked: such a debt
+/// stays whatever the quota becomes. The bit above is the host's.
+pub(crate) const OWED: u64 = 1 << 62;
 /// The furthest that a limiter may be booked ahead, burst and debt together: 4.5 years.
 pub(crate) const AHEAD_MAX: u64 = PER_NANO << 57;
 /// A time that never comes.
@@ -33,10 +34,24 @@ pub(crate) const fn from_nanos(nanos: u64) -> u64 {
     if nanos > Tick::HORIZON.as_nanos() { NEVER } else { nanos * PER_NANO }
 }
 
+/// Words of budgets that never refill begin here, above all times, so that the word alone says that it is
+/// not idle.
+pub(crate) const BUDGET_START: u64 = OWED - (1 << 50);
+
+pub(crate) const fn is_budget(word: u64) -> bool {
+    word >= BUDGET_START && word < OWED
+}
+
 /// Tells whether the clock reaches a time before its horizon.
 #[inline]
 pub(crate) const fn is_reached(time: u64) -> bool {
     time <= Tick::HORIZON.as_nanos() * PER_NANO
+}
+
+/// Tells whether a word of a table stands for nothing any more, whatever its rule.
+#[inline]
+pub(crate) const fn is_idle(word: u64, now: Tick) -> bool {
+    word & (OWED - 1) <= from_tick(now)
 }
 
 /// Returns the first tick at or after a time; `None` if the clock never gets there.
@@ -63,6 +78,6 @@ mod tests {
 
     #[test]
     fn the_largest_time_leaves_the_hosts_bits_free() {
-        assert!(from_tick(Tick::MAX) + AHEAD_MAX < 1 << (64 - HOST_BITS));
+        assert!(from_tick(Tick::MAX) + AHEAD_MAX < OWED);
     }
 }

@@ -201,8 +201,8 @@ impl BorrowingTree {
         self.decide(path, (now, cost), Taking::Look)
     }
 
-    /// Gives a class other rates, ceilings, priority and hardness, and keeps what was used as `how`
-    /// says. Its parent and its table stay; those of `class` do not count. Hard ceilings that were
+    /// Gives a class other rates, ceilings, priority and hardness. A declared class keeps what is
+    /// used of each bucket, the nodes of a keyed one what [`KeyedLimiter::set_quota`](crate::KeyedLimiter::set_quota) keeps. Its parent and its table stay; those of `class` do not count. Hard ceilings that were
     /// not given follow the bursts below again.
     ///
     /// The two buckets of a class change one after the other: a decision in between sees one of
@@ -212,7 +212,7 @@ impl BorrowingTree {
     ///
     /// When no class has this name, or the tree would not be accepted by
     /// [`build`](BorrowingBuilder::build): then nothing changes.
-    pub fn set_class(&self, name: &str, class: Class, how: Inherit) -> Result<(), HierarchyError> {
+    pub fn set_class(&self, name: &str, class: Class) -> Result<(), HierarchyError> {
         let Inner { nodes, parents, plan, .. } = &*self.inner;
         let mut plan = lock(plan);
         let unknown = || HierarchyError::UnknownName(name.to_owned());
@@ -223,7 +223,7 @@ impl BorrowingTree {
         (next[index].class.parent, next[index].class.bounded) = (old.parent, old.bounded);
         let after = judge(&next, parents)?;
         for (node, (old, new)) in nodes.iter().zip(before.iter().zip(&after)) {
-            node.change((old, new), how)?;
+            node.change(old, new)?;
         }
         *plan = next;
         Ok(())
@@ -289,7 +289,7 @@ impl BorrowingTree {
 
 impl Node {
     /// Puts other quotas and traits into force. They have been judged, so this succeeds.
-    fn change(&self, (old, new): (&InForce, &InForce), how: Inherit) -> Result<(), HierarchyError> {
+    fn change(&self, old: &InForce, new: &InForce) -> Result<(), HierarchyError> {
         let name = || String::from(&*self.name);
         let quota = |error| HierarchyError::Quota { name: name(), error };
         let table = |error| HierarchyError::Table { name: name(), error };
@@ -297,18 +297,18 @@ impl Node {
         match &self.buckets {
             Buckets::One { rate, ceiling } => {
                 if rate_changed {
-                    rate.set_quota(new.rate, how).map_err(quota)?;
+                    rate.set_quota(new.rate, Inherit::Additive).map_err(quota)?;
                 }
                 if ceiling_changed {
-                    ceiling.set_quota(new.ceiling, how).map_err(quota)?;
+                    ceiling.set_quota(new.ceiling, Inherit::Additive).map_err(quota)?;
                 }
             }
             Buckets::Keyed { rate, ceiling } => {
                 if rate_changed {
-                    rate.set_quota(new.rate, how).map_err(table)?;
+                    rate.set_quota(new.rate).map_err(table)?;
                 }
                 if ceiling_changed {
-                    ceiling.set_quota(new.ceiling, how).map_err(table)?;
+                    ceiling.set_quota(new.ceiling).map_err(table)?;
                 }
             }
         }

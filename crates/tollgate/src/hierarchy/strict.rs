@@ -154,23 +154,23 @@ impl StrictTree {
         }
     }
 
-    /// Changes the quota of a level for every node that has none of its own, and keeps what each
-    /// has used as `how` says.
+    /// Changes the quota of a level for every node that has none of its own. The root keeps what is
+    /// used, the nodes what [`KeyedLimiter::set_quota`](crate::KeyedLimiter::set_quota) keeps.
     ///
     /// # Errors
     ///
     /// When no level has this name, or the quota makes no sense; the old one then stays in force.
-    pub fn set_quota(&self, level: &str, quota: Quota, how: Inherit) -> Result<(), HierarchyError> {
+    pub fn set_quota(&self, level: &str, quota: Quota) -> Result<(), HierarchyError> {
         let Inner { root, levels } = &*self.inner;
         let name = || level.to_owned();
         if root.name() == level {
-            let changed = root.set_quota(quota, how);
+            let changed = root.set_quota(quota, Inherit::Additive);
             return changed.map_err(|error| HierarchyError::Quota { name: name(), error });
         }
         let Some(keyed) = levels.iter().find(|known| known.name() == level) else {
             return Err(HierarchyError::UnknownName(name()));
         };
-        let changed = keyed.set_quota(quota, how);
+        let changed = keyed.set_quota(quota);
         changed.map_err(|error| HierarchyError::Table { name: name(), error })
     }
 

@@ -2,18 +2,17 @@
 
 use super::{
     KeyedError, KeyedLimiter, Top, TopKeys, Typed,
-    core::{Core, Parts, Plan},
+    core::{Core, Parts},
     fingerprint::Seed,
     notes::{Escalation, Notes},
     plan::{Assign, Assigned, check},
+    rule_cell::RuleCell,
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Quota, Tick,
+    algorithm::AnyRule,
     sync::Arc,
-    table::{
-        Room, Size, Tables,
-        class::{Class, MadeFrom},
-    },
+    table::{Room, Size, Tables},
     wait::{
         line::{LineRules, MAX_WAITING},
         queue::Order,
@@ -246,18 +245,16 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let clock = clock.unwrap_or_default();
         let room = if when_full == WhenFull::Evict { Room::Evict } else { Room::Refuse };
         let tables = Tables::new(size, room);
-        let make = |quota: Quota| -> Result<Class, KeyedError> {
+        let (epoch, now) = (clock.wall_offset(), clock.now());
+        let make = |quota: Quota| -> Result<Arc<RuleCell>, KeyedError> {
             check(&quota, size.max_idle)?;
-            let made_from =
-                MadeFrom { algorithm, quota, clock: &clock, owner: 0, is_ad_hoc: false };
-            let made = tables.base.classes.create(made_from)?;
-            made.ok_or(KeyedError::TooManyQuotas { most: Class::COUNT })
+            let rule = AnyRule::new(algorithm, &quota, epoch)?;
+            Ok(Arc::new(RuleCell::new(quota, rule, now)))
         };
         let default = make(quota)?;
         let mut named = BTreeMap::new();
         for (name, quota) in tiers {
-            let class = make(quota)?;
-            if named.insert(name.clone(), (quota, class)).is_some() {
+            if named.insert(name.clone(), make(quota)?).is_some() {
                 return Err(KeyedError::TierTwice(name.into()));
             }
         }
@@ -275,8 +272,8 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             seed: if self.is_fast { seed.fast() } else { seed },
             algorithm,
             name,
-            plan: Plan { quota, tiers: named },
             default,
+            tiers: named,
             notes: Notes::new(self.max_notes),
             overflow,
             escalation: self.escalation,

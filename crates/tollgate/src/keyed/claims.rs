@@ -8,18 +8,14 @@ use super::{
     waiting::KeyLine,
 };
 use crate::{
-    Inherit, Tick,
-    algorithm::{PerCall, Rule},
+    Tick,
+    algorithm::AnyRule,
     reservation::{
         Taken,
         ledger::{Ledger, Open},
     },
-    store::Policy,
     sync::{Mutex, MutexGuard, lock},
-    table::{
-        Ready,
-        class::{Class, ClassRule},
-    },
+    table::Ready,
     wait::line::Line,
 };
 use std::{collections::HashMap, hash::BuildHasherDefault};
@@ -48,20 +44,28 @@ pub(super) struct Shard {
     next_id: u64,
 }
 
-/// What the marks of a ledger belong to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Marked {
-    class: Class,
-    /// The class's rule, because the number may be given to another quota; or that of the call.
-    rule: ClassRule,
-    /// The policy of the key; zero if it has none.
-    policy: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct KeyLedger {
-    class: Marked,
+    /// The rule by which the marks are read.
+    rule: AnyRule,
     pub(super) ledger: Ledger,
+}
+
+impl KeyLedger {
+    /// Reads the marks by another rule from now on: as times they stay what they are, and others mean
+    /// nothing to it.
+    fn read_by(&mut self, rule: &AnyRule) {
+        if self.rule == *rule {
+            return;
+        }
+        match (self.rule.time_rule(), rule.time_rule()) {
+            (Some(old), Some(new)) => self.ledger.reread(|place| new.place_of(old, place)),
+            // Windows of one length, or budgets.
+            (None, None) if self.rule.salt() == rule.salt() => {}
+            _ => self.ledger.clear(),
+        }
+        self.rule = *rule;
+    }
 }
 
 /// The ledger of one key, locked.
@@ -111,24 +115,22 @@ impl KeyClaims<'_> {
         self.fingerprint = fingerprint;
     }
 
-    /// Notes a take under `class`; takes under another one are final from now on.
-    pub(crate) fn add(&mut self, class: Marked, taken: &Taken) -> u64 {
+    /// Notes a take by `rule`.
+    pub(crate) fn add(&mut self, rule: AnyRule, taken: &Taken) -> u64 {
         let Shard { ledgers, next_id, .. } = &mut *self.shard;
-        let fresh = || KeyLedger { class, ledger: Ledger::default() };
+        let fresh = || KeyLedger { rule, ledger: Ledger::default() };
         let known = ledgers.entry(self.fingerprint).or_insert_with(fresh);
-        if known.class != class {
-            known.ledger.clear();
-            known.class = class;
-        }
+        known.read_by(&rule);
         let id = known.ledger.add_from(*next_id, (taken.mark, taken.units), taken.passed);
         *next_id = id + 1;
         id
     }
 
-    /// Removes a take and returns what it can claim, if its class is still `class`.
-    pub(super) fn remove(&mut self, id: u64, class: Marked) -> Option<Open> {
+    /// Removes a take and returns what it can claim by `rule`.
+    pub(super) fn remove(&mut self, id: u64, rule: &AnyRule) -> Option<Open> {
         let known = self.shard.ledgers.get_mut(&self.fingerprint)?;
-        let open = known.ledger.remove(id).filter(|_| known.class == class);
+        known.read_by(rule);
+        let open = known.ledger.remove(id);
         self.tidy();
         open
     }
@@ -141,20 +143,10 @@ impl KeyClaims<'_> {
         self.tidy();
     }
 
-    /// Makes all takes final if their marks mean nothing to a call with another quota.
-    pub(super) fn keep_only(&mut self, class: Marked) {
-        let is_timed = |rule| matches!(rule, ClassRule::Word(Rule::PerCall(_)));
-        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint)
-            && known.class != class
-            && is_timed(known.class.rule)
-        {
-            known.ledger.clear();
-        }
-    }
-
     /// Changes the ledger if there is one.
-    pub(super) fn change(&mut self, change: impl FnOnce(&mut Ledger)) {
+    pub(super) fn change(&mut self, rule: &AnyRule, change: impl FnOnce(&mut Ledger)) {
         if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
+            known.read_by(rule);
             change(&mut known.ledger);
         }
         self.tidy();
@@ -178,49 +170,12 @@ impl AllClaims<'_> {
         self.shards.iter_mut().map(|shard| &mut **shard)
     }
 
-    /// Carries the claims under `old` over to `new`, as the states were.
-    pub(super) fn rescale(
-        &mut self,
-        (old, new): (Class, Class),
-        (now, how): (Tick, Inherit),
-        rules: (ClassRule, ClassRule),
-    ) {
-        for shard in &mut self.shards {
-            let is_old =
-                |known: &&mut KeyLedger| (known.class.class, known.class.rule) == (old, rules.0);
-            for known in shard.ledgers.values_mut().filter(is_old) {
-                (known.class.class, known.class.rule) = (new, rules.1);
-                match (rules.0.as_gcra(), rules.1.as_gcra()) {
-                    (Some(old), Some(new)) => known.ledger.rescale(old, new, now, how),
-                    _ => known.ledger.clear(),
-                }
-            }
-            shard.ledgers.retain(|_, known| known.ledger.len() > 0);
-        }
-    }
-
-    /// Makes all takes of a policy's keys final.
-    pub(super) fn forget(&mut self, policy: u64) {
-        let others = |known: &KeyLedger| known.class.policy != policy;
-        self.shards.iter_mut().for_each(|shard| shard.ledgers.retain(|_, known| others(known)));
-    }
-
     pub(super) fn clear(&mut self) {
         self.shards.iter_mut().for_each(|shard| shard.ledgers.clear());
     }
 }
 
 impl Core {
-    /// Returns what the marks of a take belong to: its class with its rule, or with the rule that
-    /// came with the call if marks mean nothing to calls with another one.
-    pub(crate) fn marked_by(&self, class: Class, key: &Key<'_>) -> Marked {
-        let rule = match &key.call {
-            Some(PerCall::Gcra(gcra)) => ClassRule::Word(Rule::PerCall(*gcra)),
-            _ => self.tables.base.classes.any_rule(class),
-        };
-        Marked { class, rule, policy: key.policy.map_or(0, Policy::id) }
-    }
-
     /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
     /// many whole permits that were.
     pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
@@ -228,8 +183,7 @@ impl Core {
         self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
-        let class = self.marked_by(who.class, &key);
-        let Some(Open { mark, units, .. }) = claims.remove(id, class) else {
+        let Some(Open { mark, units, .. }) = claims.remove(id, &who.rule) else {
             return 0;
         };
         let most = proportion(units, share);
@@ -238,7 +192,7 @@ impl Core {
         let ((amount, whole), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
         // A window's marks are window numbers and stay as they are.
         if is_gcra {
-            claims.change(|ledger| ledger.lower_younger(id, amount));
+            claims.change(&who.rule, |ledger| ledger.lower_younger(id, amount));
             claims.change_line(|line| line.lower_behind(mark, amount));
         }
         claims.release(self);

@@ -1,6 +1,6 @@
 //! What can be wrong with a keyed limiter.
 
-use crate::{Inherit, Initial, Quota, QuotaError};
+use crate::{Initial, QuotaError};
 use std::{fmt, time::Duration};
 
 /// Why a keyed limiter cannot be built, or not be changed. Each text names the value, the rule and
@@ -21,13 +21,6 @@ pub enum KeyedError {
     },
     /// Both a fixed and a growing table were asked for.
     TwoTables,
-    /// There are more distinct quotas than a table can tell apart.
-    TooManyQuotas {
-        /// The most there can be.
-        most: usize,
-    },
-    /// States of this quota live in another table than those of the limiter's quota.
-    OtherTable(Quota),
     /// No tier has this name.
     UnknownTier(String),
     /// Two tiers have one name.
@@ -37,8 +30,6 @@ pub enum KeyedError {
         /// The most there can be.
         most: u64,
     },
-    /// Policies share a class, so the quota of one cannot be changed in this way.
-    SharedQuota(Inherit),
     /// A key may have more open reservations than its policy, or a policy more than all together.
     Reservations {
         /// The bound that cannot be reached.
@@ -74,16 +65,6 @@ impl fmt::Display for KeyedError {
                 "bounded and max_keys exclude each other: a bounded table has a fixed size; \
                  remove one of them",
             ),
-            Self::TooManyQuotas { most } => write!(
-                f,
-                "one limiter holds {most} distinct quotas, and all are in use; use fewer, or \
-                 several limiters"
-            ),
-            Self::OtherTable(quota) => write!(
-                f,
-                "the state of {quota} does not fit the slots of this limiter (one word per key, or \
-                 more), so usage would be lost; build a new limiter for it"
-            ),
             Self::UnknownTier(name) => {
                 write!(f, "there is no tier \"{name}\"; add it to the builder")
             }
@@ -94,11 +75,6 @@ impl fmt::Display for KeyedError {
                 f,
                 "{most} keys already have an override, a block or a list entry; remove some, let \
                  them expire, or raise max_notes"
-            ),
-            Self::SharedQuota(how) => write!(
-                f,
-                "with more than 1024 policies, those with the same quota share its state, so \
-                 {how:?} cannot be applied to one of them; use AsIs, or fewer policies"
             ),
             Self::Reservations { own, most } => write!(
                 f,

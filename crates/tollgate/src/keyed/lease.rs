@@ -66,7 +66,7 @@ impl KeyLease {
     /// Takes `cost` permits from the batch, or more from the key if they do not suffice.
     pub fn try_acquire_n(&mut self, cost: u64) -> Decision {
         let now = self.core.clock.now();
-        let is_good = self.core.mode() == 0 && self.core.tables.base.classes.stamp() == self.stamp;
+        let is_good = self.core.mode() == 0 && self.core.changes() == self.stamp;
         if is_good && self.held >= cost && self.held > 0 && now < self.expires {
             self.held -= cost;
             return self.decision(now, cost);
@@ -85,7 +85,7 @@ impl KeyLease {
         if self.core.mode() != 0 {
             return self.core.ask(key, now, cost, Verb::TryAcquire);
         }
-        self.stamp = self.core.tables.base.classes.stamp();
+        self.stamp = self.core.changes();
         let (decision, id) = self.core.lease(key, now, self.batch.max(cost));
         let taken = decision.cost();
         if let Some(id) = id {

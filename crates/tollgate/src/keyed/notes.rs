@@ -5,11 +5,11 @@
 //! that only remember something (a cached quota, a few strikes) make room for those that somebody
 //! asked for.
 
-use super::KeyedError;
+use super::{KeyedError, rule_cell::RuleCell};
 use crate::{
     Tick,
-    sync::{AtomicU64, Mutex, Ordering::Relaxed, lock},
-    table::{Ready, class::Class},
+    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+    table::Ready,
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -116,14 +116,12 @@ pub(crate) enum Access {
     Allowed,
     Denied,
     BlockedUntil(Tick),
-    /// The policy has no class, because all are in use: the key's state cannot be asked.
-    NoClass,
 }
 
 /// What is known of one key.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Note {
-    /// The key's own class, and until when.
+    /// The key's own quota, and until when.
     pub(super) own: Option<Own>,
     pub(super) listed: Option<Listing>,
     pub(super) blocked_until: Tick,
@@ -132,14 +130,16 @@ pub(crate) struct Note {
     strikes_since: Tick,
     /// Bans so far.
     bans: u32,
-    /// Until when strikes and bans are remembered.
-    record_until: Tick,
+    /// Until when strikes, bans and the end of an own quota are remembered.
+    pub(super) record_until: Tick,
 }
 
 /// A quota of a key's own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Own {
-    pub(crate) class: Class,
+    pub(crate) rule: Arc<RuleCell>,
+    /// Since when the key has it.
+    pub(crate) since: Tick,
     pub(crate) until: Tick,
     /// Asked for by somebody, and not only the cached answer of a function.
     pub(crate) is_override: bool,
@@ -163,13 +163,13 @@ impl Note {
     };
 
     fn is_expired(&self, now: Tick) -> bool {
-        let own = self.own.is_some_and(|own| own.until > now);
+        let own = self.own.as_ref().is_some_and(|own| own.until > now);
         !own && self.listed.is_none() && self.blocked_until <= now && self.record_until <= now
     }
 
     /// Tells whether nobody asked for this note, so that it may go to make room.
     fn is_memory(&self, now: Tick) -> bool {
-        let asked = self.own.is_some_and(|own| own.is_override && own.until > now);
+        let asked = self.own.as_ref().is_some_and(|own| own.is_override && own.until > now);
         !asked && self.listed.is_none() && self.blocked_until <= now
     }
 
@@ -246,13 +246,13 @@ impl Notes {
         &self.shards[(fingerprint >> 24) as usize % SHARDS]
     }
 
-    /// Returns the class of its own that a key has or had, and whether it is subject to a quota.
+    /// Returns the quota of its own that a key has or had, and whether it is subject to a quota.
     pub(crate) fn look(&self, fingerprint: u64, now: Tick) -> (Option<Own>, Access) {
         if self.is_empty() {
             return (None, Access::ByQuota);
         }
         match lock(self.shard(fingerprint)).notes.get(&fingerprint) {
-            Some(note) => (note.own, note.access(now)),
+            Some(note) => (note.own.clone(), note.access(now)),
             None => (None, Access::ByQuota),
         }
     }

@@ -5,22 +5,71 @@ use super::{
     core::{Core, Key, NOTED},
 };
 use crate::{
-    Algorithm, Quota, Seed, SnapshotError,
+    Seed, SnapshotError, Tick,
+    algorithm::{AnyRule, PARAMETERS, word_time},
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
-    sync::lock,
-    table::{
-        Spot, Who, Words,
-        class::{Class, MadeFrom},
-        portable::{self, Moment},
-    },
+    table::{Hint, Spot, State, Who, Words},
 };
-use std::{collections::HashMap, hash::Hash, path::Path, time::Duration};
+use std::{hash::Hash, path::Path};
 
-/// The class of records that are blocks and not states.
-const BLOCKED: &str = "blocked-until";
-/// Marks the algorithm of a class whose quotas come with the calls.
-const AD_HOC: &str = "ad-hoc-";
+/// What the records of a file are, by their number there.
+///
+/// | kind | words |
+/// |---|---|
+/// | blocked-until | wall time in ns |
+/// | word | of a bounded table: bucket; hint, ninths of a nanosecond ahead of the file's time |
+/// | budget | the same, with the word itself |
+/// | rule | kind and parameters of a rule; then its state: the word likewise, two counts and the wall time of their window in ns, or wall time in ns and cost of each event |
+const KINDS: [&str; 4] = ["blocked-until", "word", "budget", "rule"];
+const BLOCKED: u16 = 0;
+const WORD: u16 = 1;
+const BUDGET: u16 = 2;
+const RULE: u16 = 3;
+
+/// When a file is written or read, and by which clock.
+struct Moment<'a> {
+    core: &'a Core,
+    now: Tick,
+    /// Wall time of the file, in nanoseconds since the Unix epoch.
+    wall_ns: u64,
+}
+
+impl Moment<'_> {
+    fn wall(&self, tick: Tick) -> u64 {
+        duration_nanos(self.core.epoch).saturating_add(tick.as_nanos())
+    }
+
+    fn tick(&self, wall_ns: u64) -> Tick {
+        Tick::from_nanos(wall_ns.saturating_sub(duration_nanos(self.core.epoch)))
+    }
+
+    /// Returns the word that was `ahead` of the file's time; `None` if it stands for nothing any more.
+    ///
+    /// The time since then counts as elapsed. If the wall clock went back, none has, by GCRA; windows follow
+    /// the wall clock.
+    fn word(&self, is_time: bool, ahead: u64) -> Option<u64> {
+        let wall_now = self.wall(self.now);
+        let now = i128::from(word_time::from_tick(self.now));
+        let elapsed = i128::from(wall_now) - i128::from(self.wall_ns);
+        let elapsed = elapsed.max(if is_time { 0 } else { i128::MIN });
+        // Two ninths are forgiven: with the clock's origin the places have shifted, and a word that was
+        // rounded up to one must not be rounded up again, or a whole permit would be missing.
+        let slack = if is_time { 2 } else { 0 };
+        let owed = ahead & word_time::OWED;
+        let time =
+            now + i128::from(ahead - owed) - elapsed * i128::from(word_time::PER_NANO) - slack;
+        let time = u64::try_from(time).ok().filter(|time| *time < word_time::OWED)?;
+        (i128::from(time) > now).then_some(time | owed)
+    }
+
+    /// The inverse of [`word`](Self::word).
+    fn ahead(&self, word: u64) -> Option<u64> {
+        let time = word & (word_time::OWED - 1);
+        let ahead = time.checked_sub(word_time::from_tick(self.now)).filter(|ahead| *ahead > 0)?;
+        Some(ahead | word & word_time::OWED)
+    }
+}
 
 impl Core {
     /// Names how fingerprints are made, and in a bounded table where they are kept.
@@ -34,31 +83,20 @@ impl Core {
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<u64, SnapshotError> {
-        // Quotas of all keys stay what they are until the last one is written.
-        let _changing = lock(&self.changing);
-        let (clock, now) = (&self.clock, self.clock.now());
-        let wall_ns = duration_nanos(clock.to_wall(now));
-        let moment = Moment { clock, now, wall_ns };
-        // The class of blocks first, then those in use, by their number in this process.
-        let listed = self.tables.base.classes.all();
-        let numbers: HashMap<Class, u16> =
-            listed.iter().zip(1_u16..).map(|((class, _), number)| (*class, number)).collect();
-        let mut classes =
-            vec![snapshot::Class { algorithm: BLOCKED.to_owned(), quota: String::new() }];
-        classes.extend(listed.iter().map(|(_, known)| snapshot::Class {
-            algorithm: match (known.owner, known.is_ad_hoc) {
-                (0, _) => known.algorithm.to_string(),
-                (owner, false) => format!("{}@{owner:016x}", known.algorithm),
-                (owner, true) => format!("{AD_HOC}{}@{owner:016x}", known.algorithm),
-            },
-            quota: known.quota.to_string(),
-        }));
+        let now = self.clock.now();
+        let mut moment = Moment { core: self, now, wall_ns: 0 };
+        moment.wall_ns = moment.wall(now);
+        let classes =
+            KINDS.map(|kind| snapshot::Class { algorithm: kind.to_owned(), quota: String::new() });
         let seed_check = snapshot::seed_check(self.seed.words());
-        let head = Head { scheme: self.scheme(), seed_check, wall_ns, classes };
+        let (scheme, wall_ns) = (self.scheme(), moment.wall_ns);
+        let head = Head { scheme, seed_check, wall_ns, classes: classes.into() };
         let mut writer = Writer::create(path, &head)?;
         let (mut words, mut failed) = (Vec::new(), Ok(()));
-        self.tables.visit(|spot, class, state| {
-            let Some(number) = numbers.get(&class).filter(|_| failed.is_ok()) else { return };
+        self.tables.visit(|spot, hint, word| {
+            let is_budget = word_time::is_budget(word);
+            let saved = if is_budget { Some(word) } else { moment.ahead(word) };
+            let Some(saved) = saved.filter(|_| failed.is_ok()) else { return };
             words.clear();
             let fingerprint = match spot {
                 Spot::Fingerprint(fingerprint) => fingerprint,
@@ -67,9 +105,13 @@ impl Core {
                     tag
                 }
             };
-            let rule = self.tables.base.classes.any_rule(class);
-            if portable::write(&rule, state, &moment, &mut words) {
-                failed = writer.record(fingerprint, *number, &words);
+            words.extend([hint.bits(), saved]);
+            failed = writer.record(fingerprint, if is_budget { BUDGET } else { WORD }, &words);
+        });
+        self.tables.wide.visit(|fingerprint, rule, state| {
+            words.clear();
+            if failed.is_ok() && moment.write(rule, state, &mut words) {
+                failed = writer.record(fingerprint, RULE, &words);
             }
         });
         failed?;
@@ -80,7 +122,7 @@ impl Core {
             }
         });
         for (fingerprint, until) in blocked {
-            writer.record(fingerprint, 0, &[duration_nanos(clock.to_wall(until))])?;
+            writer.record(fingerprint, BLOCKED, &[moment.wall(until)])?;
         }
         writer.finish()
     }
@@ -88,97 +130,123 @@ impl Core {
     pub(crate) fn restore(&self, path: &Path) -> Result<u64, SnapshotError> {
         let mut reader = Reader::open(path)?;
         reader.expect(&self.scheme(), self.seed.words())?;
-        let (clock, now) = (&self.clock, self.clock.now());
-        let moment = Moment { clock, now, wall_ns: reader.head().wall_ns };
-        let classes: Vec<_> =
-            reader.head().classes.iter().map(|class| self.restored_class(class)).collect();
+        let now = self.clock.now();
+        let moment = Moment { core: self, now, wall_ns: reader.head().wall_ns };
         // States are replaced: what is booked for those who wait is taken out of them before, and
         // booked anew.
         let mut claims = (self.waiting() > 0).then(|| self.claims.lock_all());
         claims.iter_mut().for_each(|claims| claims.unbook(self, None));
-        let restored = self.restore_records(&mut reader, &classes, &moment);
+        let restored = self.restore_records(&mut reader, &moment);
         if let Some(claims) = claims {
             claims.release(self);
         }
-        let known = &self.tables.base.classes;
-        classes.iter().flatten().for_each(|class| known.unpin(*class));
         restored
     }
 
     fn restore_records(
         &self,
         reader: &mut Reader,
-        classes: &[Option<Class>],
         moment: &Moment<'_>,
     ) -> Result<u64, SnapshotError> {
-        let now = moment.now;
         let (mut words, mut restored) = (Vec::new(), 0);
         while let Some(record) = reader.next_record(&mut words)? {
             let fingerprint = record.fingerprint;
-            if record.class == 0 {
-                restored += u64::from(self.restore_block(fingerprint, &words, moment));
-                continue;
-            }
-            let Some(Some(class)) = classes.get(usize::from(record.class)).copied() else {
-                continue;
-            };
-            let rule = self.tables.base.classes.any_rule(class);
-            let in_bucket = rule.is_word() && matches!(self.tables.words, Words::Bounded(_));
-            let (spot, state) = match (in_bucket, &*words) {
-                (true, [bucket, state @ ..]) => {
-                    (Spot::Slot { tag: fingerprint, bucket: *bucket }, state)
+            restored += u64::from(match (record.class, &*words) {
+                (BLOCKED, words) => self.restore_block(fingerprint, words, moment),
+                (WORD | BUDGET, [spot @ .., hint, saved]) => {
+                    let spot = match spot {
+                        [] => Spot::Fingerprint(fingerprint),
+                        [bucket, ..] => Spot::Slot { tag: fingerprint, bucket: *bucket },
+                    };
+                    let hint = Hint::from_bits(*hint);
+                    let word = match record.class {
+                        BUDGET => Some(*saved).filter(|word| word_time::is_budget(*word)),
+                        _ => moment.word(hint.is_time(), *saved),
+                    };
+                    word.is_some_and(|word| self.tables.put_back(spot, (hint, word), moment.now))
                 }
-                (_, state) => (Spot::Fingerprint(fingerprint), state),
-            };
-            if let Some(state) = portable::read(&rule, state, moment) {
-                let stamp = self.tables.base.classes.stamp();
-                let who = Who { fingerprint, class, now, class_since: now, stamp };
-                restored += u64::from(self.tables.put_back(spot, &who, &state));
-            }
+                (RULE, words) => moment.read(words).is_some_and(|(rule, state)| {
+                    let (now, since) = (moment.now, Tick::MAX);
+                    self.tables.wide.put_back(&Who { fingerprint, now, rule, since }, &state)
+                }),
+                _ => false,
+            });
         }
         Ok(restored)
     }
 
-    /// Returns the class of this process for one of a snapshot, pinned until its states are there;
-    /// `None` if it has no use for it.
-    fn restored_class(&self, class: &snapshot::Class) -> Option<Class> {
-        let (algorithm, owner) = match class.algorithm.split_once('@') {
-            Some((algorithm, owner)) => (algorithm, u64::from_str_radix(owner, 16).ok()?),
-            None => (class.algorithm.as_str(), 0),
-        };
-        let (is_ad_hoc, algorithm) = match algorithm.strip_prefix(AD_HOC) {
-            Some(algorithm) => (true, algorithm),
-            None => (false, algorithm),
-        };
-        let (algorithm, quota): (Algorithm, Quota) =
-            (algorithm.parse().ok()?, class.quota.parse().ok()?);
-        let plan = lock(&self.plan);
-        if owner == 0 && algorithm != self.algorithm {
-            return None;
-        }
-        let tier = plan.tiers.values().find(|(known, _)| owner == 0 && *known == quota);
-        let class = match tier {
-            _ if owner == 0 && plan.quota == quota => self.default_class(),
-            Some((_, class)) => *class,
-            // What a key has left under another quota is carried over when it is next met.
-            None => {
-                let clock = &self.clock;
-                let made_from = MadeFrom { algorithm, quota, clock, owner, is_ad_hoc };
-                self.class_for(made_from, false).ok()?
-            }
-        };
-        self.tables.base.classes.pin(class);
-        Some(class)
-    }
-
     fn restore_block(&self, fingerprint: u64, words: &[u64], moment: &Moment<'_>) -> bool {
         let [wall_ns] = words else { return false };
-        let until = moment.clock.from_wall(Duration::from_nanos(*wall_ns));
+        let until = moment.tick(*wall_ns);
         self.set_mode(NOTED, true);
         let noted = self.notes.change(fingerprint, moment.now, |note| {
             note.blocked_until = note.blocked_until.max(until);
         });
         noted.is_some() && self.who(Key::plain(fingerprint), moment.now).0.now < until
+    }
+}
+
+/// States that are larger than a word, or kept at rest.
+impl Moment<'_> {
+    /// Adds the words of a state; returns false if it stands for nothing.
+    fn write(&self, rule: &AnyRule, state: &State, words: &mut Vec<u64>) -> bool {
+        let (kind, parameters) = rule.to_words();
+        words.push(kind);
+        words.extend(parameters);
+        let is_live = match (rule, state) {
+            (AnyRule::Word(_) | AnyRule::Kept(_), State::Word(word)) => {
+                words.push(if word_time::is_budget(*word) {
+                    *word
+                } else {
+                    self.ahead(*word).unwrap_or(0)
+                });
+                true
+            }
+            (AnyRule::Counter(counter), State::Counter(windows)) => {
+                let (start, counts) = counter.opened(windows, self.now);
+                words.extend([self.wall(start), counts.0, counts.1]);
+                counts != (0, 0)
+            }
+            (AnyRule::Log(log), State::Log(entries)) => {
+                let most = (snapshot::WORDS_MAX - PARAMETERS - 1) / 2;
+                let live = log.live(entries, self.now, most);
+                let is_live = !live.is_empty();
+                words.extend(live.into_iter().flat_map(|(tick, cost)| [self.wall(tick), cost]));
+                is_live
+            }
+            _ => return false,
+        };
+        is_live || rule.is_kept()
+    }
+
+    /// Returns a state with its rule; `None` if it stands for nothing any more.
+    fn read(&self, words: &[u64]) -> Option<(AnyRule, State)> {
+        let ([kind, parameters @ ..], state) = words.split_first_chunk::<{ PARAMETERS + 1 }>()?;
+        let rule = AnyRule::from_words(*kind, *parameters)?.with_epoch(self.core.epoch);
+        let (now, is_kept) = (self.now, rule.is_kept());
+        let state = match (&rule, state) {
+            (AnyRule::Word(inner) | AnyRule::Kept(inner), [saved]) => {
+                let is_time = inner.as_gcra().is_some();
+                let word = if word_time::is_budget(*saved) {
+                    Some(*saved)
+                } else {
+                    self.word(is_time, *saved)
+                };
+                // A kept key at rest differs from a fresh one.
+                State::Word(word.or_else(|| is_kept.then_some(0))?)
+            }
+            (AnyRule::Counter(counter), [start, previous, current]) => {
+                let windows = counter.reopened(self.tick(*start), (*previous, *current), now);
+                State::Counter(windows.or_else(|| is_kept.then(Default::default))?)
+            }
+            (AnyRule::Log(log), words) => {
+                let (pairs, []) = words.as_chunks::<2>() else { return None };
+                let entries = pairs.iter().map(|[wall, cost]| (self.tick(*wall), *cost));
+                State::Log(log.rebuilt(entries, now).or_else(|| is_kept.then(Default::default))?)
+            }
+            _ => return None,
+        };
+        Some((rule, state))
     }
 }
 
@@ -228,9 +296,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Takes over the states of a file that [`save`](Self::save) wrote. Returns how many.
     ///
     /// The time since then counts as elapsed, by the wall clock; if that went back, none. Keys that
-    /// have refilled meanwhile are left out. States under another quota are carried over when their
-    /// key is next asked for, with what is left left; those of another algorithm are left out. Whoever
-    /// waits is booked anew by the states that are taken over.
+    /// have refilled meanwhile are left out. If the quota is another one now, what each key has used stays as
+    /// it is, as for [`set_quota`](Self::set_quota). Whoever waits is booked anew by the states that are
+    /// taken over.
     ///
     /// # Errors
     ///

@@ -3,17 +3,16 @@
 use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
-    claims::AllClaims,
-    core::{Core, Key, NOTED, Plan},
+    core::{Core, NOTED},
     notes::Own,
+    rule_cell::RuleCell,
 };
 use crate::{
-    Algorithm, Inherit, Initial, Quota, Tick,
-    algorithm::Rule,
-    sync::{Ordering::Relaxed, lock},
-    table::class::{Class, ClassRule, Listed, MadeFrom, SHARED},
+    Initial, Quota, Tick,
+    algorithm::AnyRule,
+    sync::{Arc, Ordering::Relaxed},
 };
-use std::{borrow::Cow, collections::HashSet, fmt, hash::Hash, time::Duration};
+use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
 
 /// Which quota a key gets, as [`KeyedBuilder::quota_by`](super::KeyedBuilder::quota_by) answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +22,7 @@ pub enum Assigned {
     Default,
     /// A tier that was given to the builder.
     Tier(Cow<'static, str>),
-    /// A quota of its own. One limiter tells 2048 quotas apart.
+    /// A quota of its own.
     Quota(Quota),
 }
 
@@ -49,141 +48,73 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
     }
 }
 
-/// Which classes are kept though no key may have them, and when to look for unused ones again.
-#[derive(Debug, Default)]
-pub(super) struct ClassUse {
-    pub(super) declared: HashSet<ClassOf>,
-    /// The last walk over the table found none: there is another one at this time, or when there
-    /// are fewer keys than then.
-    walk_again_at: Tick,
-    keys_at_walk: usize,
-}
-
-impl ClassUse {
-    /// Keeps these classes from now on, and no others: there may be unused ones.
-    pub(super) fn declare(&mut self, declared: HashSet<ClassOf>) {
-        (self.declared, self.walk_again_at) = (declared, Tick::ZERO);
-    }
-}
-
-/// A class, whatever its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ClassOf {
-    owner: u64,
-    algorithm: Algorithm,
-    quota: Quota,
-    is_ad_hoc: bool,
-}
-
-impl ClassOf {
-    pub(super) const fn new(listed: &Listed) -> Self {
-        let Listed { owner, algorithm, quota, is_ad_hoc, .. } = *listed;
-        Self { owner, algorithm, quota, is_ad_hoc }
-    }
-}
-
-/// How long after a walk over the table that found no unused class the next one may be made. A walk
-/// over ten million keys takes a tenth of this.
-const BETWEEN_WALKS: Duration = Duration::from_secs(1);
-
 impl Core {
-    /// Returns a class for a quota: one of its own if it has a name, else that of all who have the
-    /// same quota.
-    pub(super) fn class_for(
-        &self,
-        made_from: MadeFrom<'_>,
-        is_named: bool,
-    ) -> Result<Class, KeyedError> {
-        check(&made_from.quota, self.tables.wide.max_idle())?;
-        let classes = &self.tables.base.classes;
-        if made_from.owner == 0 && !made_from.quota.is_unlimited() {
-            let default = classes.any_rule(self.default_class());
-            let rule = made_from.rule()?;
-            if rule.is_word() != default.is_word() && default != ClassRule::Word(Rule::Unlimited) {
-                return Err(KeyedError::OtherTable(made_from.quota));
-            }
-        }
-        let make = || match made_from.owner {
-            _ if is_named => classes.create(made_from),
-            0 | SHARED => classes.intern(made_from),
-            _ => classes.intern_policy(made_from),
-        };
-        if let Some(class) = make()? {
-            return Ok(class);
-        }
-        // All numbers are taken: those of quotas that no key has any more can be used again. That is a
-        // walk over the table, which must not be made for every call that is refused.
-        let (now, keys) = (self.clock.now(), self.tables.len());
-        let mut class_use = lock(&self.class_use);
-        let full = KeyedError::TooManyQuotas { most: Class::COUNT };
-        if now < class_use.walk_again_at && keys >= class_use.keys_at_walk {
-            return Err(full);
-        }
-        // The notes name theirs, and declared policies keep theirs.
-        let mut kept = Vec::new();
-        self.notes.each(|_, note| kept.extend(note.own.map(|own| own.class)));
-        let is_declared = |listed: &Listed| class_use.declared.contains(&ClassOf::new(listed));
-        kept.extend(classes.all().iter().filter(|it| is_declared(&it.1)).map(|(class, _)| *class));
-        kept.iter().for_each(|class| classes.pin(*class));
-        self.tables.collect_classes(self.default_class());
-        kept.iter().for_each(|class| classes.unpin(*class));
-        let made = make()?;
-        if made.is_none() {
-            class_use.walk_again_at = now.saturating_add(BETWEEN_WALKS);
-            class_use.keys_at_walk = keys;
-        }
-        made.ok_or(full)
+    fn rule(&self, quota: &Quota) -> Result<AnyRule, KeyedError> {
+        check(quota, self.tables.wide.max_idle())?;
+        Ok(AnyRule::new(self.algorithm, quota, self.epoch)?)
     }
 
-    fn made_from(&self, quota: Quota) -> MadeFrom<'_> {
-        let (algorithm, clock) = (self.algorithm, &self.clock);
-        MadeFrom { algorithm, quota, clock, owner: 0, is_ad_hoc: false }
+    /// Returns a quota that a key has for itself.
+    fn own_rule(&self, quota: Quota) -> Result<Arc<RuleCell>, KeyedError> {
+        let rule = self.rule(&quota)?;
+        Ok(Arc::new(RuleCell::new(quota, rule, Tick::ZERO)))
     }
 
-    /// Gives the keys of a named class another quota. Claims and plan are locked.
-    fn change_class(
+    /// Puts another quota in force as of `now`. Whoever waits is booked anew.
+    fn change_quota(
         &self,
-        claims: &mut AllClaims<'_>,
-        old: Class,
+        cell: &Arc<RuleCell>,
         quota: Quota,
-        (now, how): (Tick, Inherit),
-    ) -> Result<Class, KeyedError> {
-        let classes = &self.tables.base.classes;
-        let new = self.class_for(self.made_from(quota), true)?;
-        let rules = (classes.any_rule(old), classes.any_rule(new));
-        self.tables.retire((old, new), (now, how), || {
-            if self.default_class() == old {
-                self.set_default_class(new);
-            }
-            self.notes.each(|_, note| match &mut note.own {
-                Some(own) if own.class == old => own.class = new,
-                _ => {}
-            });
-        });
-        claims.rescale((old, new), (now, how), rules);
-        Ok(new)
+        now: Tick,
+    ) -> Result<(), KeyedError> {
+        let rule = self.rule(&quota)?;
+        let mut claims = self.claims.lock_all();
+        claims.unbook(self, Some(cell));
+        cell.store(quota, rule, now);
+        self.note_change();
+        claims.release(self);
+        Ok(())
     }
 
-    fn own_quota(&self, fingerprint: u64, own: Option<Own>) -> Result<(), KeyedError> {
-        let now = self.clock.now();
-        self.set_mode(NOTED, true);
-        let changed = self.notes.change(fingerprint, now, |note| note.own = own);
-        changed.ok_or(KeyedError::TooManyNotes { most: self.notes.most() })?;
-        // Carries the state over as of now, and not when the key is next met.
-        self.update(Key::plain(fingerprint), now, |_| ());
-        Ok(())
+    /// Returns where the quota is kept that a key has now.
+    pub(super) fn cell_of(&self, fingerprint: u64, now: Tick) -> Arc<RuleCell> {
+        let own = self.notes.look(fingerprint, now).0;
+        let own = own.filter(|own| own.until > now || !own.is_override);
+        own.map_or_else(|| Arc::clone(&self.default), |own| own.rule)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        // ORDERING: Relaxed, as in `note_change`.
+        self.changes.load(Relaxed)
+    }
+
+    fn note_change(&self) {
+        // ORDERING: Relaxed. Seen late, a lease ends a moment later.
+        self.changes.fetch_add(1, Relaxed);
+    }
+
+    fn tier(&self, tier: &str) -> Result<&Arc<RuleCell>, KeyedError> {
+        self.tiers.get(tier).ok_or_else(|| KeyedError::UnknownTier(tier.to_owned()))
     }
 }
 
 impl<K: Hash + ?Sized> KeyedLimiter<K> {
-    /// Changes the quota of every key that has none of its own, and keeps what each has used as
-    /// `how` says. Keys at rest start full, as keys never seen do. Locks a few keys at a time.
+    /// Changes the quota of every key that has none of its own. No key is touched: what each has used stays
+    /// as it is, by the rule of its algorithm ([docs/keys.md] has a picture).
+    ///
+    /// | algorithm | what stays |
+    /// |---|---|
+    /// | GCRA | when the bucket is full again, but no key waits longer than the new quota takes to refill |
+    /// | windows of the same length | what was counted |
+    /// | windows of another length | nothing: every key starts anew |
     ///
     /// # Errors
     ///
     /// When the new quota makes no sense for keys; the old one then stays in force.
-    pub fn set_quota(&self, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
-        self.set_quota_at(self.now(), quota, how)
+    ///
+    /// [docs/keys.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/keys.md
+    pub fn set_quota(&self, quota: Quota) -> Result<(), KeyedError> {
+        self.set_quota_at(self.now(), quota)
     }
 
     /// [`set_quota`](Self::set_quota) as of `now`.
@@ -191,52 +122,27 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// # Errors
     ///
     /// As [`set_quota`](Self::set_quota).
-    pub fn set_quota_at(&self, now: Tick, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
-        let core = &*self.core;
-        let _changing = lock(&core.changing);
-        let mut claims = core.claims.lock_all();
-        let mut plan = lock(&core.plan);
-        claims.unbook(core, Some(core.default_class()));
-        let changed = core.change_class(&mut claims, core.default_class(), quota, (now, how));
-        if changed.is_ok() {
-            plan.quota = quota;
-        }
-        drop(plan);
-        claims.release(core);
-        changed.map(drop)
+    pub fn set_quota_at(&self, now: Tick, quota: Quota) -> Result<(), KeyedError> {
+        self.core.change_quota(&self.core.default, quota, now)
     }
 
-    /// Changes the quota of a tier, and keeps what its keys have used as `how` says.
+    /// Changes the quota of a tier, as [`set_quota`](Self::set_quota) does.
     ///
     /// # Errors
     ///
     /// When there is no such tier, or the quota makes no sense for keys.
-    pub fn set_tier(&self, tier: &str, quota: Quota, how: Inherit) -> Result<(), KeyedError> {
-        let core = &*self.core;
-        let _changing = lock(&core.changing);
-        let mut claims = core.claims.lock_all();
-        let mut plan = lock(&core.plan);
-        let unknown = || KeyedError::UnknownTier(tier.to_owned());
-        let (_, old) = *plan.tiers.get(tier).ok_or_else(unknown)?;
-        claims.unbook(core, Some(old));
-        let changed = core.change_class(&mut claims, old, quota, (core.clock.now(), how));
-        if let Ok(new) = &changed {
-            plan.tiers.insert(tier.into(), (quota, *new));
-        }
-        drop(plan);
-        claims.release(core);
-        changed.map(drop)
+    pub fn set_tier(&self, tier: &str, quota: Quota) -> Result<(), KeyedError> {
+        self.core.change_quota(self.core.tier(tier)?, quota, self.now())
     }
 
     /// Returns the quota of a tier.
     #[must_use]
     pub fn tier(&self, tier: &str) -> Option<Quota> {
-        lock(&self.core.plan).tiers.get(tier).map(|(quota, _)| *quota)
+        self.core.tiers.get(tier).map(|tier| tier.quota())
     }
 
     /// Gives a key a quota of its own, for `life` or for good: a contract, or a temporary raise.
-    /// What is left of its permits stays left, up to the new burst. Its open reservations become
-    /// final.
+    /// What it has used stays as it is, as for [`set_quota`](Self::set_quota).
     ///
     /// # Errors
     ///
@@ -262,7 +168,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         quota: Quota,
         life: Option<Duration>,
     ) -> Result<(), KeyedError> {
-        self.own(key, life, |core, _| core.class_for(core.made_from(quota), false))
+        self.own(key, life, self.core.own_rule(quota)?)
     }
 
     /// Puts a key into a tier, for `life` or for good.
@@ -271,30 +177,26 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no such tier, or no room for another note.
     pub fn assign(&self, key: &K, tier: &str, life: Option<Duration>) -> Result<(), KeyedError> {
-        let unknown = || KeyedError::UnknownTier(tier.to_owned());
-        self.own(key, life, |_, plan| {
-            plan.tiers.get(tier).map(|(_, class)| *class).ok_or_else(unknown)
-        })
+        self.own(key, life, Arc::clone(self.core.tier(tier)?))
     }
 
-    fn own(
-        &self,
-        key: &K,
-        life: Option<Duration>,
-        choose: impl FnOnce(&Core, &Plan) -> Result<Class, KeyedError>,
-    ) -> Result<(), KeyedError> {
-        let (core, fingerprint) = (&*self.core, self.fingerprint(key));
+    fn own(&self, key: &K, life: Option<Duration>, rule: Arc<RuleCell>) -> Result<(), KeyedError> {
+        let (core, fingerprint, now) = (&*self.core, self.fingerprint(key), self.now());
         let mut claims = core.claims.lock(fingerprint);
-        let plan = lock(&core.plan);
-        let changed = choose(core, &plan).and_then(|class| {
-            let until = life.map_or(FOREVER, |life| self.now().saturating_add(life));
-            // What is booked for those who wait is not spent, so it is not carried over.
-            claims.unbook(core);
-            core.own_quota(fingerprint, Some(Own { class, until, is_override: true }))
+        let until = life.map_or(FOREVER, |life| now.saturating_add(life));
+        // What is booked for those who wait is booked anew.
+        claims.unbook(core);
+        core.set_mode(NOTED, true);
+        core.note_change();
+        // The note outlasts it, to say since when the key has the limiter's quota again.
+        let record_until = until.saturating_add(rule.refill());
+        let own = Own { rule, since: now, until, is_override: true };
+        let changed = core.notes.change(fingerprint, now, |note| {
+            note.own = Some(own);
+            note.record_until = note.record_until.max(record_until);
         });
-        drop(plan);
         claims.release(core);
-        changed
+        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
     }
 
     /// Ends an override or assignment of a key. Tells whether there was one.
@@ -303,21 +205,24 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let (core, now, fingerprint) = (&*self.core, self.now(), self.fingerprint(key));
         let mut claims = core.claims.lock(fingerprint);
         claims.unbook(core);
-        let taken = core.notes.change(fingerprint, now, |note| note.own.take());
+        let ended = core.notes.change(fingerprint, now, |note| {
+            let own = note.own.as_mut().filter(|own| own.is_override && own.until > now)?;
+            own.until = now;
+            Some(())
+        });
+        core.note_change();
         drop(claims);
-        core.update(self.key(key, now), now, |_| ());
+        self.choose(key, fingerprint, now);
         // Whoever waits is booked anew.
         core.settle_key(fingerprint);
-        taken.flatten().is_some_and(|own| own.is_override && own.until > now)
+        ended.flatten().is_some()
     }
 
     /// Returns the quota that a key has now.
     #[must_use]
     pub fn quota_of(&self, key: &K) -> Quota {
         let now = self.now();
-        let (who, _) = self.core.who(self.key(key, now), now);
-        let listed = self.core.tables.base.classes.listed(who.class);
-        listed.map_or_else(|| self.quota(), |listed| listed.quota)
+        self.core.cell_of(self.key(key, now).fingerprint, now).quota()
     }
 
     /// Asks the function of the key for its quota, and keeps the answer.
@@ -325,22 +230,21 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let Some(assign) = &self.typed.assign else { return };
         let answer = (assign.choose)(key);
         let core = &*self.core;
-        let plan = lock(&core.plan);
-        let class = match answer {
-            Assigned::Default => Some(core.default_class()),
-            Assigned::Tier(name) => plan.tiers.get(&*name).map(|(_, class)| *class),
-            Assigned::Quota(quota) => core.class_for(core.made_from(quota), false).ok(),
+        let rule = match answer {
+            Assigned::Default => None,
+            Assigned::Tier(name) => Some(core.tier(&name).cloned()),
+            Assigned::Quota(quota) => Some(core.own_rule(quota)),
         };
-        if class.is_none() {
+        if rule.as_ref().is_some_and(Result::is_err) {
             // ORDERING: Relaxed. A count for people to look at.
             core.unusable.fetch_add(1, Relaxed);
         }
-        let class = class.unwrap_or_else(|| core.default_class());
+        let rule = rule.and_then(Result::ok).unwrap_or_else(|| Arc::clone(&core.default));
         // Not kept at all means kept for this tick.
-        let life = assign.life.max(Duration::from_nanos(1));
-        let own = Own { class, until: now.saturating_add(life), is_override: false };
+        let until = now.saturating_add(assign.life.max(Duration::from_nanos(1)));
+        let own = Own { rule, since: now, until, is_override: false };
         core.set_mode(NOTED, true);
-        let noted = core.notes.change(fingerprint, now, |note| match note.own {
+        let noted = core.notes.change(fingerprint, now, |note| match &note.own {
             // Somebody has overridden it while the function ran.
             Some(known) if known.is_override && known.until > now => {}
             _ => note.own = Some(own),

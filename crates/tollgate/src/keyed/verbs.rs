@@ -74,11 +74,10 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub fn try_acquire_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
         let fingerprint = self.fingerprint(key);
-        if self.is_plain() {
-            let who = self.core.who_plain(fingerprint, now);
-            if let Some(decision) = self.core.tables.take(&who, cost) {
-                return decision;
-            }
+        if self.is_plain()
+            && let Some(decision) = self.core.take_plain(fingerprint, now, cost)
+        {
+            return decision;
         }
         self.general(key, (fingerprint, now), cost).taken_apart()
     }
@@ -86,11 +85,10 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Decides for every algorithm and whatever is going on. Not inlined: it is large.
     #[inline(never)]
     fn general(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64) -> Decision {
-        if self.is_plain() {
-            let who = self.core.who_plain(fingerprint, now);
-            if let Ok(decision) = self.core.tables.update(&who, |entry| entry.decide(now, cost)) {
-                return decision;
-            }
+        if self.is_plain()
+            && let Some(decision) = self.core.take_any(Key::plain(fingerprint), now, cost)
+        {
+            return decision;
         }
         self.ask(key, (fingerprint, now), cost, Verb::TryAcquire)
     }
@@ -173,7 +171,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Forgets what a key has used: it is as if never seen. Its open reservations become final; an
     /// override, a block or a place on a list stays.
     pub fn reset(&self, key: &K) {
-        self.core.reset(self.fingerprint(key));
+        let now = self.now();
+        self.core.reset(self.key(key, now), now);
     }
 
     /// Takes `cost` permits of a key now, or books the earliest time at which they are free.
@@ -251,11 +250,12 @@ impl Core {
             };
             (given, entry.is_gcra())
         });
-        if let Some((_, who)) = &given {
-            claims.keep_only(self.marked_by(who.class, &key));
-        }
+        let rule = match &given {
+            Some((_, who)) => who.rule,
+            None => self.who(key, now).0.rule,
+        };
         let ((units, permits), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
-        claims.change(|ledger| {
+        claims.change(&rule, |ledger| {
             if is_gcra {
                 ledger.lower_all(units);
             } else {
@@ -297,10 +297,11 @@ impl Core {
         self.exempt(key, (now, access), cost).or_else(waits).unwrap_or_else(answer)
     }
 
-    pub(crate) fn reset(&self, fingerprint: u64) {
-        let mut claims = self.claims.lock(fingerprint);
-        self.tables.remove(fingerprint);
-        claims.change(Ledger::clear);
+    pub(crate) fn reset(&self, key: Key<'_>, now: Tick) {
+        let mut claims = self.claims.lock(key.fingerprint);
+        let (who, _) = self.who(key, now);
+        self.tables.remove(who.fingerprint);
+        claims.change(&who.rule, Ledger::clear);
         // Whoever waits is booked anew.
         claims.change_line(Line::lose_bookings);
         claims.release(self);
@@ -333,7 +334,6 @@ impl Core {
             let decision = this.settle_refusal(fingerprint, Verb::Reserve, decision);
             return Err(refusal(decision, max_wait, false));
         }
-        // A change of quota holds all claims, so the class stays what it is until this is noted.
         let mut claims = this.claims.lock(fingerprint);
         let reserved =
             this.update(key, now, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
@@ -351,7 +351,7 @@ impl Core {
             return Err(refusal(decision, max_wait, is_gcra));
         };
         // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| claims.add(this.marked_by(who.class, &key), &taken));
+        let id = (cost > 0).then(|| claims.add(who.rule, &taken));
         drop(claims);
         let decision = decision.forced(cost);
         this.watch_wait(taken.act_at.since(now));

@@ -18,12 +18,12 @@ use super::{
     KeyedLimiter,
     claims::{AllClaims, KeyClaims, Shard},
     core::{Core, Key, WAITED},
+    rule_cell::RuleCell,
 };
 use crate::{
     Clock, Decision, Limiter, Reason, Refused, Tick,
     reservation::refusal,
     sync::{Arc, Ordering::Relaxed},
-    table::class::Class,
     wait::{
         Wait, Wakes,
         line::{At, Host, Line, Settled, Wish},
@@ -219,10 +219,10 @@ impl KeyClaims<'_> {
 }
 
 impl AllClaims<'_> {
-    /// Takes what is booked for those who wait for keys of a class, or of all classes, out of their
-    /// states, before those change.
-    pub(super) fn unbook(&mut self, core: &Core, class: Option<Class>) {
-        self.shards().for_each(|shard| shard.unbook(core, class));
+    /// Takes what is booked for those who wait for keys of this quota, or of any, out of their states,
+    /// before those are read by another one.
+    pub(super) fn unbook(&mut self, core: &Core, quota: Option<&Arc<RuleCell>>) {
+        self.shards().for_each(|shard| shard.unbook(core, quota));
     }
 
     /// The states are gone, and what was booked with them.
@@ -267,7 +267,7 @@ impl WaitedKey {
         if core.mode() != 0 || core.waiting() > 0 {
             return None;
         }
-        core.tables.take(&core.who_plain(self.fingerprint, core.clock.now()), cost)
+        core.take_plain(self.fingerprint, core.clock.now(), cost)
     }
 
     /// Returns the budget that keys without room share, if they do.

@@ -6,10 +6,10 @@ use super::{
 };
 use crate::{
     Algorithm, Decision, Quota, Tick,
+    algorithm::AnyRule,
     algorithm::{Entry, Rule, Step},
     reservation::ledger::Ledger,
     sync::{MutexGuard, Ordering::Relaxed},
-    table::class::ClassRule,
     wait::{
         Wait, Wakes,
         alarm::Alarm,
@@ -274,8 +274,8 @@ impl Post for LimiterPost<'_> {
 
     /// Whoever changes the quota of a limiter takes the bookings out before: so what counts is
     /// whether there can be any.
-    fn rule(&self, _now: Tick) -> ClassRule {
-        ClassRule::Word(match &self.limiter.shared.cell {
+    fn rule(&self, _now: Tick) -> AnyRule {
+        AnyRule::Word(match &self.limiter.shared.cell {
             Cell::Gcra(cell) => Rule::Gcra(cell.read(|gcra, _| *gcra)),
             _ => Rule::Unlimited,
         })
@@ -291,6 +291,15 @@ impl Post for LimiterPost<'_> {
 
     fn update<R>(&self, _now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
         Some(self.limiter.shared.cell.update(step))
+    }
+
+    fn update_by<R>(
+        &self,
+        _rule: &AnyRule,
+        now: Tick,
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Option<R> {
+        self.update(now, step)
     }
 
     fn read<R>(&self, _now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {

@@ -20,34 +20,27 @@
 use super::backoff::Backoff;
 use crate::{
     Inherit, Tick,
-    algorithm::{Entry, Gcra, Judged, PARAMETERS, Packed, Rule, Succeed, word_time::HOST_BITS},
+    algorithm::{Entry, Gcra, Judged, PARAMETERS, Packed, Rule, Succeed, word_time::OWED},
     decision::Decision,
     sync::{
         AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
-        Padded, fence,
+        Padded,
+        versioned::Versioned,
     },
 };
 use std::{fmt, marker::PhantomData};
 
 const LOCK: u64 = 1 << 63;
-const STATE: u64 = (1 << (64 - HOST_BITS)) - 1;
+const STATE: u64 = OWED - 1;
 
 /// One word of state with its parameters, shared between threads.
 pub(crate) struct WordCell<A> {
     /// Written on every admission: alone on its cache line.
     word: Padded<AtomicU64>,
     /// Written on a change of quota only.
-    parameters: Padded<Parameters>,
+    parameters: Padded<Versioned<PARAMETERS>>,
     algorithm: PhantomData<A>,
-}
-
-/// The algorithm's parameters under a seqlock.
-#[derive(Debug)]
-struct Parameters {
-    /// Odd while they change.
-    version: AtomicU64,
-    words: [AtomicU64; PARAMETERS],
 }
 
 #[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
@@ -58,28 +51,17 @@ where
     pub(crate) fn new(algorithm: A, now: Tick) -> Self {
         let word = algorithm.pack(&algorithm.initial(now));
         debug_assert!(word <= STATE, "states leave the host's bits free");
-        let words = algorithm.to_words().map(AtomicU64::new);
-        let parameters = Padded(Parameters { version: AtomicU64::new(0), words });
+        let parameters = Padded(Versioned::new(algorithm.to_words()));
         Self { word: Padded(AtomicU64::new(word)), parameters, algorithm: PhantomData }
     }
 
     /// Returns the word with its parameters; `None` if it is locked or a change is under way.
     #[inline(always)]
     fn look(&self) -> Option<(u64, A)> {
-        let Parameters { version, words } = &self.parameters.0;
-        // ORDERING: Acquire pairs with the Release that ends a change: an even version comes with
-        // its parameters, and with the word locked or later.
-        let before = version.load(Acquire);
         // ORDERING: Acquire pairs with the Release of `unlock`: a thread that sees the word of a
         // change sees its version below.
-        let word = self.word.0.load(Acquire);
-        // ORDERING: Relaxed, between the two looks at the version.
-        let algorithm = A::from_words(std::array::from_fn(|i| words[i].load(Relaxed)));
-        // ORDERING: the fence keeps the loads above from moving below the second look. It pairs
-        // with the one in `replace`: a thread that saw a parameter of a change sees its odd version.
-        fence(Acquire);
-        let is_settled = version.load(Relaxed) == before && before & 1 == 0;
-        (is_settled && word <= STATE).then_some((word, algorithm))
+        let (words, word) = self.parameters.0.read(|| self.word.0.load(Acquire))?;
+        (word <= STATE).then(|| (word, A::from_words(words)))
     }
 
     /// Returns a word that is not locked, with its parameters.
@@ -166,19 +148,8 @@ where
     pub(crate) fn replace(&self, next: A, now: Tick, how: Inherit) -> A {
         let (word, old) = self.lock();
         let state = next.succeed(&old, &old.unpack(word), now, how);
-        let Parameters { version, words } = &self.parameters.0;
-        // ORDERING: Relaxed. The lock bit keeps other writers away.
-        let before = version.load(Relaxed);
-        // OVERFLOW: 64 bits of version outlast any number of changes.
-        version.store(before + 1, Relaxed);
-        // ORDERING: the fence makes the odd version visible before any of the parameters.
-        fence(Release);
-        for (atomic, value) in words.iter().zip(next.to_words()) {
-            // ORDERING: Relaxed; the even version publishes them.
-            atomic.store(value, Relaxed);
-        }
-        // ORDERING: Release publishes the parameters with the even version.
-        version.store(before + 2, Release);
+        // The lock bit keeps other writers away.
+        self.parameters.0.write(next.to_words());
         self.unlock(next.pack(&state));
         old
     }

@@ -8,11 +8,11 @@
 use super::few::Lent;
 use crate::{
     Limiter,
-    algorithm::Entry,
+    algorithm::{AnyRule, Entry, Rule},
     keyed::core::Core,
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
-    table::{Bounded, Growing, Held, Miss, Shard, Stripe, Who, Wide, WideShard, Words},
+    table::{Bounded, Full, Growing, Held, Shard, Stripe, Who, Wide, WideShard, Words},
 };
 
 /// A place to lock.
@@ -56,8 +56,8 @@ impl Drop for Locks<'_, '_> {
 #[derive(Clone, Copy)]
 pub(crate) enum State<'a> {
     Limiter(&'a Cell),
-    Growing(&'a Growing, &'a Mutex<Shard>, Who),
-    Bounded(&'a Bounded, [&'a Stripe; 2], Who),
+    Growing(&'a Growing, &'a Mutex<Shard>, Who, Rule),
+    Bounded(&'a Bounded, [&'a Stripe; 2], Who, Rule),
     Wide(&'a Wide, &'a Mutex<WideShard>, Who),
 }
 
@@ -70,16 +70,17 @@ impl<'a> State<'a> {
         Self::Limiter(&limiter.shared.cell)
     }
 
-    /// Finds the place of a key by its class as it is named. If that is not current any more,
-    /// [`Locks::update`] says so.
+    /// Finds the place of a key.
     pub(crate) fn of_key(core: &'a Core, who: Who) -> Self {
         let (tables, key) = (&core.tables, who.fingerprint);
-        if !tables.base.classes.is_word(who.class) {
-            return Self::Wide(&tables.wide, tables.wide.shard_of(key), who);
-        }
-        match &tables.words {
-            Words::Growing(table) => Self::Growing(table, table.shard_of(key), who),
-            Words::Bounded(table) => Self::Bounded(table, table.stripes_of(key), who),
+        match (who.rule, &tables.words) {
+            (AnyRule::Word(rule), Words::Growing(table)) => {
+                Self::Growing(table, table.shard_of(key), who, rule)
+            }
+            (AnyRule::Word(rule), Words::Bounded(table)) => {
+                Self::Bounded(table, table.stripes_of(key), who, rule)
+            }
+            _ => Self::Wide(&tables.wide, tables.wide.shard_of(key), who),
         }
     }
 
@@ -87,21 +88,10 @@ impl<'a> State<'a> {
     pub(crate) const fn who(&self) -> Option<&Who> {
         match self {
             Self::Limiter(_) => None,
-            Self::Growing(_, _, who) | Self::Bounded(_, _, who) | Self::Wide(_, _, who) => {
+            Self::Growing(_, _, who, _) | Self::Bounded(_, _, who, _) | Self::Wide(_, _, who) => {
                 Some(who)
             }
         }
-    }
-
-    /// The same state, which was looked at under locks that are still held.
-    const fn seen(mut self) -> Self {
-        match &mut self {
-            Self::Limiter(_) => {}
-            Self::Growing(_, _, who) | Self::Bounded(_, _, who) | Self::Wide(_, _, who) => {
-                who.stamp = Who::SEEN;
-            }
-        }
-        self
     }
 }
 
@@ -116,9 +106,9 @@ impl<'r, 'a> Locks<'r, 'a> {
         for state in states {
             match state {
                 State::Limiter(cell) => wanted.push((address(cell), Place::Cell(cell))),
-                State::Growing(_, shard, _) => wanted.push((address(shard), Place::Shard(shard))),
+                State::Growing(_, shard, ..) => wanted.push((address(shard), Place::Shard(shard))),
                 State::Wide(_, shard, _) => wanted.push((address(shard), Place::Wide(shard))),
-                State::Bounded(_, stripes, _) => {
+                State::Bounded(_, stripes, ..) => {
                     for stripe in stripes {
                         wanted.push((address(stripe), Place::Stripe(stripe)));
                     }
@@ -156,46 +146,32 @@ impl<'r, 'a> Locks<'r, 'a> {
         &mut self,
         state: &State<'a>,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
+    ) -> Result<R, Full> {
         match state {
             State::Limiter(cell) => match self.at(*cell) {
                 Some(Locked::Cell(held)) => Ok(step(&mut held.entry())),
-                _ => Err(Miss::Stale),
+                _ => Err(Full),
             },
-            State::Growing(table, shard, who) => match self.at(*shard) {
-                Some(Locked::Shard(held)) => table.update_held(who, held, step),
-                _ => Err(Miss::Stale),
+            State::Growing(table, shard, who, rule) => match self.at(*shard) {
+                Some(Locked::Shard(held)) => table.update_held(who, rule, held, step),
+                _ => Err(Full),
             },
-            State::Bounded(table, [first, second], who) => {
+            State::Bounded(table, [first, second], who, rule) => {
                 if let Some(Locked::Stripe(held)) = self.at(*second) {
                     held.changed();
                 }
                 match self.at(*first) {
                     Some(Locked::Stripe(held)) => {
                         held.changed();
-                        table.update_held(who, held, step)
+                        table.update_held(who, rule, held, step)
                     }
-                    _ => Err(Miss::Stale),
+                    _ => Err(Full),
                 }
             }
             State::Wide(table, shard, who) => match self.at(*shard) {
                 Some(Locked::Wide(held)) => table.update_held(who, held, step),
-                _ => Err(Miss::Stale),
+                _ => Err(Full),
             },
         }
-    }
-
-    /// [`update`](Self::update) for a state that was looked at under these locks already.
-    ///
-    /// A class that was retired since then does not matter: the walk that carries its slots over
-    /// waits for the locks, and so finds what is written here. It must not matter, because the
-    /// other states of the decision may have been written.
-    #[inline]
-    pub(crate) fn update_seen<R>(
-        &mut self,
-        state: &State<'a>,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.update(&state.seen(), step)
     }
 }

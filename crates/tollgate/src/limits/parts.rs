@@ -7,8 +7,7 @@ use super::{
     ticket::{Books, Made},
 };
 use crate::{
-    Decision, Reason, Reservation, Tick, algorithm::Entry, limiter::backoff::Backoff,
-    reservation::Taken, table::Miss, watch::Verb,
+    Decision, Reason, Reservation, Tick, algorithm::Entry, reservation::Taken, watch::Verb,
 };
 
 /// What is done with permits that all limits have.
@@ -45,22 +44,8 @@ pub(crate) struct Parts<'r, 'a> {
     now: Tick,
 }
 
-/// Why a decision must start again.
-enum Again {
-    /// A class changed.
-    Stale,
-    /// A key found no room.
-    Saturated(usize),
-}
-
-impl Again {
-    const fn because(miss: Miss, index: usize) -> Self {
-        match miss {
-            Miss::Stale => Self::Stale,
-            Miss::Full => Self::Saturated(index),
-        }
-    }
-}
+/// A key found no room: the decision starts again without it.
+struct Saturated(usize);
 
 impl<'a> Parts<'_, 'a> {
     /// Decides over all charges: all are taken or none. Tells each limit's own decision, and
@@ -71,7 +56,7 @@ impl<'a> Parts<'_, 'a> {
         taking: Taking,
         told: impl FnMut(usize, &Decision),
     ) -> (Decision, Option<Vec<Reservation>>) {
-        let (mut saturated, mut backoff) = (0, Backoff::new());
+        let mut saturated = 0;
         loop {
             // Room for as many limits as are usual.
             let mut room = [const { None }; 8];
@@ -81,8 +66,7 @@ impl<'a> Parts<'_, 'a> {
                 Ok((refused, reservations)) => {
                     return (parts.tell(refused, taking, told), reservations);
                 }
-                Err(Again::Stale) => backoff.wait(),
-                Err(Again::Saturated(index)) => saturated |= 1 << index,
+                Err(Saturated(index)) => saturated |= 1 << index,
             }
         }
     }
@@ -121,7 +105,7 @@ impl<'a> Parts<'_, 'a> {
     }
 
     /// Returns a mask of those that refused, and the reservations if all were taken.
-    fn run(&mut self, taking: Taking) -> Result<(u64, Option<Vec<Reservation>>), Again> {
+    fn run(&mut self, taking: Taking) -> Result<(u64, Option<Vec<Reservation>>), Saturated> {
         let is_reserving = taking == Taking::Reserve;
         let mut books = is_reserving.then(|| Books::lock(self.parts.iter().map(|part| part.whose)));
         let mut room = Room::new();
@@ -141,7 +125,7 @@ impl<'a> Parts<'_, 'a> {
     }
 
     /// Asks every state for the sum of what is wanted of it. Returns a mask of those that refused.
-    fn look(&mut self, locks: &mut Locks<'_, 'a>) -> Result<u64, Again> {
+    fn look(&mut self, locks: &mut Locks<'_, 'a>) -> Result<u64, Saturated> {
         let (mut refused, now) = (0, self.now);
         let parts = self.parts.slice_mut();
         for index in 0..parts.len() {
@@ -154,9 +138,8 @@ impl<'a> Parts<'_, 'a> {
                 if let Some(state) = &part.state {
                     let (total, decision) = (part.total, &mut part.decision);
                     let mut peek = |entry: &mut Entry<'_>| *decision = Some(entry.peek(now, total));
-                    let looked =
-                        locks.update(state, |entry| entry.by(part.whose.call(), &mut peek));
-                    looked.map_err(|miss| Again::because(miss, index))?;
+                    let looked = locks.update(state, &mut peek);
+                    looked.map_err(|_| Saturated(index))?;
                 }
                 if part.is_saturated {
                     part.decision = part.decision.map(|it| it.because(Reason::Saturated));
@@ -169,7 +152,7 @@ impl<'a> Parts<'_, 'a> {
     }
 
     /// Those that would have allowed are not charged: what they tell is their level as it is.
-    fn look_untouched(&mut self, locks: &mut Locks<'_, 'a>) -> Result<(), Again> {
+    fn look_untouched(&mut self, locks: &mut Locks<'_, 'a>) -> Result<(), Saturated> {
         let now = self.now;
         for (index, part) in self.parts.iter_mut().enumerate() {
             if let (Some(state), Some(decision)) = (&part.state, &mut part.decision)
@@ -179,15 +162,15 @@ impl<'a> Parts<'_, 'a> {
                 let mut peek = |entry: &mut Entry<'_>| {
                     *decision = entry.peek(now, 0).forced(cost).because(reason);
                 };
-                let looked = locks.update(state, |entry| entry.by(part.whose.call(), &mut peek));
-                looked.map_err(|miss| Again::because(miss, index))?;
+                let looked = locks.update(state, &mut peek);
+                looked.map_err(|_| Saturated(index))?;
             }
         }
         Ok(())
     }
 
     /// Takes from every state. All have agreed, under the same locks.
-    fn take(&mut self, locks: &mut Locks<'_, 'a>, taking: Taking) -> Result<(), Again> {
+    fn take(&mut self, locks: &mut Locks<'_, 'a>, taking: Taking) -> Result<(), Saturated> {
         let (now, is_reserving) = (self.now, taking == Taking::Reserve);
         let mut full = None;
         for (index, part) in self.parts.iter_mut().enumerate() {
@@ -200,7 +183,7 @@ impl<'a> Parts<'_, 'a> {
                     *taken = Some(entry.taken(now, cost));
                 }
             };
-            if locks.update_seen(state, |entry| entry.by(part.whose.call(), &mut take)).is_err() {
+            if locks.update(state, &mut take).is_err() {
                 full = Some(index);
                 break;
             }
@@ -210,7 +193,7 @@ impl<'a> Parts<'_, 'a> {
             Some(index) => {
                 // Another key of this decision took the last room: undo, and share.
                 self.undo(locks, index);
-                Err(Again::Saturated(index))
+                Err(Saturated(index))
             }
         }
     }
@@ -221,7 +204,7 @@ impl<'a> Parts<'_, 'a> {
         for part in self.parts.iter().take(count) {
             if let Some(state) = &part.state {
                 let back = |entry: &mut Entry<'_>| entry.refund(self.now, part.cost);
-                let undone = locks.update_seen(state, |entry| entry.by(part.whose.call(), back));
+                let undone = locks.update(state, back);
                 debug_assert!(undone.is_ok(), "what was just charged is there");
             }
         }

@@ -160,9 +160,9 @@ impl<'a> Books<'a> {
             let (_, locked) = self.books.iter_mut().find(|(known, _)| *known == address)?;
             match (locked, whose, who) {
                 (Locked::Limiter(book), ..) => Some(book.ledger.add(mark, units, passed)),
-                (Locked::Key(claims), Whose::Key(core, key), Some(who)) => {
-                    claims.turn_to(who.fingerprint);
-                    Some(claims.add(core.marked_by(who.class, key), &taken))
+                (Locked::Key(claims), Whose::Key(_, key), Some(who)) => {
+                    claims.turn_to(key.fingerprint);
+                    Some(claims.add(who.rule, &taken))
                 }
                 (Locked::Key(_), ..) => None,
             }

@@ -105,6 +105,13 @@ impl Ledger {
         }
     }
 
+    /// Reads the marks of GCRA in another unit.
+    pub(crate) fn reread(&mut self, place: impl Fn(u64) -> u64) {
+        for open in &mut self.open {
+            (open.mark, open.units) = (place(open.mark), place(open.units));
+        }
+    }
+
     /// Carries the claims over to other parameters as the state was: both ends of each, so that a
     /// claim is what it is of the new state.
     pub(crate) fn rescale(&mut self, old: &Gcra, new: &Gcra, now: Tick, how: Inherit) {

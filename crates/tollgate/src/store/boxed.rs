@@ -1,9 +1,7 @@
 //! Stores chosen at run time.
 
-use super::{
-    Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-};
-use crate::{Clock, Decision, Inherit};
+use super::{Demand, Entered, PermitId, Permits, ReservationId, Reserved, Store, StoreError};
+use crate::{Clock, Decision};
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 /// A future on the heap.
@@ -55,12 +53,6 @@ pub trait DynStore: Send + Sync {
         life: Duration,
     ) -> BoxFuture<'a, bool>;
     fn dyn_leave<'a>(&'a self, permits: &'a Permits<'_>, id: PermitId) -> BoxFuture<'a, bool>;
-    fn dyn_change_quota<'a>(
-        &'a self,
-        old: &'a Policy,
-        new: &'a Policy,
-        how: Inherit,
-    ) -> BoxFuture<'a, ()>;
 }
 
 impl<S: Store> DynStore for S {
@@ -127,15 +119,6 @@ impl<S: Store> DynStore for S {
 
     fn dyn_leave<'a>(&'a self, permits: &'a Permits<'_>, id: PermitId) -> BoxFuture<'a, bool> {
         Box::pin(self.leave(permits, id))
-    }
-
-    fn dyn_change_quota<'a>(
-        &'a self,
-        old: &'a Policy,
-        new: &'a Policy,
-        how: Inherit,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(self.change_quota(old, new, how))
     }
 }
 
@@ -210,15 +193,6 @@ macro_rules! store_behind {
 
             async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
                 (**self).dyn_leave(permits, id).await
-            }
-
-            async fn change_quota(
-                &self,
-                old: &Policy,
-                new: &Policy,
-                how: Inherit,
-            ) -> Result<(), StoreError> {
-                (**self).dyn_change_quota(old, new, how).await
             }
         }
     };

@@ -1,24 +1,22 @@
 //! What a store is asked for.
 
 use crate::{
-    Algorithm, Clock, Decision, Quota, QuotaError,
-    algorithm::{FixedWindow, PerCall},
+    Algorithm, Decision, Quota, QuotaError, Tick,
+    algorithm::{AnyRule, FixedWindow, PerCall},
     clock::tick::duration_nanos,
     keyed::fingerprint::Started,
-    sync::{Arc, AtomicU64, Mutex, lock},
-    table::class::{ClassRule, SHARED},
+    sync::Arc,
 };
 use siphasher::sip::SipHasher13;
 use std::{fmt, hash::Hasher, sync::OnceLock, time::Duration};
 
-/// Permits per minute or window of a quota that stands in for those that come with the calls. A
-/// full table weighs its entries by it, to find the one that matters least.
+/// Permits per minute or window of a quota that stands in for those that come with the calls.
 const NOMINAL: u64 = 100;
 
 /// A named rule: which quota, by which algorithm. Clones are the same policy.
 ///
-/// Policies of one name share the states of their keys: a policy with another quota takes over what
-/// each key has left.
+/// Policies of one name share the states of their keys: under a policy with another quota, what each key has
+/// used stays as it is ([`KeyedLimiter::set_quota`](crate::KeyedLimiter::set_quota) says what that is).
 #[derive(Clone)]
 pub struct Policy {
     inner: Arc<Inner>,
@@ -32,12 +30,17 @@ struct Inner {
     is_ad_hoc: bool,
     /// A number for the name.
     id: u64,
-    /// What a store in this process remembers of the policy.
-    hint: AtomicU64,
-    /// The fingerprints of its keys, begun: of the store in this process that asked first.
-    started: OnceLock<(u64, Started)>,
-    /// The policy that a change of quota has put in its place, and in which store of this process.
-    successor: Mutex<Option<(u64, Policy)>>,
+    /// What the first store of this process that was asked remembers of the policy.
+    in_force: OnceLock<InForce>,
+}
+
+/// A policy in a store of this process.
+pub(crate) struct InForce {
+    pub(crate) store: u64,
+    pub(crate) rule: AnyRule,
+    pub(crate) since: Tick,
+    /// The fingerprints of its keys, begun.
+    pub(crate) started: Option<Started>,
 }
 
 impl Policy {
@@ -60,7 +63,7 @@ impl Policy {
         quota: Quota,
         algorithm: Algorithm,
     ) -> Result<Self, QuotaError> {
-        ClassRule::new(algorithm, &quota, &Clock::manual().0)?;
+        AnyRule::new(algorithm, &quota, Duration::ZERO)?;
         Ok(Self::made(name.into(), quota, algorithm, false))
     }
 
@@ -105,10 +108,8 @@ impl Policy {
     fn made(name: Box<str>, quota: Quota, algorithm: Algorithm, is_ad_hoc: bool) -> Self {
         let mut hasher = SipHasher13::new_with_keys(0x746f_6c6c, 0x6761_7465);
         hasher.write(name.as_bytes());
-        // Two numbers mean something else: no policy, and any.
-        let (id, hint) = (hasher.finish().clamp(1, SHARED - 1), AtomicU64::new(0));
-        let (started, successor) = (OnceLock::new(), Mutex::new(None));
-        let inner = Inner { name, quota, algorithm, is_ad_hoc, id, hint, started, successor };
+        let (id, in_force) = (hasher.finish(), OnceLock::new());
+        let inner = Inner { name, quota, algorithm, is_ad_hoc, id, in_force };
         Self { inner: Arc::new(inner) }
     }
 
@@ -141,40 +142,15 @@ impl Policy {
         self.inner.id
     }
 
-    /// Notes that in a store of this process `new` is in force instead, also for those who still hold
-    /// this one.
-    pub(crate) fn succeeded_by(&self, store: u64, new: &Self) {
-        // In this order there is no circle.
-        *lock(&new.inner.successor) = None;
-        *lock(&self.inner.successor) = Some((store, new.clone()));
-    }
-
-    /// Returns the policy that is in force in a store of this process instead of this one.
-    pub(crate) fn latest(&self, store: u64) -> Self {
-        let mut latest = self.clone();
-        loop {
-            let next = lock(&latest.inner.successor).clone();
-            match next {
-                Some((its, next)) if its == store => latest = next,
-                _ => return latest,
-            }
-        }
-    }
-
-    /// Returns the begun fingerprints of a store's keys, if that store was the first to begin.
+    /// Returns what a store of this process remembers of the policy.
     #[inline]
-    pub(crate) fn started(&self, store: u64) -> Option<&Started> {
-        let (whose, started) = self.inner.started.get()?;
-        (*whose == store).then_some(started)
+    pub(crate) fn in_force(&self, store: u64) -> Option<&InForce> {
+        self.inner.in_force.get().filter(|known| known.store == store)
     }
 
-    /// Keeps the begun fingerprints of a store's keys, unless another store's are kept.
-    pub(crate) fn start(&self, store: u64, started: Started) {
-        self.inner.started.get_or_init(|| (store, started));
-    }
-
-    pub(crate) fn hint(&self) -> &AtomicU64 {
-        &self.inner.hint
+    /// Lets a store remember the policy, unless another one does.
+    pub(crate) fn put_in_force(&self, known: InForce) {
+        self.inner.in_force.get_or_init(|| known);
     }
 }
 

@@ -104,9 +104,7 @@ impl From<QuotaError> for StoreError {
 
 impl From<KeyedError> for StoreError {
     fn from(error: KeyedError) -> Self {
-        let is_full = matches!(error, KeyedError::TooManyQuotas { .. });
-        let kind = if is_full { Kind::Full } else { Kind::Invalid };
-        Self::new(kind, error.to_string())
+        Self::invalid(error.to_string())
     }
 }
 

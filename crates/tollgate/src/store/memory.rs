@@ -11,7 +11,7 @@ use super::{
     permits::Flights,
 };
 use crate::{
-    Clock, Decision, Inherit, Reservation, SnapshotError, Tick,
+    Clock, Decision, Reservation, SnapshotError, Tick,
     keyed::core::Core,
     limits::Taking,
     sync::{Arc, Mutex, lock},
@@ -140,7 +140,7 @@ impl MemoryStore {
     ) -> Result<Decision, StoreError> {
         let [demand] = demands else { return Ok(self.decide(demands, now, Taking::Take)?.0) };
         if demand.has_own_quota() {
-            return self.acquire_by_call(demand, now);
+            return self.acquire_any(demand, now, None);
         }
         let (policy, key, cost) = (demand.policy(), demand.key(), demand.cost());
         match self.shared.core.take_one(policy, key, now, cost) {
@@ -221,7 +221,7 @@ impl MemoryStore {
     pub fn peek_at(&self, now: Tick, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
         if let [demand] = demands {
             let (core, key) = (&self.shared.core, self.key(demand)?);
-            if let Some(decision) = core.peek_stored((key, demand.policy()), now, demand.cost()) {
+            if let Some(decision) = core.peek_stored(key, now, demand.cost()) {
                 demand.tell(decision);
                 return Ok(decision);
             }
@@ -236,7 +236,6 @@ impl MemoryStore {
     /// As [`acquire_now`](Self::acquire_now).
     pub fn force_at(&self, now: Tick, demand: &Demand<'_>) -> Result<Decision, StoreError> {
         let decision = self.shared.core.force(self.key(demand)?, now, demand.cost());
-        self.check_class(demand, &decision)?;
         Ok(decision)
     }
 
@@ -268,19 +267,20 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Gives each of these policies a number for its quota now, and keeps it until other policies are
-    /// declared. A store tells 2047 quotas apart; policies that are not declared get a number when they
-    /// are first used, and lose it when no key of theirs is live and others need it.
+    /// Checks these policies, and puts them in force as of now. A policy that is not declared is put in
+    /// force when it is first used.
     ///
     /// # Errors
     ///
-    /// When there are not enough numbers, or a quota makes no sense for keys: which policy it is, and
-    /// why. The policies that were declared before are kept then.
+    /// When a quota makes no sense for keys: which policy it is, and why.
     pub fn declare<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a Policy>,
     ) -> Result<(), (&'a Policy, StoreError)> {
-        self.shared.core.declare(policies).map_err(|(policy, error)| (policy, error.into()))
+        for policy in policies {
+            self.shared.core.admit(policy).map_err(|error| (policy, error.into()))?;
+        }
+        Ok(())
     }
 
     /// [`Store::reset`] without waiting.
@@ -289,7 +289,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn reset_now(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.shared.core.reset(self.key(demand)?.fingerprint);
+        self.shared.core.reset(self.key(demand)?, self.now());
         Ok(())
     }
 
@@ -444,29 +444,5 @@ impl Store for MemoryStore {
 
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
         Ok(self.shared.flights.leave(self.flight(permits), self.now(), id))
-    }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        if old.name() != new.name() {
-            return Err(StoreError::invalid(format!(
-                "policy \"{}\" cannot become \"{}\"; a quota change must keep the name",
-                old.name(),
-                new.name()
-            )));
-        }
-        if old.is_ad_hoc() || new.is_ad_hoc() {
-            return Err(StoreError::invalid(format!(
-                "policy \"{}\" has no quota of its own to change; give each call its quota with \
-                 Demand::ad_hoc",
-                old.name()
-            )));
-        }
-        let changed = self.shared.core.change_policy(old, new, (self.now(), how));
-        changed.map_err(|error| StoreError::invalid(error.to_string()))
     }
 }

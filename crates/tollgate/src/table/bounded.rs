@@ -13,14 +13,13 @@
 mod visit;
 
 use super::{
-    Base, Miss, Room, Who,
+    Base, Full, Room, Who,
     bucket::{Bucket, Held, SLOTS, Stripe},
-    class::{ByGcra, Class},
-    slots::{Slot, TAG_BITS},
+    slots::{HINT_BITS, Slot},
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Idle, Rule},
+    algorithm::{Entry, Gcra, Rule, word_time},
     limiter::backoff::Backoff,
     sync::{
         Arc, AtomicU64, Mutex,
@@ -82,8 +81,8 @@ impl Bounded {
     #[inline]
     fn place(&self, fingerprint: u64) -> Place {
         // The upper bits choose the bucket; the lower 56 are the tag, which leaves room for the
-        // class.
-        let tag = (fingerprint << TAG_BITS).max(1 << TAG_BITS);
+        // hint.
+        let tag = (fingerprint << HINT_BITS).max(1 << HINT_BITS);
         let first = self.scaled(fingerprint);
         Place { tag, first, second: self.other(tag, first) }
     }
@@ -132,43 +131,35 @@ impl Bounded {
         }
     }
 
-    /// Returns the word of a slot under the class of its key.
-    #[inline]
-    fn carried(&self, slot: &Slot, who: &Who) -> u64 {
-        if slot.class() == who.class {
-            return slot.state();
-        }
-        let classes = (slot.class(), who.class);
-        self.base.classes.carried(classes, slot.state(), who.class_since)
-    }
-
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
     #[inline]
     pub(super) fn update<R>(
         &self,
         who: &Who,
+        rule: &Rule,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
+    ) -> Result<R, Full> {
         let place = self.place(who.fingerprint);
         let stripe = self.stripe(place.first);
         if stripe.was_unchanged()
-            && let Some(result) = self.unchanged(place, who, &mut step)
+            && let Some(slot) = self.copy(place)
+            && let (result, None) = who.step(rule, slot.state(), &mut step)
         {
-            return self.base.if_current(who, result);
+            return Ok(result);
         }
         // The lock of the bucket that has the slot is enough to change it.
         for bucket in [place.first, place.second] {
             let mut held = self.stripe(bucket).lock();
             if let Some(found) = self.find_in(bucket, place.tag) {
-                return self.apply(who, found, &mut held, step);
+                return Ok(self.apply((who, rule), found, &mut held, step));
             }
         }
         // To put it into either, both are needed.
         let (mut low, mut high) = self.lock_both(place);
         match &mut high {
-            Some(high) => self.update_both(who, (&mut low, high), step),
-            None => self.update_held(who, &mut low, step),
+            Some(high) => self.update_both((who, rule), (&mut low, high), step),
+            None => self.update_held(who, rule, &mut low, step),
         }
     }
 
@@ -176,9 +167,13 @@ impl Bounded {
     /// so that only what is asked of the decision is ever worked out.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn take(&self, who: &Who, class: &ByGcra<'_>, cost: u64) -> Option<Decision> {
-        let gcra = &class.gcra;
-        let Place { tag, first, second } = self.place(who.fingerprint);
+    pub(super) fn take(
+        &self,
+        (fingerprint, now): (u64, Tick),
+        gcra: &Gcra,
+        cost: u64,
+    ) -> Option<Decision> {
+        let Place { tag, first, second } = self.place(fingerprint);
         let mut bucket = first;
         loop {
             let stripe = self.stripe(bucket);
@@ -186,7 +181,7 @@ impl Bounded {
                 return None;
             }
             let mut held = stripe.try_lock()?;
-            let Some((index, slot)) = self.buckets[bucket].find(tag) else {
+            let Some((index, mut slot)) = self.buckets[bucket].find(tag) else {
                 drop(held);
                 // The lock of the bucket that has the slot is enough to change it.
                 if bucket == second {
@@ -195,13 +190,15 @@ impl Bounded {
                 bucket = second;
                 continue;
             };
-            if slot.class() != who.class || !class.is_current(who.stamp) {
+            // Written by the same quota, or one like it, and nothing is owed.
+            let word = slot.word();
+            if slot.hint() != gcra.hint() || word >= word_time::OWED {
                 return None;
             }
-            let (decision, next) =
-                gcra.decide_at(slot.state(), who.now, gcra.position(who.now), cost);
-            if next != slot.state() {
-                self.buckets[bucket].put(index, Slot::new(tag, who.class, next));
+            let (decision, next) = gcra.decide_at(word, now, gcra.position(now), cost);
+            if next != word {
+                slot.put(next);
+                self.buckets[bucket].put(index, slot);
                 held.changed();
             } else {
                 held.unchanged();
@@ -210,53 +207,34 @@ impl Bounded {
         }
     }
 
-    /// Applies `step` to a copy. Returns what it says if it leaves the copy as it was.
-    #[inline(never)]
-    fn unchanged<R>(
-        &self,
-        place: Place,
-        who: &Who,
-        step: &mut impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R> {
-        // What must be carried over is written.
-        let slot = self.copy(place).filter(|slot| slot.class() == who.class)?;
-        let before = slot.state();
-        let (mut word, rule) = (before, self.base.classes.rule(who.class));
-        let result = step(&mut Entry::Word(&rule, &mut word));
-        (word == before).then_some(result)
-    }
-
     /// Applies `step` to a slot, whose lock is held.
     #[inline]
     fn apply<R>(
         &self,
-        who: &Who,
+        (who, rule): (&Who, &Rule),
         found: Found,
         held: &mut Held<'_>,
-        mut step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.base.if_current(who, ())?;
-        let rule = self.base.classes.rule(who.class);
-        let mut word = self.carried(&found.slot, who);
-        let result = step(&mut Entry::Word(&rule, &mut word));
-        let slot = Slot::new(found.slot.tag(), who.class, word);
-        if slot != found.slot {
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> R {
+        let (result, next) = who.step(rule, found.slot.state(), step);
+        if let Some(word) = next {
+            let slot = who.slot(rule, found.slot.tag(), word);
             self.buckets[found.bucket].put(found.index, slot);
             held.changed();
         } else {
             held.unchanged();
         }
-        Ok(result)
+        result
     }
 
     /// [`update_held`](Self::update_held) with two locks.
     fn update_both<R>(
         &self,
-        who: &Who,
+        (who, rule): (&Who, &Rule),
         (one, other): (&mut Held<'_>, &mut Held<'_>),
         step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        let result = self.update_held(who, one, step);
+    ) -> Result<R, Full> {
+        let result = self.update_held(who, rule, one, step);
         // Which of the two holds the slot that changed does not matter to readers of both.
         other.changed();
         one.changed();
@@ -268,43 +246,33 @@ impl Bounded {
     pub(crate) fn update_held<R>(
         &self,
         who: &Who,
+        rule: &Rule,
         held: &mut Held<'_>,
-        mut step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Result<R, Full> {
         let place = self.place(who.fingerprint);
         if let Some(found) = self.find(place) {
-            return self.apply(who, found, held, step);
+            return Ok(self.apply((who, rule), found, held, step));
         }
-        self.base.if_current(who, ())?;
-        let (mut word, rule) = (0, self.base.classes.rule(who.class));
         let room = self.make_room(place, who.now);
-        let needs_room = rule != Rule::Unlimited;
-        if room.is_none() && needs_room && self.base.room != Room::Evict {
-            return Err(Miss::Full);
+        if room.is_none() && *rule != Rule::Unlimited && self.base.room != Room::Evict {
+            return Err(Full);
         }
-        let result = step(&mut Entry::Word(&rule, &mut word));
+        let (result, next) = who.step(rule, Slot::default().state(), step);
         held.changed();
-        if !rule.is_idle(&word, who.now) {
+        if let Some(word) = next.filter(|word| !word_time::is_idle(*word, who.now)) {
             if room.is_some_and(|(bucket, index)| !self.buckets[bucket].slot(index).is_empty()) {
                 self.base.tally.forgot(1);
             }
             let (bucket, index) = room.unwrap_or_else(|| self.lightest(place, who.now));
-            self.buckets[bucket].put(index, Slot::new(place.tag, who.class, word));
+            self.buckets[bucket].put(index, who.slot(rule, place.tag, word));
         }
         Ok(result)
     }
 
-    /// Applies `look` to a copy of the state of a key.
-    pub(super) fn read<R>(
-        &self,
-        who: &Who,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        let slot = self.copy(self.place(who.fingerprint));
-        let mut word = slot.map_or(0, |slot| self.carried(&slot, who));
-        let rule = self.base.classes.rule(who.class);
-        let result = look(&mut Entry::Word(&rule, &mut word));
-        self.base.if_current(who, result)
+    /// Returns the slot of a key; an empty one if it is not there.
+    pub(super) fn read(&self, fingerprint: u64) -> Slot {
+        self.copy(self.place(fingerprint)).unwrap_or_default()
     }
 
     /// Locks both stripes of a key, in the order of their addresses; they may be one.
@@ -319,7 +287,7 @@ impl Bounded {
     fn free_in(&self, bucket: usize, now: Tick) -> Option<usize> {
         let slots = || (0..SLOTS).map(|index| (index, self.buckets[bucket].slot(index)));
         let empty = slots().find(|(_, slot)| slot.is_empty());
-        let idle = |(_, slot): &(usize, Slot)| self.base.is_idle(slot.class(), slot.state(), now);
+        let idle = |(_, slot): &(usize, Slot)| slot.is_idle(now);
         empty.or_else(|| slots().find(idle)).map(|(index, _)| index)
     }
 
@@ -340,11 +308,6 @@ impl Bounded {
                 let ours = [place.first, place.second].iter().any(|it| it & mask == other & mask);
                 let held = if ours { None } else { self.stripe(other).try_lock() };
                 if held.is_none() && !ours {
-                    continue;
-                }
-                // A slot that is to be carried over must not jump over the walk that does it. Asked
-                // under the lock of where it goes: if the walk was there, it is seen here.
-                if self.base.classes.is_retired(slot.class()) {
                     continue;
                 }
                 // ORDERING: SeqCst, here and in `visit`: either this sees the visitor, or the
@@ -372,10 +335,8 @@ impl Bounded {
         self.base.tally.evicted();
         let all = [place.first, place.second].into_iter();
         let slots = all.flat_map(|bucket| (0..SLOTS).map(move |index| (bucket, index)));
-        let weight = |(bucket, index): &(usize, usize)| {
-            let slot = self.buckets[*bucket].slot(*index);
-            self.base.burden(slot.class(), slot.state(), now)
-        };
+        let weight =
+            |(bucket, index): &(usize, usize)| self.buckets[*bucket].slot(*index).burden(now);
         slots.min_by_key(weight).unwrap_or((place.first, 0))
     }
 
@@ -422,31 +383,12 @@ impl Bounded {
     /// Empties idle slots. The memory stays.
     pub(super) fn shrink(&self, now: Tick) {
         self.each(|slot| {
-            if self.base.is_idle(slot.class(), slot.state(), now) {
+            if slot.is_idle(now) {
                 self.base.tally.forgot(1);
                 Slot::default()
             } else {
                 *slot
             }
-        });
-    }
-
-    /// Calls `visit` with the class of every used slot; one lock at a time.
-    pub(super) fn each_class(&self, mut visit: impl FnMut(Class)) {
-        self.each(|slot| {
-            visit(slot.class());
-            *slot
-        });
-    }
-
-    /// Carries the slots of a retired class over to its heir.
-    pub(super) fn carry(&self, old: Class, new: Class, now: Tick) {
-        self.each(|slot| {
-            if slot.class() != old {
-                return *slot;
-            }
-            let word = self.base.classes.carried((old, new), slot.state(), now);
-            Slot::new(slot.tag(), new, word)
         });
     }
 }

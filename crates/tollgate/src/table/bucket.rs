@@ -195,7 +195,7 @@ impl Drop for Held<'_> {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::{
-        super::{class::Class, slots::TAG_BITS},
+        super::{hint::Hint, slots::HINT_BITS},
         *,
     };
 
@@ -205,8 +205,7 @@ mod tests {
         let bucket = Bucket::default();
         assert_eq!(bucket.used().count(), 0);
         for index in 0..SLOTS {
-            let slot =
-                Slot::new((index as u64 + 1) << TAG_BITS, Class::from_index(2047 - index), 7);
+            let slot = Slot::new((index as u64 + 1) << HINT_BITS, Hint::of_refill(1 << index), 7);
             bucket.put(index, slot);
             assert_eq!(bucket.find(slot.tag()), Some((index, slot)));
         }

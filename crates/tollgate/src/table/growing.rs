@@ -9,13 +9,12 @@ mod together;
 pub(crate) use together::Ask;
 
 use super::{
-    Base, Miss, Room, Who,
-    class::{ByGcra, Class},
-    slots::{Slot, Slots, TAG_BITS},
+    Base, Full, Hint, Room, Who,
+    slots::{HINT_BITS, Slot, Slots},
 };
 use crate::{
     Decision, Tick,
-    algorithm::{Entry, Idle, Rule},
+    algorithm::{Entry, Gcra, Rule, word_time},
     sync::{
         Arc, AtomicU64, Mutex, MutexGuard,
         Ordering::{AcqRel, Relaxed},
@@ -51,7 +50,7 @@ const ASKED: usize = 64;
 /// Entries from which the one nearest to full is chosen.
 const CANDIDATES: usize = 16;
 
-/// Fingerprint bits that a tag does not keep: its eight lowest are the class.
+/// Fingerprint bits that a tag does not keep: its eight lowest are the hint.
 const SHARD_BITS: u32 = 10;
 
 #[derive(Debug)]
@@ -89,9 +88,9 @@ impl Growing {
     /// Returns the fingerprint with what chose the shard moved out, and never zero.
     #[inline]
     fn tag(fingerprint: u64) -> u64 {
-        // The shard's lowest eight bits make room for the class.
-        let tag = fingerprint.rotate_left(SHARD_BITS) >> TAG_BITS << TAG_BITS;
-        tag.max(1 << TAG_BITS)
+        // The shard's lowest eight bits make room for the hint.
+        let tag = fingerprint.rotate_left(SHARD_BITS) >> HINT_BITS << HINT_BITS;
+        tag.max(1 << HINT_BITS)
     }
 
     /// The shard of a key, for whoever locks several keys at once.
@@ -100,26 +99,27 @@ impl Growing {
         &self.shards[self.index(fingerprint)].0
     }
 
-    fn is_idle(&self, now: Tick) -> impl Fn(&Slot) -> bool {
-        move |slot| self.base.is_idle(slot.class(), slot.state(), now)
-    }
-
     /// The short way of a take: the key is there, or there is room for it. Inlined into the caller, so that only what is
     /// asked of the decision is ever worked out.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn take(&self, who: &Who, class: &ByGcra<'_>, cost: u64) -> Option<Decision> {
-        let (tag, gcra) = (Self::tag(who.fingerprint), &class.gcra);
-        let mut shard = lock(self.shard_of(who.fingerprint));
-        let Some(slot) = shard.slots.find_of(tag, who.class) else {
-            return self.take_new(&mut shard, who, class, cost);
+    pub(super) fn take(
+        &self,
+        (fingerprint, now): (u64, Tick),
+        gcra: &Gcra,
+        cost: u64,
+    ) -> Option<Decision> {
+        let mut shard = lock(self.shard_of(fingerprint));
+        let Some(slot) = shard.slots.find_mut(Self::tag(fingerprint)) else {
+            return self.take_new(&mut shard, (fingerprint, now), gcra, cost);
         };
-        let tat = slot.state_of(who.class)?;
-        if !class.is_current(who.stamp) {
+        // Written by the same quota, or one like it, and nothing is owed.
+        let word = slot.word();
+        if slot.hint() != gcra.hint() || word >= word_time::OWED {
             return None;
         }
-        let (decision, next) = gcra.decide_at(tat, who.now, gcra.position(who.now), cost);
-        slot.put(who.class, next);
+        let (decision, next) = gcra.decide_at(word, now, gcra.position(now), cost);
+        slot.put(next);
         Some(decision)
     }
 
@@ -129,24 +129,15 @@ impl Growing {
     fn take_new(
         &self,
         shard: &mut Shard,
-        who: &Who,
-        class: &ByGcra<'_>,
+        (fingerprint, now): (u64, Tick),
+        gcra: &Gcra,
         cost: u64,
     ) -> Option<Decision> {
-        let (now, tag, gcra) = (who.now, Self::tag(who.fingerprint), &class.gcra);
-        // It may be there with another class.
-        if shard.slots.find(tag).is_ok() || !class.is_current(who.stamp) {
-            return None;
-        }
         let (decision, next) = gcra.decide_at(0, now, gcra.position(now), cost);
-        if gcra.is_idle(&next, now) {
+        if word_time::is_idle(next, now) {
             return Some(decision);
         }
-        let is_idle = |slot: &Slot| match slot.class() == who.class {
-            true => gcra.is_idle(&slot.state(), now),
-            false => self.base.is_idle(slot.class(), slot.state(), now),
-        };
-        let swept = shard.slots.sweep(SWEEP, is_idle);
+        let swept = shard.slots.sweep(SWEEP, now);
         // It takes the place of one of them, if there are any.
         if swept > 0 {
             self.base.tally.forgot(swept as u64);
@@ -154,7 +145,9 @@ impl Growing {
         } else if !self.cap.is_none_or(|cap| self.count_one(cap)) {
             return None;
         }
-        self.removed(shard.slots.insert(Slot::new(tag, who.class, next), is_idle));
+        let hint = Rule::Gcra(*gcra).hint(next, now);
+        let slot = Slot::new(Self::tag(fingerprint), hint, next);
+        self.removed(shard.slots.insert(slot, now));
         Some(decision)
     }
 
@@ -163,9 +156,10 @@ impl Growing {
     pub(super) fn update<R>(
         &self,
         who: &Who,
+        rule: &Rule,
         step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.update_held(who, &mut lock(self.shard_of(who.fingerprint)), step)
+    ) -> Result<R, Full> {
+        self.update_held(who, rule, &mut lock(self.shard_of(who.fingerprint)), step)
     }
 
     /// [`update`](Self::update) with the key's shard locked.
@@ -173,56 +167,50 @@ impl Growing {
     pub(crate) fn update_held<R>(
         &self,
         who: &Who,
+        rule: &Rule,
         shard: &mut Shard,
         step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.base.if_current(who, ())?;
+    ) -> Result<R, Full> {
         let tag = Self::tag(who.fingerprint);
-        let rule = self.base.classes.rule(who.class);
         if let Ok(index) = shard.slots.find(tag) {
-            let slot = shard.slots.get(index);
-            let mut word = slot.state();
-            if slot.class() != who.class {
-                word = self.base.classes.carried((slot.class(), who.class), word, who.class_since);
+            let (result, next) = who.step(rule, shard.slots.get(index).state(), step);
+            if let Some(word) = next {
+                shard.slots.set(index, who.slot(rule, tag, word));
             }
-            let result = step(&mut Entry::Word(&rule, &mut word));
-            shard.slots.set(index, Slot::new(tag, who.class, word));
             return Ok(result);
         }
-        let has_room = self.make_room(shard, who);
-        if !has_room && rule != Rule::Unlimited && self.base.room != Room::Evict {
-            return Err(Miss::Full);
+        let has_room = self.make_room(shard, who.now);
+        if !has_room && *rule != Rule::Unlimited && self.base.room != Room::Evict {
+            return Err(Full);
         }
-        let mut word = 0;
-        let result = step(&mut Entry::Word(&rule, &mut word));
-        if rule.is_idle(&word, who.now) {
-            self.give_up_room(has_room);
-        } else {
-            if !has_room {
-                self.make_up(shard, who);
-                self.evict(shard, who);
+        let (result, next) = who.step(rule, Slot::default().state(), step);
+        match next.filter(|word| !word_time::is_idle(*word, who.now)) {
+            None => self.give_up_room(has_room),
+            Some(word) => {
+                if !has_room {
+                    self.make_up(shard, who.now);
+                    self.evict(shard, who.now);
+                }
+                self.insert(shard, who.slot(rule, tag, word), who.now);
             }
-            self.insert(shard, Slot::new(tag, who.class, word), who.now);
         }
         Ok(result)
     }
 
     /// Takes in a key that was counted.
     fn insert(&self, shard: &mut Shard, slot: Slot, now: Tick) {
-        let is_idle = self.is_idle(now);
-        let swept = shard.slots.sweep(SWEEP, &is_idle);
-        self.removed(swept + shard.slots.insert(slot, &is_idle));
+        let swept = shard.slots.sweep(SWEEP, now);
+        self.removed(swept + shard.slots.insert(slot, now));
     }
 
     /// Counts one more entry if the cap allows it, or idle ones can be found to make room.
-    fn make_room(&self, shard: &mut Shard, who: &Who) -> bool {
+    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
         let Some(cap) = self.cap else { return true };
         if self.count_one(cap) {
             return true;
         }
-        let is_idle = self.is_idle(who.now);
         let mut asked = shard.slots.len().min(SWEEP_FULL);
-        self.removed(shard.slots.sweep(SWEEP_FULL, &is_idle));
+        self.removed(shard.slots.sweep(SWEEP_FULL, now));
         for _ in 0..self.shards.len() {
             if self.count_one(cap) {
                 return true;
@@ -232,7 +220,7 @@ impl Growing {
             }
             if let Some(mut other) = self.next_shard() {
                 asked += other.slots.len().min(SWEEP_FULL);
-                self.removed(other.slots.sweep(SWEEP_FULL, &is_idle));
+                self.removed(other.slots.sweep(SWEEP_FULL, now));
             }
         }
         self.count_one(cap)
@@ -279,16 +267,15 @@ impl Growing {
     }
 
     /// Removes the entry nearest to full of some, for a new one that takes its place in the count.
-    fn evict(&self, shard: &mut Shard, who: &Who) {
-        let weight = |slot: &Slot| self.base.burden(slot.class(), slot.state(), who.now);
-        let mut best = shard.slots.lightest(CANDIDATES, weight);
+    fn evict(&self, shard: &mut Shard, now: Tick) {
+        let mut best = shard.slots.lightest(CANDIDATES, now);
         let (mut seen, mut elsewhere) = (best.map_or(0, |best| best.seen), None);
         for _ in 0..2 * self.shards.len() {
             if seen >= CANDIDATES {
                 break;
             }
             let Some(mut other) = self.next_shard() else { continue };
-            let Some(found) = other.slots.lightest(CANDIDATES - seen, weight) else { continue };
+            let Some(found) = other.slots.lightest(CANDIDATES - seen, now) else { continue };
             seen += found.seen;
             if best.is_none_or(|best| found.weight < best.weight) {
                 (best, elsewhere) = (Some(found), Some(other));
@@ -309,37 +296,38 @@ impl Growing {
     }
 
     /// Removes one more if the table has more than its cap.
-    fn make_up(&self, shard: &mut Shard, who: &Who) {
+    fn make_up(&self, shard: &mut Shard, now: Tick) {
         let over = |len| self.cap.is_some_and(|cap| len > cap).then(|| len - 1);
         // ORDERING: Relaxed, as in `count_more`.
         if self.len.fetch_update(Relaxed, Relaxed, over).is_ok() {
-            self.evict(shard, who);
+            self.evict(shard, now);
         }
     }
 
-    /// Applies `look` to a copy of the state of a key.
-    pub(super) fn read<R>(
-        &self,
-        who: &Who,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.read_held(who, &lock(self.shard_of(who.fingerprint)), look)
+    /// Returns the slot of a key; an empty one if it is not there.
+    pub(super) fn read(&self, fingerprint: u64) -> Slot {
+        let shard = lock(self.shard_of(fingerprint));
+        let found = shard.slots.find(Self::tag(fingerprint));
+        found.map_or_else(|_| Slot::default(), |index| shard.slots.get(index))
     }
 
-    /// [`read`](Self::read) with the key's shard locked.
-    pub(crate) fn read_held<R>(
-        &self,
-        who: &Who,
-        shard: &Shard,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.base.if_current(who, ())?;
-        let mut word = shard.slots.find(Self::tag(who.fingerprint)).map_or(0, |index| {
-            let slot = shard.slots.get(index);
-            self.base.classes.carried((slot.class(), who.class), slot.state(), who.class_since)
-        });
-        let rule = self.base.classes.rule(who.class);
-        Ok(look(&mut Entry::Word(&rule, &mut word)))
+    /// Puts a word back. Tells whether there was room.
+    pub(super) fn put_back(&self, fingerprint: u64, (hint, word): (Hint, u64), now: Tick) -> bool {
+        let (mut shard, tag) = (lock(self.shard_of(fingerprint)), Self::tag(fingerprint));
+        let slot = Slot::new(tag, hint, word);
+        if let Ok(index) = shard.slots.find(tag) {
+            shard.slots.set(index, slot);
+            return true;
+        }
+        let has_room = self.make_room(&mut shard, now);
+        if !has_room && self.base.room != Room::Evict {
+            return false;
+        }
+        if !has_room {
+            self.evict(&mut shard, now);
+        }
+        self.insert(&mut shard, slot, now);
+        true
     }
 
     /// Forgets a key.
@@ -380,25 +368,12 @@ impl Growing {
     }
 
     pub(super) fn shrink(&self, now: Tick) {
-        self.each(|shard| self.removed(shard.slots.shrink(self.is_idle(now))));
+        self.each(|shard| self.removed(shard.slots.shrink(now)));
     }
 
-    /// Carries the slots of a retired class over to its heir.
-    pub(super) fn carry(&self, old: Class, new: Class, now: Tick) {
-        self.each(|shard| {
-            shard.slots.map(|slot| match slot.class() {
-                class if class == old => {
-                    let word = self.base.classes.carried((old, new), slot.state(), now);
-                    Slot::new(slot.tag(), new, word)
-                }
-                _ => *slot,
-            });
-        });
-    }
-
-    /// Calls `visit` with fingerprint, class and state of every entry, some at a time: no lock is
+    /// Calls `visit` with fingerprint and slot of every entry, some at a time: no lock is
     /// held while `visit` runs, nor longer than it takes to copy a few dozen slots.
-    pub(super) fn visit(&self, mut visit: impl FnMut(u64, Class, u64)) {
+    pub(super) fn visit(&self, mut visit: impl FnMut(u64, &Slot)) {
         const PART: usize = 64;
         let mut copied = Vec::with_capacity(2 * PART);
         for (index, shard) in self.shards.iter().enumerate() {
@@ -409,7 +384,7 @@ impl Growing {
                 let last = if part + 1 == parts { u64::MAX } else { (part + 1) * width - 1 };
                 lock(&shard.0).slots.each_of(part * width..=last, |slot| copied.push(*slot));
                 for slot in copied.drain(..) {
-                    visit(Self::fingerprint(index, &slot), slot.class(), slot.state());
+                    visit(Self::fingerprint(index, &slot), &slot);
                 }
             }
         }
@@ -418,7 +393,7 @@ impl Growing {
     /// The inverse of [`tag`](Self::tag), as far as the table needs it: it leads to this slot.
     fn fingerprint(index: usize, slot: &Slot) -> u64 {
         let whole = slot.tag().rotate_right(SHARD_BITS);
-        // The bits that the class took are the shard's lowest eight.
+        // The bits that the hint took are the shard's lowest eight.
         let shard = (index as u64) << (u64::BITS - SHARD_BITS);
         whole | shard
     }

@@ -4,16 +4,18 @@
 //! is `tag x capacity / 2^64`, which works for any capacity: the table grows by half, and a key
 //! costs 16 / 0.8 to 16 / 0.53 bytes. Removal shifts the followers back, so there are no graves.
 
-use super::class::Class;
+use super::hint::Hint;
+use crate::{Tick, algorithm::word_time};
 
 /// A key's slot. All zero if empty.
 ///
 /// | | bits | what |
 /// |---|---|---|
-/// | `tag` | 9..=63 | fingerprint, without the bits that chose the shard |
-/// | | 0..=8 | class, lower bits |
-/// | `word` | 62..=63 | class, upper bits |
-/// | | 0..=61 | state |
+/// | `tag` | 8..=63 | fingerprint, without the bits that chose the shard |
+/// | | 0..=7 | [`Hint`] |
+/// | `word` | 63 | free for a lock |
+/// | | 62 | owed |
+/// | | 0..=61 | time |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     tag: u64,
@@ -22,47 +24,46 @@ pub(crate) struct Slot {
 
 const EMPTY: Slot = Slot { tag: 0, word: 0 };
 
-/// Bits of a word that hold the state.
-pub(super) const STATE_BITS: u32 = 62;
-pub(super) const STATE: u64 = (1 << STATE_BITS) - 1;
-/// Bits of a tag that hold the class.
-pub(super) const TAG_BITS: u32 = 9;
+/// Bits of a tag that hold the hint.
+pub(super) const HINT_BITS: u32 = 8;
 
 impl Slot {
-    /// The `tag` has its lower nine bits free.
-    pub(super) const fn new(tag: u64, class: Class, state: u64) -> Self {
-        debug_assert!(
-            tag.trailing_zeros() >= TAG_BITS && state <= STATE,
-            "tag and state leave room for the class"
-        );
-        Self { tag: tag | class.low(), word: class.high() << STATE_BITS | state }
+    /// The `tag` has its lower eight bits free.
+    pub(super) const fn new(tag: u64, hint: Hint, word: u64) -> Self {
+        debug_assert!(tag.trailing_zeros() >= HINT_BITS, "the tag leaves room for the hint");
+        Self { tag: tag | hint.bits(), word }
     }
 
-    pub(super) const fn class(&self) -> Class {
-        Class::new(self.tag, self.word >> STATE_BITS)
+    pub(super) const fn hint(&self) -> Hint {
+        Hint::from_bits(self.tag)
     }
 
-    pub(super) const fn state(&self) -> u64 {
-        self.word & STATE
+    pub(super) const fn word(&self) -> u64 {
+        self.word
+    }
+
+    pub(super) const fn state(&self) -> (Hint, u64) {
+        (self.hint(), self.word)
     }
 
     pub(super) const fn tag(&self) -> u64 {
-        self.tag >> TAG_BITS << TAG_BITS
+        self.tag >> HINT_BITS << HINT_BITS
     }
 
-    /// Returns the state if it is one of this class, whose lower bits are known to be right.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn state_of(&self, class: Class) -> Option<u64> {
-        let state = self.word ^ class.high() << STATE_BITS;
-        (state <= STATE).then_some(state)
-    }
-
-    /// Replaces a state of this class.
+    /// Replaces the word by one of the same rule.
     #[inline]
-    pub(super) const fn put(&mut self, class: Class, state: u64) {
-        debug_assert!(state <= STATE, "the state leaves room for the class");
-        self.word = class.high() << STATE_BITS | state;
+    pub(super) const fn put(&mut self, word: u64) {
+        self.word = word;
+    }
+
+    /// Tells whether nobody would notice that the slot is gone.
+    #[inline]
+    pub(super) const fn is_idle(&self, now: Tick) -> bool {
+        word_time::is_idle(self.word, now)
+    }
+
+    pub(super) fn burden(&self, now: Tick) -> u64 {
+        self.hint().burden(self.word, now)
     }
 
     #[inline]
@@ -138,15 +139,15 @@ impl Slots {
         }
     }
 
-    /// Returns the slot of a tag, if it is there and of this class as far as the class's lower bits
-    /// say: [`Slot::state_of`] knows the others.
+    /// Returns the slot of a tag, if it is there.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn find_of(&mut self, tag: u64, class: Class) -> Option<&mut Slot> {
-        let (wanted, home) = (tag | class.low(), self.home(tag));
+    pub(super) fn find_mut(&mut self, tag: u64) -> Option<&mut Slot> {
+        let home = self.home(tag);
         // An empty table has no slot at all.
-        let index = if self.slots.get(home)?.tag == wanted { home } else { self.find(tag).ok()? };
-        self.slots.get_mut(index).filter(|slot| slot.tag == wanted)
+        let is_there = self.slots.get(home)?.tag() == tag;
+        let index = if is_there { home } else { self.find(tag).ok()? };
+        self.slots.get_mut(index)
     }
 
     #[inline]
@@ -163,11 +164,11 @@ impl Slots {
 
     /// Adds a tag that is not in the table. Idle slots make room before it grows. Returns how many
     /// of those left.
-    pub(super) fn insert(&mut self, slot: Slot, is_idle: impl Fn(&Slot) -> bool) -> usize {
+    pub(super) fn insert(&mut self, slot: Slot, now: Tick) -> usize {
         let mut left = 0;
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             let room = (self.slots.len() + self.slots.len() / 2).max(CAPACITY_MIN);
-            left = self.rebuild(room, &is_idle);
+            left = self.rebuild(room, now);
         }
         self.put(slot);
         left
@@ -181,21 +182,21 @@ impl Slots {
     }
 
     /// Moves what is not idle to a table of `capacity` slots. Returns how many were idle.
-    fn rebuild(&mut self, capacity: usize, is_idle: &impl Fn(&Slot) -> bool) -> usize {
+    fn rebuild(&mut self, capacity: usize, now: Tick) -> usize {
         let old = std::mem::replace(&mut self.slots, vec![EMPTY; capacity].into_boxed_slice());
         let before = std::mem::take(&mut self.len);
         self.hand = 0;
-        let live = old.iter().filter(|slot| !slot.is_empty() && !is_idle(slot));
+        let live = old.iter().filter(|slot| !slot.is_empty() && !slot.is_idle(now));
         live.for_each(|slot| self.put(*slot));
         before - self.len
     }
 
     /// Looks at the next `count` slots and removes the idle ones. Returns how many those were.
-    pub(super) fn sweep(&mut self, count: usize, is_idle: impl Fn(&Slot) -> bool) -> usize {
+    pub(super) fn sweep(&mut self, count: usize, now: Tick) -> usize {
         let mut removed = 0;
         for _ in 0..count.min(self.slots.len()) {
             let slot = self.slots[self.hand];
-            if !slot.is_empty() && is_idle(&slot) {
+            if !slot.is_empty() && slot.is_idle(now) {
                 // What moves up into this place is looked at next.
                 self.remove(self.hand);
                 removed += 1;
@@ -207,16 +208,12 @@ impl Slots {
     }
 
     /// Returns the lightest of the next `count` entries.
-    pub(super) fn lightest(
-        &mut self,
-        count: usize,
-        burden: impl Fn(&Slot) -> u64,
-    ) -> Option<Light> {
+    pub(super) fn lightest(&mut self, count: usize, now: Tick) -> Option<Light> {
         let (mut found, mut seen): (Option<Light>, _) = (None, 0);
         for _ in 0..self.slots.len() {
             let slot = self.slots[self.hand];
             if !slot.is_empty() {
-                let weight = burden(&slot);
+                let weight = slot.burden(now);
                 if found.is_none_or(|lightest| weight < lightest.weight) {
                     found = Some(Light { weight, index: self.hand, seen: 0 });
                 }
@@ -249,23 +246,16 @@ impl Slots {
     }
 
     /// Removes all idle slots and gives memory back. Returns how many those were.
-    pub(super) fn shrink(&mut self, is_idle: impl Fn(&Slot) -> bool) -> usize {
+    pub(super) fn shrink(&mut self, now: Tick) -> usize {
         let before = self.len;
-        let live = self.slots.iter().filter(|slot| !slot.is_empty() && !is_idle(slot)).count();
+        let live = self.slots.iter().filter(|slot| !slot.is_empty() && !slot.is_idle(now)).count();
         if live == 0 {
             *self = Self::default();
         } else {
             // With room for some more, or the next new key would build it anew.
-            self.rebuild((live * 3 / 2 + 2).max(CAPACITY_MIN), &is_idle);
+            self.rebuild((live * 3 / 2 + 2).max(CAPACITY_MIN), now);
         }
         before - self.len
-    }
-
-    /// Replaces every slot.
-    pub(super) fn map(&mut self, change: impl Fn(&Slot) -> Slot) {
-        for slot in self.slots.iter_mut().filter(|slot| !slot.is_empty()) {
-            *slot = change(slot);
-        }
     }
 
     /// Calls `visit` with all slots whose tag lies in `tags`: as they lie in the order of their
@@ -303,39 +293,36 @@ mod tests {
     use std::collections::HashMap;
 
     fn slot(tag: u64, state: u64) -> Slot {
-        Slot::new(tag, Class::from_index(1234), state)
+        Slot::new(tag, Hint::of_refill(1234), state)
     }
 
     #[test]
-    fn a_slot_keeps_tag_class_and_state_apart() {
-        for class in [0, 1, 255, 256, 2047] {
-            let class = Class::from_index(class);
-            let slot = Slot::new(u64::MAX << TAG_BITS, class, STATE);
-            assert_eq!(
-                (slot.tag(), slot.class(), slot.state()),
-                (u64::MAX << TAG_BITS, class, STATE)
-            );
+    fn a_slot_keeps_tag_hint_and_word_apart() {
+        for hint in [Hint::of_refill(u64::MAX), Hint::of_share(u64::MAX)] {
+            let slot = Slot::new(u64::MAX << HINT_BITS, hint, u64::MAX);
+            let found = (slot.tag(), slot.hint(), slot.word());
+            assert_eq!(found, (u64::MAX << HINT_BITS, hint, u64::MAX));
         }
     }
 
     proptest! {
         #[test]
         fn behaves_like_a_map(
-            steps in prop::collection::vec((0..4_u8, 1..60_u64, 1..4_u64), 1..400), spread: bool,
+            steps in prop::collection::vec((0..4_u8, 1..60_u64, 1..28_u64), 1..400), spread: bool,
         ) {
             let (mut slots, mut map) = (Slots::default(), HashMap::new());
-            let state = |slots: &Slots, tag| slots.find(tag).map(|index| slots.get(index).state());
+            let state = |slots: &Slots, tag| slots.find(tag).map(|index| slots.get(index).word());
             for (verb, key, word) in steps {
                 // Tags close together collide; spread ones wrap around the end.
-                let tag = if spread { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { u64::MAX - (key << TAG_BITS) };
-                let tag = tag >> TAG_BITS << TAG_BITS;
+                let tag = if spread { key.wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { u64::MAX - (key << HINT_BITS) };
+                let tag = tag >> HINT_BITS << HINT_BITS;
                 match (verb, slots.find(tag)) {
                     (0 | 1, Ok(index)) => {
                         slots.set(index, slot(tag, word));
                         map.insert(tag, word);
                     }
                     (0 | 1, Err(_)) => {
-                        slots.insert(slot(tag, word), |_| false);
+                        slots.insert(slot(tag, word), Tick::ZERO);
                         map.insert(tag, word);
                     }
                     (2, Ok(index)) => {
@@ -344,8 +331,8 @@ mod tests {
                     }
                     (2, Err(_)) => prop_assert!(!map.contains_key(&tag)),
                     _ => {
-                        slots.sweep(3, |slot| slot.state() == 1);
-                        map.retain(|tag, word| *word != 1 || slots.find(*tag).is_ok());
+                        slots.sweep(3, Tick::from_nanos(1));
+                        map.retain(|tag, word| *word > 9 || slots.find(*tag).is_ok());
                     }
                 }
                 prop_assert_eq!(slots.len(), map.len());
@@ -357,11 +344,11 @@ mod tests {
             let (mut met, quarter) = (HashMap::new(), u64::MAX / 4);
             for part in 0..4 {
                 let (first, last) = (part * quarter, if part == 3 { u64::MAX } else { (part + 1) * quarter - 1 });
-                slots.each_of(first..=last, |slot| { met.insert(slot.tag(), slot.state()); });
+                slots.each_of(first..=last, |slot| { met.insert(slot.tag(), slot.word()); });
             }
             prop_assert_eq!(&met, &map);
-            slots.shrink(|slot| slot.state() == 2);
-            map.retain(|_, word| *word != 2);
+            slots.shrink(Tick::from_nanos(2));
+            map.retain(|_, word| *word > 18);
             prop_assert_eq!(slots.len(), map.len());
             prop_assert!(map.iter().all(|(tag, word)| state(&slots, *tag) == Ok(*word)));
         }

@@ -9,13 +9,10 @@
 //! Entries leave when they are idle, or, if a `max_idle` is declared, when nobody asked for them
 //! for so long: a few for each new key.
 
-use super::{
-    Base, Miss, Room, Who,
-    class::{Class, ClassRule},
-};
+use super::{Base, Full, Hint, Room, Who};
 use crate::{
     Tick,
-    algorithm::{Entry, Idle, Log, Step, Succeed, TwoWindows},
+    algorithm::{AnyRule, Entry, Gcra, Idle, Log, Step, TwoWindows},
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
 };
 use std::{
@@ -51,7 +48,8 @@ pub(crate) struct WideShard {
 
 #[derive(Debug)]
 struct WideEntry {
-    class: Class,
+    /// The rule by which it was last asked for.
+    rule: AnyRule,
     used_at: Tick,
     state: State,
 }
@@ -83,45 +81,59 @@ impl Hasher for Ready {
 }
 
 impl State {
-    fn fresh(rule: &ClassRule, now: Tick) -> Self {
+    fn fresh(rule: &AnyRule, now: Tick) -> Self {
         match rule {
-            ClassRule::Word(rule) | ClassRule::Kept(rule) => Self::Word(rule.initial(now)),
-            ClassRule::Counter(counter) => Self::Counter(counter.initial(now)),
-            ClassRule::Log(log) if log.starts_empty() => Self::Log(Log::default()),
-            ClassRule::Log(log) => Self::Log(log.initial(now)),
+            AnyRule::Word(rule) | AnyRule::Kept(rule) => Self::Word(rule.initial(now)),
+            AnyRule::Counter(counter) => Self::Counter(counter.initial(now)),
+            AnyRule::Log(log) if log.starts_empty() => Self::Log(Log::default()),
+            AnyRule::Log(log) => Self::Log(log.initial(now)),
         }
     }
 
     /// Pairs the state with its rule. A state of another algorithm starts anew.
-    fn entry<'a>(&'a mut self, rule: &'a ClassRule, now: Tick) -> Entry<'a> {
+    fn entry<'a>(&'a mut self, rule: &'a AnyRule, now: Tick) -> Entry<'a> {
         let fits = matches!(
             (&*self, rule),
-            (Self::Word(_), ClassRule::Word(_) | ClassRule::Kept(_))
-                | (Self::Counter(_), ClassRule::Counter(_))
-                | (Self::Log(_), ClassRule::Log(_))
+            (Self::Word(_), AnyRule::Word(_) | AnyRule::Kept(_))
+                | (Self::Counter(_), AnyRule::Counter(_))
+                | (Self::Log(_), AnyRule::Log(_))
         );
         if !fits {
             *self = Self::fresh(rule, now);
         }
         match (self, rule) {
-            (Self::Word(word), ClassRule::Word(rule) | ClassRule::Kept(rule)) => {
+            (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => {
                 Entry::Word(rule, word)
             }
-            (Self::Counter(windows), ClassRule::Counter(counter)) => {
-                Entry::Counter(counter, windows)
-            }
-            (Self::Log(entries), ClassRule::Log(log)) => Entry::Log(log, entries),
+            (Self::Counter(windows), AnyRule::Counter(counter)) => Entry::Counter(counter, windows),
+            (Self::Log(entries), AnyRule::Log(log)) => Entry::Log(log, entries),
             _ => unreachable!("a fresh state fits its rule"),
         }
     }
 
-    fn burden(&self, rule: &ClassRule, now: Tick) -> u64 {
-        match (self, rule) {
-            (Self::Word(word), ClassRule::Word(rule) | ClassRule::Kept(rule)) => {
-                rule.burden(word, now)
+    /// Applies `step` to the state.
+    fn step<R>(
+        &mut self,
+        who: &Who,
+        written_by: &AnyRule,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
+    ) -> R {
+        match (&mut *self, &who.rule) {
+            (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => {
+                let hint = written_by.time_rule().map_or_else(Hint::default, Gcra::hint);
+                let (result, next) = who.step(rule, (hint, *word), step);
+                *word = next.unwrap_or(*word);
+                result
             }
-            (Self::Counter(windows), ClassRule::Counter(counter)) => counter.burden(windows, now),
-            (Self::Log(entries), ClassRule::Log(log)) => log.burden(entries, now),
+            (_, rule) => step(&mut self.entry(rule, who.now)),
+        }
+    }
+
+    fn burden(&self, rule: &AnyRule, now: Tick) -> u64 {
+        match (self, rule) {
+            (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => rule.burden(word, now),
+            (Self::Counter(windows), AnyRule::Counter(counter)) => counter.burden(windows, now),
+            (Self::Log(entries), AnyRule::Log(log)) => log.burden(entries, now),
             _ => 0,
         }
     }
@@ -144,7 +156,7 @@ impl Wide {
 
     /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.
     fn may_leave(&self, entry: &WideEntry, now: Tick) -> bool {
-        let rule = self.base.classes.any_rule(entry.class);
+        let rule = entry.rule;
         let stale = |max_idle| now.since(entry.used_at) > max_idle;
         match rule {
             rule if rule.is_kept() => self.max_idle.is_some_and(stale),
@@ -157,7 +169,7 @@ impl Wide {
         &self,
         who: &Who,
         step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
+    ) -> Result<R, Full> {
         self.update_held(who, &mut lock(self.shard_of(who.fingerprint)), step)
     }
 
@@ -167,22 +179,21 @@ impl Wide {
         who: &Who,
         shard: &mut WideShard,
         step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.base.if_current(who, ())?;
-        let rule = self.base.classes.any_rule(who.class);
+    ) -> Result<R, Full> {
+        let rule = who.rule;
         if let Some(entry) = shard.entries.get_mut(&who.fingerprint) {
-            self.carry_entry(entry, who);
             entry.used_at = entry.used_at.max(who.now);
-            return Ok(step(&mut entry.state.entry(&rule, who.now)));
+            let written_by = std::mem::replace(&mut entry.rule, rule);
+            return Ok(entry.state.step(who, &written_by, step));
         }
         self.sweep(shard, who.now, SWEEP);
         let has_room = self.make_room(shard, who.now);
         if !has_room && self.base.room != Room::Evict {
-            return Err(Miss::Full);
+            return Err(Full);
         }
         let mut state = State::fresh(&rule, who.now);
-        let result = step(&mut state.entry(&rule, who.now));
-        let entry = WideEntry { class: who.class, used_at: who.now, state };
+        let result = state.step(who, &rule, step);
+        let entry = WideEntry { rule, used_at: who.now, state };
         // A kept key is kept from its first look on.
         if rule.is_kept() || !self.may_leave(&entry, who.now) {
             if !has_room {
@@ -254,8 +265,7 @@ impl Wide {
     fn evict_from(&self, shard: &mut WideShard, now: Tick) -> bool {
         let weight = |fingerprint: &u64| {
             let entry = shard.entries.get(fingerprint)?;
-            let rule = self.base.classes.any_rule(entry.class);
-            Some((entry.state.burden(&rule, now), *fingerprint))
+            Some((entry.state.burden(&entry.rule, now), *fingerprint))
         };
         let lightest = shard.ring.iter().take(CANDIDATES).filter_map(weight).min();
         if let Some((_, fingerprint)) = lightest {
@@ -272,55 +282,12 @@ impl Wide {
         }
     }
 
-    fn carry_entry(&self, entry: &mut WideEntry, who: &Who) {
-        let Base { classes, .. } = &*self.base;
-        if entry.class == who.class {
-            return;
-        }
-        let (heir, how, at) = classes.heir_or(entry.class, who.class, who.class_since);
-        let (old, new) = (classes.any_rule(entry.class), classes.any_rule(heir));
-        entry.state = match (&entry.state, old, new) {
-            (
-                State::Word(word),
-                ClassRule::Word(old) | ClassRule::Kept(old),
-                ClassRule::Word(new) | ClassRule::Kept(new),
-            ) => State::Word(new.succeed(&old, word, at, how)),
-            (State::Counter(state), ClassRule::Counter(old), ClassRule::Counter(new)) => {
-                State::Counter(new.succeed(&old, state, at, how))
-            }
-            (State::Log(state), ClassRule::Log(old), ClassRule::Log(new)) => {
-                State::Log(new.succeed(&old, state, at, how))
-            }
-            (_, _, new) => State::fresh(&new, at),
-        };
-        entry.class = heir;
-        self.carry_entry(entry, who);
-    }
-
-    /// Applies `look` to the state of a key; a fresh one if there is none.
-    pub(super) fn read<R>(
-        &self,
-        who: &Who,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.read_held(who, &mut lock(self.shard_of(who.fingerprint)), look)
-    }
-
-    /// [`read`](Self::read) with the key's shard locked.
-    pub(crate) fn read_held<R>(
-        &self,
-        who: &Who,
-        shard: &mut WideShard,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> Result<R, Miss> {
-        self.base.if_current(who, ())?;
-        let rule = self.base.classes.any_rule(who.class);
-        match shard.entries.get_mut(&who.fingerprint) {
-            Some(entry) => {
-                self.carry_entry(entry, who);
-                Ok(look(&mut entry.state.entry(&rule, who.now)))
-            }
-            None => Ok(look(&mut State::fresh(&rule, who.now).entry(&rule, who.now))),
+    /// Applies `look` to a copy of the state of a key; a fresh one if there is none.
+    pub(super) fn read<R>(&self, who: &Who, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+        match lock(self.shard_of(who.fingerprint)).entries.get_mut(&who.fingerprint) {
+            // A look changes nothing, so the state itself will do.
+            Some(entry) => entry.state.step(who, &entry.rule, look),
+            None => State::fresh(&who.rule, who.now).step(who, &who.rule, look),
         }
     }
 
@@ -365,26 +332,28 @@ impl Wide {
         }
     }
 
-    /// Carries the entries of a retired class over to its heir.
-    pub(super) fn carry(&self, who: &Who, old: Class) {
-        for shard in &self.shards {
-            for entry in lock(shard).entries.values_mut().filter(|entry| entry.class == old) {
-                self.carry_entry(entry, who);
-            }
-        }
+    /// Puts a state back. Tells whether there was room.
+    pub(crate) fn put_back(&self, who: &Who, state: &State) -> bool {
+        let put = |entry: &mut Entry<'_>| match (entry, state) {
+            (Entry::Word(_, word), State::Word(state)) => **word = *state,
+            (Entry::Counter(_, windows), State::Counter(state)) => **windows = *state,
+            (Entry::Log(_, log), State::Log(state)) => (*log).clone_from(state),
+            _ => {}
+        };
+        self.update(who, put).is_ok()
     }
 
     /// Calls `visit` with a copy of every entry, one lock at a time and not while `visit` runs.
-    pub(super) fn visit(&self, mut visit: impl FnMut(u64, Class, &State)) {
+    pub(crate) fn visit(&self, mut visit: impl FnMut(u64, &AnyRule, &State)) {
         for shard in &self.shards {
             let fingerprints: Vec<u64> = lock(shard).entries.keys().copied().collect();
             for fingerprint in fingerprints {
                 let copied = lock(shard)
                     .entries
                     .get(&fingerprint)
-                    .map(|entry| (entry.class, entry.state.clone()));
-                if let Some((class, state)) = copied {
-                    visit(fingerprint, class, &state);
+                    .map(|entry| (entry.rule, entry.state.clone()));
+                if let Some((rule, state)) = copied {
+                    visit(fingerprint, &rule, &state);
                 }
             }
         }

@@ -1,10 +1,8 @@
 //! Stores around others, that do something to their calls.
 
 use crate::{
-    Clock, Decision, Inherit,
-    store::{
-        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-    },
+    Clock, Decision,
+    store::{Demand, Entered, PermitId, Permits, ReservationId, Reserved, Store, StoreError},
 };
 use std::{future::Future, time::Duration};
 
@@ -97,7 +95,6 @@ pub enum Call {
     Enter,
     Renew,
     Leave,
-    ChangeQuota,
 }
 
 impl<A: Around> Store for A {
@@ -174,15 +171,6 @@ impl<A: Around> Store for A {
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
         self.run(Call::Leave, self.inner().leave(permits, id)).await
     }
-
-    async fn change_quota(
-        &self,
-        old: &Policy,
-        new: &Policy,
-        how: Inherit,
-    ) -> Result<(), StoreError> {
-        self.run(Call::ChangeQuota, self.inner().change_quota(old, new, how)).await
-    }
 }
 
 #[cfg(test)]
@@ -190,7 +178,7 @@ mod tests {
     use super::*;
     use crate::{
         ManualClock, Quota,
-        store::MemoryStore,
+        store::{MemoryStore, Policy},
         testing::{Subject, block_on, conformance},
     };
     use std::{
@@ -246,6 +234,6 @@ mod tests {
         let api = Policy::new("api", Quota::once(3)).unwrap();
         let decision = block_on(store.up_to(&mut Demand::new(&api, b"alice", 5))).unwrap();
         assert_eq!(decision.cost(), 3);
-        assert_eq!(calls.lock().unwrap().len(), 13, "every call was made");
+        assert_eq!(calls.lock().unwrap().len(), 12, "every call was made");
     }
 }

@@ -87,7 +87,7 @@ pub async fn run<S: Subject>(make: impl AsyncFn() -> S) -> Report {
         decisions::forcing_books_a_debt,
         decisions::a_refund_never_fills_above_full,
         decisions::a_reset_key_is_as_if_never_seen,
-        decisions::the_quota_changes_as_declared,
+        decisions::another_quota_keeps_what_is_used,
         decisions::a_policy_with_another_quota_takes_over,
         decisions::many_at_once_get_exactly_the_limit,
         decisions::overlapping_sets_at_once_leave_no_trace_of_refusals,

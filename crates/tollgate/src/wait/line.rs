@@ -17,8 +17,8 @@ pub(crate) use join::{Entered, Keeps, enter, fetch, leave};
 
 use crate::{
     Algorithm, Decision, Quota, Refused, Tick,
+    algorithm::AnyRule,
     algorithm::{Entry, Gcra},
-    table::class::ClassRule,
     wait::{
         Wakes,
         bookings::Bookings,
@@ -43,7 +43,7 @@ pub(crate) struct Line {
     queue: Queue<Answer>,
     bookings: Bookings,
     /// What the bookings are measured by, and the claims of the answers.
-    rule: Option<ClassRule>,
+    rule: Option<AnyRule>,
     /// Nothing is booked for those who wait, and they are not to pass before it is.
     is_unbooked: bool,
     /// What a thread at the head of the queue was told to wake up at.
@@ -60,11 +60,18 @@ pub(crate) trait Post {
     /// Answers without the state if it is out of force, listed or blocked.
     fn exempt(&self, now: Tick, cost: u64) -> Option<Decision>;
     /// Returns what the state is judged by.
-    fn rule(&self, now: Tick) -> ClassRule;
+    fn rule(&self, now: Tick) -> AnyRule;
     fn quota(&self, now: Tick) -> Quota;
     fn algorithm(&self) -> Algorithm;
     /// Applies `step` to the state; `None` if there is no room for it.
     fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R>;
+    /// [`update`](Self::update) by a rule that may not be in force any more.
+    fn update_by<R>(
+        &self,
+        rule: &AnyRule,
+        now: Tick,
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Option<R>;
     /// Applies `look` to a copy of the state, or to the state.
     fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R;
     /// Somebody who had booked up to `mark` gave back `units`: younger claims are lowered.

@@ -11,7 +11,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Algorithm, Clock, Inherit, KeyedLimiter, ManualClock, Quota, Refused, Wait};
+use tollgate::{Algorithm, Clock, KeyedLimiter, ManualClock, Quota, Refused, Wait};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -365,7 +365,7 @@ fn changes_from_all_sides_lose_nobody() {
         while threads.iter().any(|thread| !thread.is_finished()) {
             let key = round % 4;
             match round % 9 {
-                0 => limiter.set_quota(quota(1 + round as u64 % 3), Inherit::Proportional).unwrap(),
+                0 => limiter.set_quota(quota(1 + round as u64 % 3)).unwrap(),
                 1 => limiter.override_quota(&key, quota(3), Some(MS)).unwrap(),
                 2 => limiter.assign(&key, "tier", None).unwrap(),
                 3 => drop(limiter.clear_override(&key)),

@@ -30,18 +30,15 @@ enum Event {
     /// An open reservation is given back.
     Cancel(usize),
     Reset(usize),
-    /// All keys get a rate and a burst.
-    Change(u64, u64, Inherit),
-    /// One key gets a rate of its own.
+    /// All keys get a limit.
+    Change(u64),
+    /// One key gets a limit of its own.
     Own(usize, u64),
     Bypass,
     Pass(u64),
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    // Not `AsIs`: keys at rest start full, and a limiter at rest does not.
-    let how =
-        prop_oneof![Just(Inherit::Reset), Just(Inherit::Proportional), Just(Inherit::Additive)];
     prop_oneof![
         12 => (0..KEYS, 1u64..7, prop::option::of(0u64..30))
             .prop_map(|(key, cost, wait)| Event::Come(key, cost, wait)),
@@ -54,9 +51,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0..KEYS, 1u64..5).prop_map(|(key, cost)| Event::Reserve(key, cost)),
         2 => (0usize..4).prop_map(Event::Cancel),
         1 => (0..KEYS).prop_map(Event::Reset),
-        1 => (1u64..5, 5u64..12, how)
-            .prop_map(|(rate, burst, how)| Event::Change(500 * rate, burst, how)),
-        1 => (0..KEYS, 1u64..5).prop_map(|(key, rate)| Event::Own(key, 500 * rate)),
+        1 => (5u64..12).prop_map(Event::Change),
+        1 => (0..KEYS, 5u64..12).prop_map(|(key, limit)| Event::Own(key, limit)),
         1 => Just(Event::Bypass),
         8 => (1u64..9).prop_map(Event::Pass),
     ]
@@ -110,6 +106,8 @@ struct Hosts {
     /// Which keys have a quota of their own.
     own: [bool; KEYS],
     algorithm: Algorithm,
+    /// The largest limit so far.
+    limit: u64,
 }
 
 impl Hosts {
@@ -128,7 +126,15 @@ impl Hosts {
             open: Vec::new(),
             own: [false; KEYS],
             algorithm,
+            limit: burst,
         }
+    }
+
+    /// A key keeps its time, and a limiter its permits: that is the same as long as the rate stays and the
+    /// burst does not fall.
+    fn raised(&mut self, limit: u64) -> Quota {
+        self.limit = self.limit.max(limit);
+        quota(self.algorithm, 1000, self.limit)
     }
 
     /// Feeds an event that takes no time to both. Returns what each has answered.
@@ -172,26 +178,21 @@ impl Hosts {
                 single[key].reset();
                 [None, None]
             }
-            // A window of its own begins with the change; that of a key at rest with its next use.
-            Event::Change(..) | Event::Own(..) if self.algorithm == Algorithm::AnchoredWindow => {
-                [None, None]
-            }
-            Event::Change(rate, burst, how) => {
-                let quota = quota(self.algorithm, rate, burst);
-                keyed.set_quota(quota, how).unwrap();
-                for (single, _) in single.iter().zip(self.own).filter(|(_, own)| !own) {
-                    single.set_quota(quota, how).unwrap();
+            Event::Change(limit) => {
+                let quota = self.raised(limit);
+                self.keyed.set_quota(quota).unwrap();
+                for (single, _) in self.single.iter().zip(self.own).filter(|(_, own)| !own) {
+                    single.set_quota(quota, Inherit::Additive).unwrap();
                 }
+                self.open.clear();
                 [None, None]
             }
-            Event::Own(key, rate) => {
-                // Not above any other burst: a key at rest starts full, whatever it had left.
-                let quota = quota(self.algorithm, rate, 5);
-                keyed.override_quota(&key, quota, None).unwrap();
-                single[key].set_quota(quota, Inherit::AsIs).unwrap();
+            Event::Own(key, limit) => {
+                let quota = self.raised(limit);
+                self.keyed.override_quota(&key, quota, None).unwrap();
+                self.single[key].set_quota(quota, Inherit::Additive).unwrap();
                 self.own[key] = true;
-                // The key's open reservations are final.
-                self.open.retain(|(known, _)| *known != key);
+                self.open.clear();
                 [None, None]
             }
             Event::Bypass => {

@@ -4,6 +4,7 @@ use crate::support::*;
 use std::{collections::HashSet, time::Duration};
 use tollgate::{
     Algorithm, Clock, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason, WhenFull,
+    store::{MemoryStore, Policy},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,6 +64,36 @@ fn ten_million_fresh_keys_wash_nobody_out() {
         assert!(most_keys as u64 <= most, "{table:?}: {most_keys} keys");
         let counts = limiter.table_counts();
         assert!(counts.evicted > FLOOD - 2 * CAP, "{table:?}: {counts:?}");
+    }
+}
+
+/// A flood on a slow quota, whose keys are live for long, does not evict an abuser of a fast one: a full
+/// table compares how much of its quota each has used, and not until when. Windows likewise.
+#[test]
+fn a_flood_of_another_quota_evicts_no_abuser() {
+    const CAP: u64 = 5_000;
+    let quotas = [Quota::per_second(10), Quota::per_second(10), Quota::per_hour(10)];
+    let algorithms = [Algorithm::Gcra, Algorithm::FixedWindow, Algorithm::SlidingCounter];
+    let (clock, hand) = Clock::manual();
+    for (quota, algorithm) in quotas.into_iter().zip(algorithms) {
+        for bounded in [false, true] {
+            let builder = MemoryStore::builder().clock(clock.clone());
+            let builder = if bounded { builder.bounded(CAP) } else { builder.max_keys(CAP) };
+            let store = builder.build().unwrap();
+            let fast = Policy::with_algorithm("fast", quota, algorithm).unwrap();
+            let slow = Policy::new("slow", Quota::per_hour(10)).unwrap();
+            let mut by_abuser = store.acquire_one_now(&fast, b"abuser", 10).unwrap().cost();
+            for key in 0..20 * CAP {
+                let flood = store.acquire_one_now(&slow, &key.to_be_bytes(), 1).unwrap();
+                assert!(flood.is_allowed(), "a fresh key is full");
+                if key % 50 == 0 {
+                    let again = store.acquire_one_now(&fast, b"abuser", 1).unwrap();
+                    by_abuser += u64::from(again.is_allowed());
+                }
+            }
+            assert_eq!(by_abuser, 10, "{algorithm}, bounded {bounded}");
+            hand.advance(Duration::from_secs(7200));
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, Decision, Hierarchy, Inherit, Quota, WhenFull,
+    Algorithm, Clock, Decision, Hierarchy, Quota, WhenFull,
     hierarchy::{Level, PathError, StrictTree, Unreserved},
 };
 
@@ -206,10 +206,10 @@ fn quotas_change_while_the_tree_is_in_use() {
         .unwrap();
     let path = ["acme", "alice"];
     assert!(tree.try_acquire_n(&path, 4).unwrap().is_allowed());
-    tree.set_quota("user", Quota::per_hour(5), Inherit::Additive).unwrap();
-    assert_eq!(left(&tree, &path), [96, 6, 1]);
-    tree.set_quota("global", Quota::per_hour(50), Inherit::AsIs).unwrap();
-    assert_eq!(left(&tree, &path)[0], 50);
+    tree.set_quota("user", Quota::per_hour(5)).unwrap();
+    assert_eq!(left(&tree, &path), [96, 6, 3], "24 minutes of an hour are used");
+    tree.set_quota("global", Quota::per_hour(50)).unwrap();
+    assert_eq!(left(&tree, &path)[0], 46);
     tree.override_quota(&["acme"], Quota::per_hour(99), Some(Duration::from_secs(60))).unwrap();
     let quota = |path: &[&str]| tree.quota_of(path).unwrap().count();
     assert_eq!([quota(&["acme"]), quota(&["other"]), quota(&[]), quota(&path)], [99, 10, 50, 5]);
@@ -218,7 +218,7 @@ fn quotas_change_while_the_tree_is_in_use() {
     assert!(!tree.clear_override(&["acme"]).unwrap());
     for (error, text) in [
         (
-            tree.set_quota("usr", Quota::per_hour(1), Inherit::AsIs),
+            tree.set_quota("usr", Quota::per_hour(1)),
             "there is no level or class \"usr\"; use a name given to the builder",
         ),
         (
@@ -227,7 +227,7 @@ fn quotas_change_while_the_tree_is_in_use() {
              level keyed",
         ),
         (
-            tree.set_quota("user", Quota::per(1, Duration::ZERO), Inherit::AsIs),
+            tree.set_quota("user", Quota::per(1, Duration::ZERO)),
             "\"user\": 1 permits per zero time is not a rate; give a period of at least 1 ns, or \
              use unlimited",
         ),
@@ -278,7 +278,7 @@ fn changing_quotas_under_threads_charges_all_levels_or_none() {
                         return;
                     }
                     for level in ["tenant", "user"] {
-                        tree.set_quota(level, Quota::once(burst), Inherit::AsIs).unwrap();
+                        tree.set_quota(level, Quota::once(burst)).unwrap();
                     }
                 }
             });
@@ -286,6 +286,9 @@ fn changing_quotas_under_threads_charges_all_levels_or_none() {
             done.store(true, Relaxed);
             ended.into_iter().for_each(|taker| taker.unwrap());
         });
+        for level in ["tenant", "user"] {
+            tree.set_quota(level, Quota::once(1_000_000)).unwrap();
+        }
         let used = |path: &[&str], level: usize| 1_000_000 - left(&tree, path)[level];
         let tenants: u64 = ["0", "1"].map(|tenant| used(&[tenant], 1)).iter().sum();
         let users = (0..8_u64).map(|user| used(&[&(user % 2).to_string(), &user.to_string()], 2));

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Clock, Hierarchy, Inherit, Quota, Tick,
+    Clock, Hierarchy, Quota, Tick,
     hierarchy::{Admission, BorrowingBuilder, BorrowingTree, Class, ClassCounts},
 };
 
@@ -127,19 +127,19 @@ fn classes_change_while_the_tree_is_in_use_and_bad_changes_are_refused() {
     let all = per_second(1000, 100);
     assert!(take(&tree, &["B"], 30).is_allowed());
     let raised = |rate| Class::new(per_second(rate, 60)).ceiling(all);
-    let error = tree.set_class("B", raised(400), Inherit::AsIs).unwrap_err();
+    let error = tree.set_class("B", raised(400)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the classes below \"root\" are guaranteed 1100/s in all, more than its own 1000/s burst \
          100; lower their rates, or raise that of \"root\""
     );
-    tree.set_class("A", Class::new(per_second(600, 70)).ceiling(all), Inherit::AsIs).unwrap();
-    tree.set_class("B", raised(400).priority(2), Inherit::Additive).unwrap();
+    tree.set_class("A", Class::new(per_second(600, 70)).ceiling(all)).unwrap();
+    tree.set_class("B", raised(400).priority(2)).unwrap();
     assert_eq!(tree.class("B").unwrap(), raised(400).priority(2));
     assert_eq!(take(&tree, &["B"], 30).paid_by(), Some(1), "60 less the 30 that were used");
     assert!(!take(&tree, &["B"], 31).is_allowed(), "25 of the 40 left are not for priority 2");
     assert_eq!(take(&tree, &["B"], 15).borrowed_from(), Some(0));
-    let unknown = tree.set_class("C", raised(1), Inherit::AsIs).unwrap_err();
+    let unknown = tree.set_class("C", raised(1)).unwrap_err();
     assert_eq!(
         unknown.to_string(),
         "there is no level or class \"C\"; use a name given to the builder"
@@ -311,7 +311,6 @@ fn changing_classes_under_threads_charges_all_buckets_or_none() {
             .build()
             .unwrap();
         let names: Vec<_> = (0..8).map(|number| number.to_string()).collect();
-        // A node that is not at rest keeps what it has left while its burst grows.
         names.iter().for_each(|name| assert!(take(&tree, &[name], 1).is_allowed()));
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -324,13 +323,14 @@ fn changing_classes_under_threads_charges_all_buckets_or_none() {
                     if done.load(Relaxed) {
                         return;
                     }
-                    tree.set_class("tenant", tenant(burst), Inherit::AsIs).unwrap();
+                    tree.set_class("tenant", tenant(burst)).unwrap();
                 }
             });
             let ended: Vec<_> = takers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             done.store(true, Relaxed);
             assert!(ended.into_iter().all(|passed| passed.unwrap()), "there is enough");
         });
+        tree.set_class("tenant", tenant(1_000_000)).unwrap();
         let left = |path: &[&str]| take(&tree, path, 0).decision().remaining();
         assert_eq!(left(&[]), 100_000_000 - 8 * 2_001);
         for name in &names {

@@ -4,8 +4,8 @@ use crate::support::*;
 use proptest::prelude::*;
 use std::{collections::HashMap, sync::Barrier, thread, time::Duration};
 use tollgate::{
-    Algorithm, Clock, Escalation, Inherit, Initial, KeyedError, KeyedLimiter, Limiter, ManualClock,
-    Quota, Tick,
+    Algorithm, Clock, Escalation, Initial, KeyedError, KeyedLimiter, Limiter, ManualClock, Quota,
+    Tick,
 };
 
 /// Which table the keys live in.
@@ -168,19 +168,18 @@ fn a_new_quota_holds_for_every_key() {
         for key in 0..5_000 {
             let _ = limiter.try_acquire_n(&key.to_string(), 60);
         }
-        limiter.set_quota(Quota::per_hour(500), Inherit::Proportional).unwrap();
+        limiter.set_quota(Quota::per_hour(500)).unwrap();
         for key in (0..5_000).step_by(97) {
             assert_eq!(limiter.available(&key.to_string()), 200, "key {key}");
         }
         assert_eq!(limiter.available("never seen"), 500);
         hand.advance(Duration::from_secs(3600));
         // At rest, they start full under the next one.
-        limiter.set_quota(Quota::per_hour(7), Inherit::AsIs).unwrap();
+        limiter.set_quota(Quota::per_hour(7)).unwrap();
         assert_eq!((limiter.available("0"), limiter.quota()), (7, Quota::per_hour(7)));
     }
 }
 
-/// More changes than there are class numbers, and each is felt at once.
 #[test]
 fn the_quota_can_change_any_number_of_times() {
     for (algorithm, bounded) in
@@ -192,9 +191,30 @@ fn the_quota_can_change_any_number_of_times() {
         let limiter = builder.clock(clock).build().unwrap();
         let _ = limiter.try_acquire_n("key", 4);
         for round in 0..2_100 {
-            limiter.set_quota(Quota::per_hour(20 + round % 5), Inherit::Additive).unwrap();
+            limiter.set_quota(Quota::per_hour(20 + round % 5)).unwrap();
         }
-        assert_eq!(limiter.available("key"), 20, "{algorithm}, bounded {bounded}");
+        // Of the last quota, 24 an hour. By GCRA, 24 minutes are used: 9.6 permits.
+        let left = if algorithm == Algorithm::Gcra { 14 } else { 20 };
+        assert_eq!(limiter.available("key"), left, "{algorithm}, bounded {bounded}");
+    }
+}
+
+/// G7, also for threads that read the clock at one time and decide a little later.
+#[test]
+fn a_time_from_before_grants_nothing() {
+    for table in TABLES {
+        let (limiter, hand) = keyed_in(table, Algorithm::Gcra, "10/s");
+        hand.advance(Duration::from_secs(100));
+        limiter.set_quota(Quota::per_second(5)).unwrap();
+        for at in [Duration::from_secs(10), Duration::from_secs(3600)] {
+            let now = limiter.now().saturating_add(at);
+            assert_eq!(limiter.up_to_at("key", now, 10).cost(), 5, "{table:?}");
+            for earlier in [1, 1_000_000, 5_000_000_000] {
+                let then = Tick::from_nanos(now.as_nanos() - earlier);
+                assert!(limiter.try_acquire_at("key", then, 1).is_denied(), "{table:?} {earlier}");
+            }
+            assert!(limiter.try_acquire_at("key", now, 1).is_denied(), "{table:?}");
+        }
     }
 }
 
@@ -216,9 +236,9 @@ fn a_change_under_load_neither_loses_nor_grants() {
             let workers: Vec<_> = (0..8).map(work).collect();
             barrier.wait();
             for round in 0..50 {
-                limiter.set_quota(Quota::per_hour(1000 + round % 2), Inherit::Additive).unwrap();
+                limiter.set_quota(Quota::per_hour(1000).burst(1000 + round % 2)).unwrap();
             }
-            limiter.set_quota(Quota::per_hour(1500), Inherit::Additive).unwrap();
+            limiter.set_quota(Quota::per_hour(1000).burst(1500)).unwrap();
             workers.into_iter().map(|worker| worker.join().unwrap()).sum()
         });
         let used: u64 = names.iter().map(|key| 1500 - limiter.available(key)).sum();
@@ -246,7 +266,7 @@ fn refuses_what_makes_no_sense_for_keys() {
     let bans = Escalation::new(0, Duration::from_secs(1), Duration::from_secs(1));
     assert!(matches!(error(builder(quota).escalate(bans)), KeyedError::Escalation { .. }));
     let (limiter, _) = keyed(Algorithm::Gcra, "5/s");
-    assert!(limiter.set_quota(empty, Inherit::AsIs).is_err());
+    assert!(limiter.set_quota(empty).is_err());
     assert_eq!(limiter.quota(), quota);
     assert_eq!(
         limiter.assign("key", "gold", None).unwrap_err().to_string(),

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Assigned, Bypass, Clock, Escalation, Inherit, KeyedBuilder, KeyedLimiter, ManualClock, Quota,
-    Reason, Refused,
+    Assigned, Bypass, Clock, Escalation, KeyedBuilder, KeyedLimiter, ManualClock, Quota, Reason,
+    Refused,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,11 +54,11 @@ fn a_function_of_the_key_chooses_and_is_asked_again_after_a_while() {
         assert_eq!(limiter.table_counts().unusable_quotas, 1);
         let _ = limiter.try_acquire_n("pro:1", 9);
         assert_eq!(asked.load(Relaxed), 4, "the answer is kept");
-        limiter.set_tier("pro", Quota::per_hour(100), Inherit::Additive).unwrap();
-        assert_eq!(limiter.available("pro:1"), 90, "a tier changes live");
+        limiter.set_tier("pro", Quota::per_hour(100)).unwrap();
+        assert_eq!(limiter.available("pro:1"), 80, "a tier changes live");
         assert_eq!(limiter.tier("pro"), Some(Quota::per_hour(100)));
-        limiter.set_quota(Quota::per_hour(20), Inherit::Additive).unwrap();
-        assert_eq!((limiter.available("free:1"), limiter.available("pro:1")), (19, 90));
+        limiter.set_quota(Quota::per_hour(20)).unwrap();
+        assert_eq!((limiter.available("free:1"), limiter.available("pro:1")), (18, 80));
         hand.advance(60 * SECOND);
         let _ = limiter.try_acquire("pro:1");
         assert_eq!(asked.load(Relaxed), 5, "and asked for again when it has expired");
@@ -91,9 +91,8 @@ fn an_override_holds_for_one_key_and_for_its_time() {
     );
 }
 
-/// Numbers of quotas that no key uses any more are given to others.
 #[test]
-fn any_number_of_overrides_one_after_the_other() {
+fn any_number_of_overrides() {
     each_table(
         "10/h",
         |builder| builder,
@@ -103,13 +102,15 @@ fn any_number_of_overrides_one_after_the_other() {
                 limiter.override_quota("vip", quota, None).unwrap();
                 assert_eq!(limiter.try_acquire("vip").limit(), 100 + round);
             }
-            let full = (0..3000_u64).find_map(|key| {
-                let quota = Quota::per_hour(10_000 + key);
-                limiter.override_quota(&key.to_string(), quota, None).err()
-            });
-            let text = full.unwrap().to_string();
-            assert!(text.starts_with("one limiter holds 2048 distinct quotas"), "{text}");
-            assert_eq!(limiter.quota_of("17"), Quota::per_hour(10_017), "the others stay");
+            let quota = |key| Quota::per_hour(10_000 + key);
+            for key in 0..3000_u64 {
+                limiter.override_quota(&key.to_string(), quota(key), None).unwrap();
+            }
+            for key in 0..3000_u64 {
+                let decision = limiter.try_acquire_n(&key.to_string(), 10_000 + key);
+                assert_eq!((decision.is_allowed(), decision.remaining()), (true, 0));
+                assert_eq!(limiter.quota_of(&key.to_string()), quota(key));
+            }
         },
     );
 }
@@ -228,14 +229,14 @@ fn keys_can_be_reserved_settled_and_cancelled() {
             assert!(matches!(limiter.reserve("a", 11), Err(Refused::Never(_))));
             // A change of quota carries open claims along.
             let open = limiter.reserve("a", 6).unwrap();
-            limiter.set_quota(Quota::per_hour(3600).burst(20), Inherit::Additive).unwrap();
+            limiter.set_quota(Quota::per_hour(3600).burst(20)).unwrap();
             assert_eq!(limiter.available("a"), 10);
             assert_eq!(open.cancel(), 6);
             assert_eq!(limiter.available("a"), 16);
-            // An override makes them final.
+            // So does an override: six seconds are twelve permits of the new quota.
             let open = limiter.reserve("a", 6).unwrap();
             limiter.override_quota("a", Quota::per_hour(7200).burst(20), None).unwrap();
-            assert_eq!((open.cancel(), limiter.available("a")), (0, 10));
+            assert_eq!((open.cancel(), limiter.available("a")), (12, 12));
         },
     );
 }
@@ -271,17 +272,17 @@ fn a_lease_of_a_key_takes_batches_and_gives_back() {
             assert!((0..3).all(|_| lease.try_acquire().is_allowed()));
             assert_eq!((lease.held(), limiter.available("hot")), (7, 90));
             // A change of quota ends the batch; what it held goes back.
-            limiter.set_quota(Quota::per_hour(200), Inherit::Additive).unwrap();
+            limiter.set_quota(Quota::per_hour(200)).unwrap();
             assert!(lease.try_acquire().is_allowed());
-            assert_eq!((lease.held(), limiter.available("hot")), (9, 187));
+            assert_eq!((lease.held(), limiter.available("hot")), (9, 184));
             hand.advance(SECOND);
             assert!(lease.try_acquire_n(20).is_allowed(), "more than a batch");
-            assert_eq!((lease.held(), limiter.available("hot")), (0, 176));
-            assert!(lease.try_acquire_n(177).is_denied());
-            assert_eq!(limiter.available("hot"), 176, "a refusal takes nothing");
+            assert_eq!((lease.held(), limiter.available("hot")), (0, 173));
+            assert!(lease.try_acquire_n(174).is_denied());
+            assert_eq!(limiter.available("hot"), 173, "a refusal takes nothing");
             assert!(lease.try_acquire().is_allowed());
             drop(lease);
-            assert_eq!(limiter.available("hot"), 175);
+            assert_eq!(limiter.available("hot"), 172);
             let mut blocked = limiter.lease("hot", 10, SECOND);
             assert!(blocked.try_acquire().is_allowed());
             limiter.block("hot", SECOND).unwrap();
@@ -302,6 +303,53 @@ fn anonymous_refunds_lower_open_claims() {
             let open = limiter.reserve("a", 4).unwrap();
             limiter.reset("a");
             assert_eq!((open.cancel(), limiter.available("a")), (0, 10));
+        },
+    );
+}
+
+/// When an exhausted key passes next, after a change of its quota: docs/keys.md has the same table.
+#[test]
+fn an_exhausted_key_waits_no_longer_than_the_new_quota_takes_to_refill() {
+    for (old, new, seconds) in [
+        ("10/min", "100/min", 0.6),
+        ("100/min", "10/min", 6.0),
+        ("1000/day", "1000/min", 0.06),
+        ("1000/min", "1000/day", 60.0 - 86_400.0 + 86.4),
+        ("1/h", "10/s", 0.1),
+        ("10/s", "1/s", 1.0),
+    ] {
+        each_table(
+            old,
+            |builder| builder,
+            |limiter, hand| {
+                let quota: Quota = new.parse().unwrap();
+                while limiter.try_acquire("key").is_allowed() {}
+                limiter.set_quota(quota).unwrap();
+                let now = hand.now();
+                let wait = limiter.try_acquire("key").retry_after(now).unwrap_or_default();
+                assert_eq!(wait.as_secs_f64(), f64::max(seconds, 0.0), "{old} -> {new}");
+                hand.advance(wait);
+                assert!(limiter.try_acquire("key").is_allowed(), "{old} -> {new}");
+            },
+        );
+    }
+}
+
+/// A debt is owed whatever the quota becomes, and a change back loses nothing.
+#[test]
+fn a_debt_outlives_a_change_of_quota() {
+    each_table(
+        "10/min",
+        |builder| builder,
+        |limiter, hand| {
+            let _ = limiter.force("debtor", 20);
+            let _ = limiter.try_acquire_n("spender", 10);
+            limiter.set_quota("10/s".parse().unwrap()).unwrap();
+            let wait = |key| limiter.peek(key).retry_after(hand.now()).unwrap();
+            assert_eq!(wait("debtor"), 120 * SECOND - SECOND + Duration::from_millis(100));
+            assert_eq!(wait("spender"), Duration::from_millis(100));
+            limiter.set_quota("10/min".parse().unwrap()).unwrap();
+            assert_eq!((wait("debtor"), wait("spender")), (66 * SECOND, 6 * SECOND));
         },
     );
 }

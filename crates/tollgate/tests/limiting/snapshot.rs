@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, Inherit, KeyedLimiter, ManualClock, Quota, Reason, Tick,
+    Algorithm, Clock, KeyedLimiter, ManualClock, Quota, Reason, Tick,
     store::{Demand, MemoryStore, Policy},
 };
 
@@ -136,10 +136,10 @@ fn blocks_survive_and_quotas_may_change_meanwhile() {
     let refused = after.try_acquire("mallory");
     assert_eq!(refused.reason(), Reason::Blocked);
     assert_eq!(refused.retry_after(after.now()), Some(Duration::from_secs(30)));
-    // Ten were left of thirty; half a minute at the old rate gave fifteen, and those stay left.
-    assert_eq!(after.available("alice"), 25);
-    after.set_quota(Quota::per_minute(90), Inherit::AsIs).unwrap();
-    assert_eq!(after.available("alice"), 25);
+    // Forty seconds were used of a minute, and ten are still.
+    assert_eq!(after.available("alice"), 50);
+    after.set_quota(Quota::per_minute(90)).unwrap();
+    assert_eq!(after.available("alice"), 75);
 }
 
 #[test]

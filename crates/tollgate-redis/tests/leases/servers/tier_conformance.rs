@@ -3,7 +3,7 @@
 use crate::servers::tier::Away;
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use tollgate::{
-    Algorithm, Clock, Inherit, ManualClock, Quota,
+    Algorithm, Clock, ManualClock, Quota,
     store::{Demand, MemoryStore, Policy, Store},
     testing::{Subject, block_on, conformance},
 };
@@ -90,7 +90,7 @@ fn a_flood_needs_one_call_per_wait() {
 #[test]
 fn what_this_process_gives_back_counts_at_once() {
     type Give = fn(&TwoTier<Away>, &Policy);
-    let gives: [(&str, Give); 4] = [
+    let gives: [(&str, Give); 3] = [
         ("refund", |tier, policy| {
             block_on(tier.refund(&Demand::new(policy, b"key", 5))).map(drop).unwrap();
         }),
@@ -103,10 +103,6 @@ fn what_this_process_gives_back_counts_at_once() {
             let reserved = block_on(tier.reserve(&mut other, life)).unwrap();
             block_on(tier.settle(reserved.id.unwrap(), &[1, 1])).unwrap();
             block_on(tier.refund(&Demand::new(policy, b"key", 1))).map(drop).unwrap();
-        }),
-        ("change", |tier, policy| {
-            let more = Policy::new(policy.name(), Quota::per_minute(50)).unwrap();
-            block_on(tier.change_quota(policy, &more, Inherit::Additive)).unwrap();
         }),
     ];
     for (name, give) in gives {
@@ -123,6 +119,19 @@ fn what_this_process_gives_back_counts_at_once() {
         give(&tier, &policy);
         assert!(take().is_allowed(), "{name}: refused by memory");
     }
+}
+
+#[test]
+fn another_quota_is_not_refused_by_memory() {
+    let (store, _hand) = away();
+    let tier = TwoTier::builder(store.clone(), FleetSize::fixed(1)).build().unwrap();
+    let of = |n| Policy::with_algorithm("p", Quota::per_minute(n), Algorithm::FixedWindow).unwrap();
+    let (old, new) = (of(5), of(6));
+    let take = |policy| block_on(tier.acquire(&mut [Demand::new(policy, b"key", 1)])).unwrap();
+    assert!((0..5).all(|_| take(&old).is_allowed()));
+    assert!(take(&old).is_denied() && take(&old).is_denied());
+    assert_eq!(store.calls(), 6);
+    assert!(take(&new).is_allowed() && take(&new).is_denied());
 }
 
 #[test]

@@ -158,7 +158,6 @@ async fn every_key_expires() {
         let _ = store.reserve(&mut [demand(1)], minute).await.unwrap();
         let _ = store.lease(&mut demand(2), minute).await.unwrap();
         store.settle(id, &[0, 2]).await.unwrap();
-        store.change_quota(&policy, &wider, tollgate::Inherit::Additive).await.unwrap();
         let _ = take(store, &wider, "key", 1).await;
     }
     let permits = tollgate::store::Permits::new("ttl", b"key", 5);

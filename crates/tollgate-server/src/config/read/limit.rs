@@ -7,7 +7,7 @@ use super::super::{
     suggest::nearest,
 };
 use std::time::Duration;
-use tollgate::{Inherit, Initial, Quota};
+use tollgate::{Initial, Quota};
 
 /// Stands for a rate that has been complained about: nothing else is wrong with it.
 const BROKEN: Rate =
@@ -24,16 +24,9 @@ fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Limit {
     let name = reader.text(fields, "name").filter(|name| !name.is_empty());
     let replaces = replaces(reader, fields, name.as_deref());
     let algorithm = reader.word(fields, "algorithm", |name| name.parse().ok());
-    let inherit = reader.word(fields, "inherit", |word| match word {
-        "as-is" => Some(Inherit::AsIs),
-        "reset" => Some(Inherit::Reset),
-        "proportional" => Some(Inherit::Proportional),
-        "additive" => Some(Inherit::Additive),
-        _ => None,
-    });
     let rate = rate(reader, fields).unwrap_or(BROKEN);
     let at = reader.place(fields.spot);
-    Limit { at, name, replaces, rate, algorithm, inherit: inherit.unwrap_or(Inherit::Additive) }
+    Limit { at, name, replaces, rate, algorithm }
 }
 
 fn replaces(reader: &mut Reader<'_>, fields: &Fields<'_>, own: Option<&str>) -> Vec<String> {

@@ -77,12 +77,15 @@ fn limits_that_cannot_be_counted_are_refused() {
             ],
         ),
         (
-            "rate_limits: [{quota: 1/s, name: n}, {quota: 1/h, name: n, inherit: keep}]",
+            "rate_limit: {quota: 1/h, inherit: additive}",
             &[
-                "3:49 two limits of one descriptor are named 'n'; rename one",
-                "3:80 'keep' is not a valid value of 'inherit'; use one of as-is, reset, \
-                 proportional, additive",
+                "3:37 config error, unknown key 'inherit'; a rate limit has unit, requests_per_unit, \
+               unlimited, name, replaces, per, burst, quota, algorithm",
             ],
+        ),
+        (
+            "rate_limits: [{quota: 1/s, name: n}, {quota: 1/h, name: n}]",
+            &["3:49 two limits of one descriptor are named 'n'; rename one"],
         ),
     ]);
 }

@@ -1,7 +1,6 @@
 //! Which limit a descriptor meets, worked out slowly and by the words of the reference.
 
 use std::{collections::HashSet, net::IpAddr};
-use tollgate::Inherit;
 use tollgate_server::{
     config::{
         Config, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch, regex_text::RegexText,
@@ -84,7 +83,6 @@ fn limit(name: &str) -> Limit {
         replaces: Vec::new(),
         rate,
         algorithm: None,
-        inherit: Inherit::Additive,
     }
 }
 

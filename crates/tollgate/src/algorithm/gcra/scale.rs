@@ -12,10 +12,8 @@
 //! `f` is the largest number that leaves a place at least a ninth wide, so `place(time(p)) = p`:
 //! going there and back loses nothing.
 
-use crate::algorithm::word_time::PER_NANO;
+use crate::algorithm::word_time::{BUDGET_START, PER_NANO};
 
-/// Words of a budget that never refills begin here, so that the word alone says that it is not idle.
-const BUDGET_START: u64 = (1 << 62) - (1 << 50);
 /// The most that can be used of such a budget, debt included.
 pub(super) const BUDGET_MAX: u64 = (1 << 50) - 1;
 

@@ -14,7 +14,7 @@ use crate::{
         locks::{Locks, Room, State},
     },
     sync::{AtomicU64, Ordering::Relaxed},
-    table::Miss,
+    table::Full,
 };
 
 /// One class of a path with its two buckets.
@@ -38,7 +38,7 @@ impl BorrowingTree {
         let priority = places.get(leaf).map_or(0, |place| place.node.priority());
         let ask = Ask { now, cost, priority };
         let Verdict { decision, lender } = loop {
-            // A class that was retired meanwhile: look the key's class up again.
+            // The first time, because the tables evict: each has room for a key.
             if let Ok(verdict) = decide_once(&places, &ask, taking) {
                 break verdict;
             }
@@ -92,7 +92,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns the state of a bucket, with its class as of `now`.
+/// Returns the state of a bucket.
 fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     match charge.target {
         Target::Key(core, key) => State::of_key(core, core.who(key, now).0),
@@ -100,7 +100,7 @@ fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     }
 }
 
-fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Miss> {
+fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
     let mut states = Few::new();
     for place in places.iter() {
         states.push([state(&place.rate, ask.now), state(&place.ceiling, ask.now)]);
@@ -123,17 +123,17 @@ fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Ver
 }
 
 /// Copies a bucket.
-fn look<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>) -> Result<Bucket, Miss> {
+fn look<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>) -> Result<Bucket, Full> {
     let found = locks.update(state, |entry| match entry {
         Entry::Word(rule, word) => rule.as_gcra().map(|gcra| Bucket { gcra: *gcra, tat: **word }),
         _ => None,
     })?;
     debug_assert!(found.is_some(), "a class's buckets are GCRA");
-    found.ok_or(Miss::Stale)
+    found.ok_or(Full)
 }
 
 fn store<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>, tat: u64) {
-    let stored = locks.update_seen(state, |entry| {
+    let stored = locks.update(state, |entry| {
         if let Entry::Word(_, word) = entry {
             **word = tat;
         }

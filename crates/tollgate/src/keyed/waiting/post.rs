@@ -2,13 +2,14 @@
 
 use crate::{
     Algorithm, Decision, Quota, Reason, Tick,
-    algorithm::Entry,
+    algorithm::{AnyRule, Entry},
     keyed::{
         claims::{KeyClaims, KeyLedger, Ledgers, Shard},
         core::{Core, Key},
+        rule_cell::RuleCell,
     },
     sync::{Arc, lock},
-    table::class::{Class, ClassRule},
+    table::Who,
     wait::{
         Wakes,
         line::{At, Line, LineRules, Post, Settled},
@@ -40,10 +41,6 @@ impl KeyPost<'_> {
     const fn key(&self) -> Key<'static> {
         Key::plain(self.fingerprint)
     }
-
-    pub(super) fn class(&self, now: Tick) -> Class {
-        self.core.who(self.key(), now).0.class
-    }
 }
 
 impl Post for KeyPost<'_> {
@@ -61,13 +58,12 @@ impl Post for KeyPost<'_> {
         self.core.exempt(self.key(), (now, access), cost)
     }
 
-    fn rule(&self, now: Tick) -> ClassRule {
-        self.core.tables.base.classes.any_rule(self.class(now))
+    fn rule(&self, now: Tick) -> AnyRule {
+        self.core.who(self.key(), now).0.rule
     }
 
     fn quota(&self, now: Tick) -> Quota {
-        let listed = self.core.tables.base.classes.listed(self.class(now));
-        listed.map_or_else(|| lock(&self.core.plan).quota, |listed| listed.quota)
+        self.core.cell_of(self.fingerprint, now).quota()
     }
 
     fn algorithm(&self) -> Algorithm {
@@ -76,6 +72,17 @@ impl Post for KeyPost<'_> {
 
     fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
         self.core.update(self.key(), now, step).map(|(result, _)| result)
+    }
+
+    fn update_by<R>(
+        &self,
+        rule: &AnyRule,
+        now: Tick,
+        step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Option<R> {
+        let fingerprint = (self.fingerprint ^ rule.salt()).max(1);
+        let who = Who { fingerprint, now, rule: *rule, since: Tick::MAX };
+        self.core.tables.update(&who, step).ok()
     }
 
     fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
@@ -168,7 +175,7 @@ impl KeyClaims<'_> {
     pub(crate) fn unbook(&mut self, core: &Core) {
         let Shard { lines, ledgers, .. } = &mut *self.shard;
         if let Some(known) = lines.get_mut(&self.fingerprint) {
-            known.unbook(core, (self.fingerprint, ledgers), None);
+            known.unbook(core, (self.fingerprint, ledgers));
         }
     }
 }
@@ -198,11 +205,15 @@ impl Shard {
         }
     }
 
-    /// Takes what is booked for those who wait for keys of a class, or of all classes, out of their
-    /// states, before those change.
-    pub(super) fn unbook(&mut self, core: &Core, class: Option<Class>) {
+    /// Takes what is booked for those who wait for keys of this quota, or of any, out of their states.
+    pub(super) fn unbook(&mut self, core: &Core, quota: Option<&Arc<RuleCell>>) {
+        let now = core.clock.now();
         for (fingerprint, known) in &mut self.lines {
-            known.unbook(core, (*fingerprint, &mut self.ledgers), class);
+            let has = |quota| Arc::ptr_eq(&core.cell_of(*fingerprint, now), quota);
+            if !quota.is_none_or(has) {
+                continue;
+            }
+            known.unbook(core, (*fingerprint, &mut self.ledgers));
         }
     }
 
@@ -234,19 +245,12 @@ pub(super) struct Caller<'a> {
 }
 
 impl KeyLine {
-    /// Takes what is booked out of the state, if the key is of `class`.
-    fn unbook(
-        &mut self,
-        core: &Core,
-        (fingerprint, ledgers): (u64, &mut Ledgers),
-        class: Option<Class>,
-    ) {
+    /// Takes what is booked out of the state.
+    fn unbook(&mut self, core: &Core, (fingerprint, ledgers): (u64, &mut Ledgers)) {
         let (now, mut post) =
             (core.clock.now(), KeyPost { core, fingerprint, ledgers, has_place: false });
-        if class.is_none_or(|class| post.class(now) == class) {
-            self.line.unbook_all(&mut post, now);
-            self.line.forget_claims();
-        }
+        self.line.unbook_all(&mut post, now);
+        self.line.forget_claims();
     }
 
     /// Runs `work`, counts who waits, and sees that somebody is awake when the line is due.

@@ -2,7 +2,7 @@
 
 use super::MemoryStore;
 use crate::{
-    Charge, Decision, Limits, Reason, Reservation, Tick,
+    Charge, Decision, Limits, Reservation, Tick,
     keyed::core::Key,
     limits::{Parts, Taking, Target},
     reservation::Owner,
@@ -13,7 +13,7 @@ use crate::{
 use std::num::NonZeroU64;
 
 impl MemoryStore {
-    /// Names a demand's key, after its policy has a class.
+    /// Names a demand's key, after its policy was put in force.
     pub(super) fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
         let policy = demand.policy();
         let Some(key) = self.plain_key(demand) else {
@@ -22,11 +22,11 @@ impl MemoryStore {
                 policy.name()
             )));
         };
-        self.shared.core.class_of(policy)?;
+        self.shared.core.admit(policy)?;
         Ok(key)
     }
 
-    /// Names a demand's key, whether or not its policy has a class; `None` if there is no quota.
+    /// Names a demand's key, whether or not its policy is in force; `None` if there is no quota.
     #[inline]
     pub(super) fn plain_key<'a>(&self, demand: &Demand<'a>) -> Option<Key<'a>> {
         let (policy, call) = (demand.policy(), demand.call());
@@ -37,21 +37,7 @@ impl MemoryStore {
         Some(Key { fingerprint, policy: Some(policy), call })
     }
 
-    /// A refusal because the policy has lost its class meanwhile, and there is none left, is an
-    /// error.
-    pub(super) fn check_class(
-        &self,
-        demand: &Demand<'_>,
-        decision: &Decision,
-    ) -> Result<(), StoreError> {
-        match decision.is_denied() && decision.reason() == Reason::Saturated {
-            true => self.key(demand).map(drop),
-            false => Ok(()),
-        }
-    }
-
-    /// Takes a single demand off the short way. The fingerprint of its key may be known already. Not
-    /// inlined: it is large.
+    /// Takes a single demand off the short way. Not inlined: it is large.
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_any(
@@ -60,32 +46,14 @@ impl MemoryStore {
         now: Tick,
         fingerprint: Option<NonZeroU64>,
     ) -> Result<Decision, StoreError> {
-        // Without a class the short way ends at once, and the long one makes it.
         let policy = demand.policy();
-        if let Some(fingerprint) = fingerprint
-            && !policy.is_ad_hoc()
-            && let Some(decision) =
-                self.shared.core.take_any((fingerprint, policy), now, demand.cost())
-        {
+        let key = match fingerprint.filter(|_| !policy.is_ad_hoc()) {
+            Some(known) => Key { fingerprint: known.get(), policy: Some(policy), call: None },
+            None => self.key(demand)?,
+        };
+        if let Some(decision) = self.shared.core.take_any(key, now, demand.cost()) {
             demand.tell(decision);
             return Ok(decision);
-        }
-        Ok(self.decide(std::slice::from_mut(demand), now, Taking::Take)?.0)
-    }
-
-    /// Takes a single demand by the quota that came with it.
-    #[inline(never)]
-    pub(super) fn acquire_by_call(
-        &self,
-        demand: &mut Demand<'_>,
-        now: Tick,
-    ) -> Result<Decision, StoreError> {
-        if let Some(key) = self.plain_key(demand) {
-            let (core, policy) = (&self.shared.core, demand.policy());
-            if let Some(decision) = core.take_by_call((key, policy), now, demand.cost()) {
-                demand.tell(decision);
-                return Ok(decision);
-            }
         }
         Ok(self.decide(std::slice::from_mut(demand), now, Taking::Take)?.0)
     }
@@ -98,7 +66,6 @@ impl MemoryStore {
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let (core, key) = (&self.shared.core, self.key(demand)?);
         let (decision, taken) = core.lease(key, now, demand.cost());
-        self.check_class(demand, &decision)?;
         core.report(Verb::UpTo, &decision);
         demand.tell(decision);
         let reservation = |id| {
@@ -161,10 +128,6 @@ impl MemoryStore {
             return Ok((decision, None));
         }
         let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
-        for demand in demands {
-            let own = demand.decision();
-            self.check_class(demand, own.as_ref().unwrap_or(&decided.0))?;
-        }
         Ok(decided)
     }
 

@@ -3,18 +3,15 @@
 use super::{Growing, Shard};
 use crate::{
     Decision, Tick,
-    algorithm::Step,
+    algorithm::{Step, word_time},
     sync::{MutexGuard, lock},
-    table::{class::Class, slots::Slot},
+    table::{Hint, slots::Slot},
 };
 
 /// One of several keys that are taken from together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ask<R> {
     pub(crate) fingerprint: u64,
-    pub(crate) class: Class,
-    /// [`Classes::stamp`](super::class::Classes::stamp) as it was before the class was looked up.
-    pub(crate) stamp: u64,
     /// One algorithm, or any.
     pub(crate) rule: R,
     pub(crate) cost: u64,
@@ -27,6 +24,7 @@ impl Growing {
         &self,
         asks: &[Ask<R>; N],
         now: Tick,
+        hint: impl Fn(&R, u64) -> Hint,
     ) -> Option<([Decision; N], u64)> {
         let mut shards = self.lock_all(asks)?;
         let (mut found, mut new) = ([(None, Slot::default()); N], 0);
@@ -37,11 +35,12 @@ impl Growing {
                 Err(_) => {
                     new += 1;
                     // A key that is not there is idle.
-                    (None, Slot::new(tag, ask.class, 0))
+                    (None, Slot::new(tag, Hint::default(), 0))
                 }
             };
-            let is_current = self.base.classes.is_current(ask.class, ask.stamp);
-            if found.1.class() != ask.class || !is_current {
+            let (known, word) = found.1.state();
+            let is_like = !known.is_time() || known == hint(&ask.rule, word);
+            if found.0.is_some() && (!is_like || word >= word_time::OWED) {
                 return None;
             }
         }
@@ -50,7 +49,7 @@ impl Growing {
         }
         let mut refused = 0;
         let mut decided: [_; N] = std::array::from_fn(|at| {
-            let (Ask { rule, cost, .. }, mut word) = (&asks[at], found[at].1.state());
+            let (Ask { rule, cost, .. }, mut word) = (&asks[at], found[at].1.word());
             let decision = rule.decide(&mut word, now, *cost);
             refused |= u64::from(decision.is_denied()) << at;
             (decision, word)
@@ -60,17 +59,20 @@ impl Growing {
             for ((ask, (_, slot)), (decision, _)) in asks.iter().zip(&found).zip(&mut decided) {
                 if decision.is_allowed() {
                     // It is not charged: what it tells is its level as it is.
-                    *decision = ask.rule.peek(&slot.state(), now, 0).forced(ask.cost);
+                    *decision = ask.rule.peek(&slot.word(), now, 0).forced(ask.cost);
                 }
             }
         } else {
             for at in 0..N {
                 let ((index, slot), word) = (found[at], decided[at].1);
-                let next = Slot::new(slot.tag(), asks[at].class, word);
+                if index.is_none() && word_time::is_idle(word, now) {
+                    self.give_up(1);
+                    continue;
+                }
+                let next = Slot::new(slot.tag(), hint(&asks[at].rule, word), word);
                 let Some(shard) = &mut shards[at] else { continue };
                 match index {
                     Some(index) => shard.slots.set(index, next),
-                    None if self.base.is_idle(next.class(), word, now) => self.give_up(1),
                     None => self.insert(shard, next, now),
                 }
             }

@@ -3,9 +3,9 @@
 use super::{Answer, By, Host, Line, Post, Wish};
 use crate::{
     Algorithm, Decision, Quota, Reason, Refused, Tick,
+    algorithm::AnyRule,
     algorithm::{Booked, Entry, Gcra, Step},
     reservation::refusal,
-    table::class::ClassRule,
     wait::queue::{Left, Order, Ticket},
 };
 use std::{
@@ -184,7 +184,7 @@ impl Line {
     fn ask(
         &self,
         entry: &mut Entry<'_>,
-        rule: ClassRule,
+        rule: AnyRule,
         (now, wish): (Tick, Wish),
         is_full: bool,
     ) -> Booking {

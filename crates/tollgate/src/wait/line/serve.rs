@@ -3,9 +3,9 @@
 use super::{Answer, At, Grant, Line, Post, Wish};
 use crate::{
     Decision, Reason, Refused, Tick,
+    algorithm::AnyRule,
     algorithm::{Booked, Entry, Gcra, Step},
     reservation::refusal,
-    table::class::ClassRule,
     wait::queue::Ticket,
 };
 use std::time::Duration;
@@ -13,17 +13,13 @@ use std::time::Duration;
 impl Line {
     /// Gives back the rear of what is booked: somebody who wanted `cost` waits no more.
     pub(crate) fn unbook(&mut self, post: &mut impl Post, now: Tick, cost: u64) {
-        let Some(gcra) = self.gcra() else { return };
-        let is_carried = self.rule != Some(post.rule(now));
+        let (Some(rule), Some(gcra)) = (self.rule, self.gcra()) else { return };
         let mut left = gcra.units(cost);
-        let mut had = 0;
         while left > 0 {
             let Some((end, taken)) = self.bookings.take_rear(left) else { break };
-            (left, had) = (left - taken, had + taken);
-            if is_carried {
-                continue;
-            }
-            let given = post.update(now, |entry| match entry.gcra() {
+            left -= taken;
+            // By the rule by which it was booked: another one may be in force already.
+            let given = post.update_by(&rule, now, |entry| match entry.gcra() {
                 Some((gcra, tat)) => {
                     // A table may have forgotten the state, and with it what was booked.
                     gcra.raise(tat, end);
@@ -32,13 +28,6 @@ impl Line {
                 None => 0,
             });
             post.lower_behind(end, given.unwrap_or(0));
-        }
-        if is_carried && had > 0 {
-            // The state was carried over to another rule, and what was booked with it.
-            post.update(now, |entry| {
-                let (gcra, tat) = entry.gcra()?;
-                Some(gcra.give_back(tat, now, gcra.place(*tat), gcra.units(cost)))
-            });
         }
     }
 
@@ -60,7 +49,7 @@ impl Line {
     }
 
     /// From now on `rule` is what counts: claims that were measured by another one are final.
-    pub(super) fn measure_by(&mut self, rule: ClassRule) {
+    pub(super) fn measure_by(&mut self, rule: AnyRule) {
         if self.rule != Some(rule) {
             self.forget_claims();
             self.rule = Some(rule);
@@ -70,7 +59,7 @@ impl Line {
 
     /// Books everybody who waits anew, in the order of service, and refuses whom the new state
     /// cannot serve in time.
-    fn rebook(&mut self, post: &mut impl Post, rule: ClassRule, at: &mut At<'_>) {
+    fn rebook(&mut self, post: &mut impl Post, rule: AnyRule, at: &mut At<'_>) {
         let now = at.now;
         if !self.is_unbooked {
             self.unbook_all(post, now);

@@ -1,0 +1,120 @@
+//! Any algorithm with its parameters, whatever the size of its state.
+
+use super::{Algorithm, Gcra, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog};
+use crate::{Quota, QuotaError};
+use std::time::Duration;
+
+/// What a state is judged by. It travels with each call: a state itself does not know its quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnyRule {
+    /// One word, in the tables of words.
+    Word(Rule),
+    /// One word, but kept for a declared time, because a fresh key is not full.
+    Kept(Rule),
+    /// Counts too large for a word.
+    Counter(SlidingCounter),
+    Log(SlidingLog),
+}
+
+/// Marks the rule of a kept word among the kinds. Those of plain words are below.
+const KEPT: u64 = 8;
+const COUNTER: u64 = 16;
+const LOG: u64 = 17;
+
+impl AnyRule {
+    /// Returns the rule for a quota, for a clock whose origin is `epoch` after the Unix epoch.
+    pub(crate) fn new(
+        algorithm: Algorithm,
+        quota: &Quota,
+        epoch: Duration,
+    ) -> Result<Self, QuotaError> {
+        Ok(match (Rule::new(algorithm, quota, epoch)?, algorithm) {
+            (Some(rule), _) if quota.starts_full() => Self::Word(rule),
+            (Some(rule), _) => Self::Kept(rule),
+            (None, Algorithm::SlidingLog) => Self::Log(SlidingLog::new(quota)?),
+            (None, _) => Self::Counter(SlidingCounter::new(quota, epoch)?.unpacked()),
+        })
+    }
+
+    pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
+        match self {
+            Self::Word(rule) | Self::Kept(rule) => rule.as_gcra(),
+            _ => None,
+        }
+    }
+
+    /// Returns GCRA whose places are times, also if its quota comes with the call.
+    pub(crate) fn time_rule(&self) -> Option<&Gcra> {
+        match self {
+            Self::Word(Rule::PerCall(gcra)) => Some(gcra),
+            rule => rule.as_gcra().filter(|gcra| !gcra.is_budget()),
+        }
+    }
+
+    /// Tells whether a key at rest differs from a fresh one, which is not full.
+    pub(crate) const fn is_kept(&self) -> bool {
+        match self {
+            Self::Word(_) => false,
+            Self::Kept(_) => true,
+            Self::Counter(counter) => !counter.starts_empty(),
+            Self::Log(log) => !log.starts_empty(),
+        }
+    }
+
+    /// Returns a number that differs between rules that read a state in different ways: it becomes part of
+    /// the fingerprint. Quotas of GCRA share their states, and so do limits of windows of one length.
+    #[inline]
+    pub(crate) const fn salt(&self) -> u64 {
+        let (kind, length_ns) = match self {
+            Self::Word(rule) | Self::Kept(rule) => match rule {
+                Rule::Gcra(_) | Rule::PerCall(_) | Rule::Unlimited => return 0,
+                Rule::FixedWindow(window) => (1, window.length_ns()),
+                Rule::AnchoredWindow(window) => (2, window.length_ns()),
+                Rule::SlidingCounter(counter) => (3, counter.length_ns()),
+            },
+            Self::Counter(counter) => (3, counter.length_ns()),
+            Self::Log(log) => (4, log.length_ns()),
+        };
+        (length_ns << 3 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// Returns the same rule for a clock with another origin.
+    pub(crate) fn with_epoch(self, epoch: Duration) -> Self {
+        let moved = |rule| match rule {
+            Rule::FixedWindow(window) => Rule::FixedWindow(window.with_epoch(epoch)),
+            Rule::AnchoredWindow(window) => Rule::AnchoredWindow(window.with_epoch(epoch)),
+            Rule::SlidingCounter(counter) => Rule::SlidingCounter(counter.with_epoch(epoch)),
+            rule => rule,
+        };
+        match self {
+            Self::Word(rule) => Self::Word(moved(rule)),
+            Self::Kept(rule) => Self::Kept(moved(rule)),
+            Self::Counter(counter) => Self::Counter(counter.with_epoch(epoch)),
+            Self::Log(log) => Self::Log(log),
+        }
+    }
+
+    /// Returns a number for the kind, and the parameters.
+    pub(crate) fn to_words(self) -> (u64, [u64; PARAMETERS]) {
+        match self {
+            Self::Word(rule) => rule.to_words(),
+            Self::Kept(rule) => {
+                let (kind, words) = rule.to_words();
+                (kind | KEPT, words)
+            }
+            Self::Counter(counter) => (COUNTER, counter.to_words()),
+            Self::Log(log) => (LOG, log.to_words()),
+        }
+    }
+
+    /// The inverse of [`to_words`](Self::to_words); `None` for any other kind.
+    #[inline]
+    pub(crate) fn from_words(kind: u64, words: [u64; PARAMETERS]) -> Option<Self> {
+        Some(match kind {
+            COUNTER => Self::Counter(SlidingCounter::from_words(words)),
+            LOG => Self::Log(SlidingLog::from_words(words)),
+            kind if kind & KEPT == 0 => Self::Word(Rule::from_words(kind, words)?),
+            kind => Self::Kept(Rule::from_words(kind & !KEPT, words)?),
+        })
+    }
+}

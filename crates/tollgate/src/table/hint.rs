@@ -1,0 +1,123 @@
+//! Eight bits beside a word that tell by what quota it was written, as far as a table has to know.
+//!
+//! | value | meaning |
+//! |---|---|
+//! | 0..=191 | GCRA: the time that an empty bucket takes to refill; the word says how much of it is left |
+//! | 192..=255 | a window or a budget: what was used when the word was written, of the limit |
+//!
+//! Both are floats with two bits of mantissa, rounded down.
+
+use crate::{Tick, algorithm::word_time};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hint(u8);
+
+const SHARES: u8 = 192;
+/// The lowest exponents: refill times below two microseconds, and shares below 2^-14, count as that.
+const TIME_MIN: u32 = 14;
+const SHARE_MIN: u32 = 6;
+
+/// Returns the exponent above `least` and two bits of mantissa, at most `most`.
+const fn float(number: u64, least: u32, most: u64) -> u8 {
+    let number = if number < 1 << least { 1 << least } else { number };
+    let exponent = number.ilog2();
+    let float = ((exponent - least) as u64) << 2 | (number >> (exponent - 2) & 3);
+    // OVERFLOW: `most` is below 256.
+    (if float < most { float } else { most }) as u8
+}
+
+/// The inverse of [`float`], rounded down.
+const fn unfloat(float: u8, least: u32) -> u64 {
+    (float as u64 & 3 | 4) << (least - 2 + (float >> 2) as u32)
+}
+
+impl Hint {
+    pub(crate) const fn of_refill(time: u64) -> Self {
+        Self(float(time, TIME_MIN, 191))
+    }
+
+    /// Of a share in 2^-20.
+    pub(crate) const fn of_share(share: u64) -> Self {
+        Self(SHARES + float(share, SHARE_MIN, 63))
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        // OVERFLOW: the lowest eight bits.
+        Self(bits as u8)
+    }
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// Tells whether the word is a time by GCRA, and not the end of a window with counts, or a budget.
+    pub(crate) const fn is_time(self) -> bool {
+        self.0 < SHARES
+    }
+
+    /// Tells whether the word was written by a quota of GCRA that takes longer to refill.
+    pub(crate) const fn is_longer_than(self, other: Self) -> bool {
+        self.is_time() && other.is_time() && self.0 > other.0
+    }
+
+    /// Returns how long the quota takes to refill at most.
+    pub(crate) const fn refill_most(self) -> u64 {
+        unfloat(self.0 + 1, TIME_MIN)
+    }
+
+    /// Returns how far from full a word is, in 2^-20 of its limit; zero only if it is idle.
+    pub(super) fn burden(self, word: u64, now: Tick) -> u64 {
+        if word_time::is_idle(word, now) {
+            return 0;
+        }
+        if !self.is_time() {
+            return unfloat(self.0 - SHARES, SHARE_MIN);
+        }
+        let ahead = (word & (word_time::OWED - 1)) - word_time::from_tick(now);
+        let share = (u128::from(ahead) << 20) / u128::from(unfloat(self.0, TIME_MIN));
+        // OVERFLOW: saturates; a debt of 2^44 bursts is far enough from full.
+        u64::try_from(share).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_kept_to_a_quarter() {
+        let now = Tick::from_secs(1);
+        let word = word_time::from_tick(Tick::from_secs(2));
+        for share in [64, 65, 100, 1000, 1 << 20, 3 << 20] {
+            let hint = Hint::of_share(share);
+            let found = hint.burden(word, now);
+            assert!(found <= share && share - found <= share / 4, "{share}: {found}");
+            assert_eq!(Hint::from_bits(hint.bits()), hint);
+            assert_eq!(hint.burden(word, Tick::from_secs(3)), 0, "it is idle");
+        }
+        assert_eq!(Hint::of_share(u64::MAX).bits(), 255);
+    }
+
+    #[test]
+    fn half_of_an_hour_weighs_as_much_as_half_of_a_second() {
+        let now = Tick::from_secs(1000);
+        for refill in [1_u64, 3600] {
+            let time = word_time::from_tick(Tick::from_millis(1000 * refill));
+            let word = word_time::from_tick(now) + time / 2;
+            let burden = Hint::of_refill(time).burden(word, now);
+            assert!((1 << 19..5 << 17).contains(&burden), "{refill}: {burden}");
+        }
+    }
+
+    #[test]
+    fn quotas_are_told_apart_if_one_takes_a_quarter_longer() {
+        for bits in 14..62 {
+            let (time, longer) = (1_u64 << bits, (1_u64 << bits) + (1 << (bits - 2)));
+            let (hint, other) = (Hint::of_refill(time), Hint::of_refill(longer));
+            assert!(other.is_longer_than(hint) && !hint.is_longer_than(other));
+            assert!(hint.is_time() && time < hint.refill_most() && hint.refill_most() <= longer);
+        }
+        assert!(!Hint::of_share(5).is_longer_than(Hint::of_refill(1)));
+    }
+}
