@@ -78,20 +78,20 @@ impl AnyRule {
         (length_ns << 3 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Returns the same rule for a clock with another origin.
-    pub(crate) fn with_epoch(self, epoch: Duration) -> Self {
-        let moved = |rule| match rule {
-            Rule::FixedWindow(window) => Rule::FixedWindow(window.with_epoch(epoch)),
-            Rule::AnchoredWindow(window) => Rule::AnchoredWindow(window.with_epoch(epoch)),
-            Rule::SlidingCounter(counter) => Rule::SlidingCounter(counter.with_epoch(epoch)),
-            rule => rule,
-        };
-        match self {
-            Self::Word(rule) => Self::Word(moved(rule)),
-            Self::Kept(rule) => Self::Kept(moved(rule)),
-            Self::Counter(counter) => Self::Counter(counter.with_epoch(epoch)),
-            Self::Log(log) => Self::Log(log),
-        }
+    /// Returns algorithm and quota, from which [`new`](Self::new) makes the same rule; `None` if that comes with
+    /// the calls, or there is no limit.
+    pub(crate) fn quota(&self) -> Option<(Algorithm, Quota)> {
+        Some(match self {
+            Self::Word(rule) | Self::Kept(rule) => match rule {
+                Rule::Gcra(gcra) => (Algorithm::Gcra, gcra.quota()),
+                Rule::FixedWindow(window) => (Algorithm::FixedWindow, window.quota()),
+                Rule::AnchoredWindow(window) => (Algorithm::AnchoredWindow, window.quota()),
+                Rule::SlidingCounter(counter) => (Algorithm::SlidingCounter, counter.quota()),
+                Rule::PerCall(_) | Rule::Unlimited => return None,
+            },
+            Self::Counter(counter) => (Algorithm::SlidingCounter, counter.quota()),
+            Self::Log(log) => (Algorithm::SlidingLog, log.quota()),
+        })
     }
 
     /// Returns a number for the kind, and the parameters.
@@ -116,5 +116,32 @@ impl AnyRule {
             kind if kind & KEPT == 0 => Self::Word(Rule::from_words(kind, words)?),
             kind => Self::Kept(Rule::from_words(kind & !KEPT, words)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Initial;
+
+    #[test]
+    fn a_rule_tells_a_quota_that_makes_the_same_rule() {
+        let texts = "1/s 10/s 7/min 3/s 27/min 997/s 1/month 1000000000/s 1/year 5/year";
+        for text in texts.split(' ') {
+            let quota: Quota = text.parse().expect("a quota");
+            let some = quota.initial(Initial::Permits(quota.count() / 2));
+            for (algorithm, quota) in
+                Algorithm::ALL.into_iter().flat_map(|it| [(it, quota), (it, some)])
+            {
+                let epoch = Duration::from_secs(1_234_567);
+                let Ok(rule) = AnyRule::new(algorithm, &quota, epoch) else { continue };
+                let (found, again) = rule.quota().expect("it has one");
+                assert_eq!(found, algorithm);
+                assert_eq!(AnyRule::new(algorithm, &again, epoch), Ok(rule), "{text}: {again}");
+            }
+        }
+        let once = AnyRule::new(Algorithm::Gcra, &Quota::once(7), Duration::ZERO).expect("sound");
+        let (_, again) = once.quota().expect("it has one");
+        assert_eq!(AnyRule::new(Algorithm::Gcra, &again, Duration::ZERO), Ok(once));
     }
 }

@@ -44,7 +44,7 @@ use super::{
     word_time,
 };
 use crate::{
-    Quota, QuotaError, Tick,
+    Initial, Quota, QuotaError, Tick,
     decision::{Decision, Level},
 };
 use std::time::Duration;
@@ -134,13 +134,9 @@ impl FixedWindow {
         self.length_ns
     }
 
-    /// Returns the same windows for a clock with another origin.
-    pub(super) fn with_epoch(mut self, epoch: Duration) -> Self {
-        if let Border::Aligned { phase_ns } = &mut self.border {
-            *phase_ns = phase(epoch, self.length_ns);
-        }
-        self.word = self.word.with_epoch(epoch);
-        self
+    /// Returns the quota, without a burst.
+    pub(super) const fn quota(&self) -> Quota {
+        window_quota(self.length_ns, self.limit, self.initial)
     }
 
     /// The largest count a word can hold.
@@ -185,6 +181,11 @@ impl FixedWindow {
     const fn word(&self, View { count, end_ns }: View) -> u64 {
         if count == 0 { 0 } else { self.word.join(end_ns, count) }
     }
+}
+
+/// Returns the quota of a window.
+pub(super) const fn window_quota(length_ns: u64, limit: u64, initial: u64) -> Quota {
+    Quota::per(limit, Duration::from_nanos(length_ns)).initial(Initial::Permits(initial))
 }
 
 /// Returns the limit of a window quota.

@@ -71,7 +71,7 @@ use super::{
     word_time::{self, AHEAD_MAX, OWED},
 };
 use crate::{
-    Quota, QuotaError, Tick,
+    Initial, Quota, QuotaError, Tick,
     decision::{Decision, Level},
     table::Hint,
 };
@@ -320,6 +320,16 @@ impl Gcra {
     /// Returns how long an empty bucket takes to refill, as a word holds it; `None` for a budget.
     pub(crate) const fn refill(&self) -> Option<u64> {
         if self.scale.is_budget() { None } else { Some(self.word(self.span(self.burst))) }
+    }
+
+    /// Returns the quota, or one that means the same.
+    pub(crate) fn quota(&self) -> Quota {
+        let (count, period_ns) = self.scale.rate();
+        let quota = match count {
+            0 => Quota::once(self.burst),
+            count => Quota::per(count, Duration::from_nanos(period_ns)).burst(self.burst),
+        };
+        quota.initial(Initial::Permits(self.initial))
     }
 
     /// Returns where a place of another quota's is by this one.

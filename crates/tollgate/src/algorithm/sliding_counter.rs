@@ -38,7 +38,7 @@
 
 use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
-    fixed_window::window_limit,
+    fixed_window::{window_limit, window_quota},
     inherit::{FRACTION, used_after},
     share,
     window_word::{WindowWord, phase},
@@ -115,11 +115,9 @@ impl SlidingCounter {
         self.length_ns
     }
 
-    /// Returns the same counter for a clock with another origin.
-    pub(super) fn with_epoch(mut self, epoch: std::time::Duration) -> Self {
-        self.phase_ns = phase(epoch, self.length_ns);
-        self.word = self.word.with_epoch(epoch);
-        self
+    /// Returns the quota, without a burst.
+    pub(super) const fn quota(&self) -> Quota {
+        window_quota(self.length_ns, self.limit, self.initial)
     }
 
     /// Tells whether fresh windows are empty.

@@ -38,7 +38,7 @@
 
 use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed,
-    fixed_window::window_limit,
+    fixed_window::{window_limit, window_quota},
     inherit::{FRACTION, used_after},
     share, word_time,
 };
@@ -104,6 +104,11 @@ impl SlidingLog {
     /// Returns the parameters, for hosts that keep them in atomics.
     pub(super) const fn length_ns(&self) -> u64 {
         self.length.as_nanos() as u64
+    }
+
+    /// Returns the quota, without a burst.
+    pub(super) const fn quota(&self) -> Quota {
+        window_quota(self.length_ns(), self.limit, self.initial)
     }
 
     pub(crate) fn to_words(self) -> [u64; PARAMETERS] {

@@ -41,10 +41,6 @@ impl WindowWord {
         Self { grain_ns, shift_ns: phase(epoch, grain_ns) }
     }
 
-    pub(super) fn with_epoch(self, epoch: Duration) -> Self {
-        Self { shift_ns: phase(epoch, self.grain_ns), ..self }
-    }
-
     /// The counts of a word are below this.
     #[inline]
     pub(super) const fn range(&self) -> u64 {

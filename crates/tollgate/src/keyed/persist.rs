@@ -5,13 +5,13 @@ use super::{
     core::{Core, Key, NOTED},
 };
 use crate::{
-    Seed, SnapshotError, Tick,
-    algorithm::{AnyRule, PARAMETERS, word_time},
+    Algorithm, Initial, Quota, Seed, SnapshotError, Tick,
+    algorithm::{AnyRule, word_time},
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
     table::{Hint, Spot, State, Who, Words},
 };
-use std::{hash::Hash, path::Path};
+use std::{hash::Hash, path::Path, time::Duration};
 
 /// What the records of a file are, by their number there.
 ///
@@ -20,7 +20,7 @@ use std::{hash::Hash, path::Path};
 /// | blocked-until | wall time in ns |
 /// | word | of a bounded table: bucket; hint, ninths of a nanosecond ahead of the file's time |
 /// | budget | the same, with the word itself |
-/// | rule | kind and parameters of a rule; then its state: the word likewise, two counts and the wall time of their window in ns, or wall time in ns and cost of each event |
+/// | rule | algorithm, count, period in ns, burst and initial permits of a quota; then the state: the word likewise, two counts and the wall time of their window in ns, or wall time in ns and cost of each event |
 const KINDS: [&str; 4] = ["blocked-until", "word", "budget", "rule"];
 const BLOCKED: u16 = 0;
 const WORD: u16 = 1;
@@ -190,9 +190,12 @@ impl Core {
 impl Moment<'_> {
     /// Adds the words of a state; returns false if it stands for nothing.
     fn write(&self, rule: &AnyRule, state: &State, words: &mut Vec<u64>) -> bool {
-        let (kind, parameters) = rule.to_words();
-        words.push(kind);
-        words.extend(parameters);
+        let Some((algorithm, quota)) = rule.quota() else { return false };
+        let Some(number) = Algorithm::ALL.iter().position(|known| *known == algorithm) else {
+            return false;
+        };
+        let (burst, initial) = (quota.capacity(), quota.initial_permits());
+        words.extend([number as u64, quota.count(), quota.period_ns(), burst, initial]);
         let is_live = match (rule, state) {
             (AnyRule::Word(_) | AnyRule::Kept(_), State::Word(word)) => {
                 words.push(if word_time::is_budget(*word) {
@@ -208,7 +211,7 @@ impl Moment<'_> {
                 counts != (0, 0)
             }
             (AnyRule::Log(log), State::Log(entries)) => {
-                let most = (snapshot::WORDS_MAX - PARAMETERS - 1) / 2;
+                let most = (snapshot::WORDS_MAX - 5) / 2;
                 let live = log.live(entries, self.now, most);
                 let is_live = !live.is_empty();
                 words.extend(live.into_iter().flat_map(|(tick, cost)| [self.wall(tick), cost]));
@@ -221,8 +224,11 @@ impl Moment<'_> {
 
     /// Returns a state with its rule; `None` if it stands for nothing any more.
     fn read(&self, words: &[u64]) -> Option<(AnyRule, State)> {
-        let ([kind, parameters @ ..], state) = words.split_first_chunk::<{ PARAMETERS + 1 }>()?;
-        let rule = AnyRule::from_words(*kind, *parameters)?.with_epoch(self.core.epoch);
+        let ([number, count, period_ns, burst, initial], state) = words.split_first_chunk()?;
+        let algorithm = *Algorithm::ALL.get(usize::try_from(*number).ok()?)?;
+        let quota = Quota::per(*count, Duration::from_nanos(*period_ns)).burst(*burst);
+        let quota = quota.initial(Initial::Permits(*initial));
+        let rule = AnyRule::new(algorithm, &quota, self.core.epoch).ok()?;
         let (now, is_kept) = (self.now, rule.is_kept());
         let state = match (&rule, state) {
             (AnyRule::Word(inner) | AnyRule::Kept(inner), [saved]) => {

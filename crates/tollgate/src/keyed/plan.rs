@@ -107,6 +107,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// | GCRA | when the bucket is full again, but no key waits longer than the new quota takes to refill |
     /// | windows of the same length | what was counted |
     /// | windows of another length | nothing: every key starts anew |
+    /// | states that do not fit a word, or fit one again | nothing |
     ///
     /// # Errors
     ///

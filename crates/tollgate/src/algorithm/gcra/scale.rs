@@ -61,6 +61,17 @@ impl Scale {
         }
     }
 
+    /// Returns permits and nanoseconds: as many permits come back in so long, if any do.
+    pub(super) const fn rate(self) -> (u64, u64) {
+        match self.ninths {
+            BUDGET => (0, 0),
+            TIMES if self.per_permit.is_multiple_of(PER_NANO) => (1, self.per_permit / PER_NANO),
+            TIMES if self.per_permit.is_multiple_of(3) => (3, self.per_permit / 3),
+            TIMES => (PER_NANO, self.per_permit),
+            ninths => (self.places / self.per_permit, ninths / PER_NANO),
+        }
+    }
+
     pub(super) const fn is_budget(self) -> bool {
         self.ninths == BUDGET
     }
