@@ -121,7 +121,7 @@ impl Line {
         (poll, None)
     }
 
-    /// Returns `None` if another rule has come into force meanwhile.
+    /// Returns `None` if another rule has come into force meanwhile, or a block has ended.
     fn join(
         &mut self,
         post: &mut impl Post,
@@ -136,6 +136,10 @@ impl Line {
                 true => Entered::Passed(decision),
                 false => Entered::Refused(Refused::Never(decision)),
             });
+        }
+        if exempt.is_none() && self.is_unbooked && !self.queue.is_empty() {
+            // A block has ended since the line was settled: those who wait are booked first.
+            return None;
         }
         let rule = post.rule(now);
         let is_full = !post.has_room(self.queue.len());
