@@ -342,10 +342,9 @@ async fn a_policy_beside_thousands_of_quotas_is_limited() {
         let quota = tollgate::store::Policy::new(format!("{number}"), Quota::per_hour(number));
         assert!(store.acquire_one_now(&quota.unwrap(), b"key", 1).unwrap().is_allowed());
     }
-    let builder = |name: &str| {
-        RateLimitLayer::builder().policy(Policy::new(name.to_owned(), Quota::per_hour(2)))
-    };
-    for builder in [builder("p").memory(store.clone()), builder("q").store(store)] {
+    let policies = ["p", "q"].map(|name| Policy::new(name, Quota::per_hour(2)));
+    let [one, other] = policies.map(|policy| RateLimitLayer::builder().policy(policy));
+    for builder in [one.memory(store.clone()), other.store(store)] {
         let layer = builder.build().unwrap();
         for expected in [200, 200, 429] {
             assert_eq!(status(&layer, "/", "a").await, expected);

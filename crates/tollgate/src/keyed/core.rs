@@ -165,7 +165,7 @@ impl Core {
         (Who { fingerprint, now, rule, since }, access)
     }
 
-    /// Takes from a key that has no quota of its own on the short way; `None` if there is more to do.
+    /// The fast path for a key without a quota of its own; `None` if the general path has to decide.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(super) fn take_plain(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {

@@ -1,4 +1,4 @@
-//! A few words that change seldom and are read together without a lock: a seqlock.
+//! A seqlock: a few words that rarely change, and that threads read together without a lock.
 
 use super::{
     AtomicU64,

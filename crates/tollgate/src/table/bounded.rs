@@ -190,11 +190,7 @@ impl Bounded {
                 bucket = second;
                 continue;
             };
-            // Written by the same quota, or one like it, and nothing is owed.
-            let word = slot.word();
-            if slot.hint() != gcra.hint() || word >= word_time::OWED {
-                return None;
-            }
+            let word = slot.word_of(gcra)?;
             let (decision, next) = gcra.decide_at(word, now, gcra.position(now), cost);
             if next != word {
                 slot.put(next);

@@ -113,11 +113,7 @@ impl Growing {
         let Some(slot) = shard.slots.find_mut(Self::tag(fingerprint)) else {
             return self.take_new(&mut shard, (fingerprint, now), gcra, cost);
         };
-        // Written by the same quota, or one like it, and nothing is owed.
-        let word = slot.word();
-        if slot.hint() != gcra.hint() || word >= word_time::OWED {
-            return None;
-        }
+        let word = slot.word_of(gcra)?;
         let (decision, next) = gcra.decide_at(word, now, gcra.position(now), cost);
         slot.put(next);
         Some(decision)

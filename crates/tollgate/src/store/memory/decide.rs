@@ -37,7 +37,7 @@ impl MemoryStore {
         Some(Key { fingerprint, policy: Some(policy), call })
     }
 
-    /// Takes a single demand off the short way. Not inlined: it is large.
+    /// Decides about a single demand that the fast path left open. Not inlined: it is large.
     #[cold]
     #[inline(never)]
     pub(super) fn acquire_any(
