@@ -104,7 +104,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// | algorithm | what stays |
     /// |---|---|
-    /// | GCRA | when the bucket is full again, but no key waits longer than the new quota takes to refill |
+    /// | GCRA | when the bucket is full again, cut to what the new quota takes to refill if that is at least a quarter less |
     /// | windows of the same length | what was counted |
     /// | windows of another length | nothing: every key starts anew |
     /// | states that do not fit a word, or fit one again | nothing |
