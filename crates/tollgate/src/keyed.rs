@@ -167,8 +167,9 @@ impl<K: ?Sized> KeyedLimiter<K> {
         claims.release(&self.core);
     }
 
-    /// Removes the keys that have refilled and, of a growing table, gives memory back. Locks a few
-    /// keys at a time.
+    /// Removes the keys that have refilled, so that new ones find room without growth. The memory stays: readers
+    /// of the table hold no lock that would tell when it can be freed. A table therefore keeps the largest size
+    /// that it ever had; drop the limiter to free it.
     pub fn shrink(&self) {
         self.core.tables.shrink(self.now());
     }

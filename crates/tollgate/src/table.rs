@@ -1,34 +1,29 @@
 //! Where the states of many keys live.
 //!
-//! | table | memory | a key costs | lock |
-//! |---|---|---|---|
-//! | [`Growing`] | as much as there are keys, or up to a cap | 20 to 30 bytes | a shard's, short |
-//! | [`Bounded`] | fixed when made | 24 bytes, used or not | none to read, one of 4096 to write |
-//! | [`Wide`] | as much as there are keys, or up to a cap | what its state takes | a shard's, short |
+//! | table | a key costs | lock |
+//! |---|---|---|
+//! | [`WordTable`] | 17 to 27 bytes | none for a key that is there but the lock bit of its word |
+//! | [`Wide`] | what its state takes | a shard's, short |
 //!
-//! All three answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
+//! Both answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
 //! of a key, which is that of a fresh one if the key is not there. [`Tables`] chooses by the rule, which comes
-//! with the call. A word says itself when it is idle, so the tables of words know no rules.
+//! with the call. A word says itself when it is idle, so the table of words knows no rules.
 
-mod bounded;
-mod bucket;
-mod growing;
 mod hint;
-mod slots;
+mod slot;
 mod wide;
+mod words;
 
-pub(crate) use bounded::Bounded;
-pub(crate) use bucket::{Held, Stripe};
-pub(crate) use growing::{Ask, Growing, Shard};
 pub(crate) use hint::Hint;
 pub(crate) use wide::{Ready, State, Wide, WideShard};
+pub(crate) use words::{HeldKey, WordTable, Writer};
 
 use crate::{
-    Decision, Tick,
-    algorithm::{AnyRule, Entry, Gcra, Rule, word_time},
+    Tick,
+    algorithm::{AnyRule, Entry, Rule, word_time},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
 };
-use slots::Slot;
+use slot::Content;
 use std::time::Duration;
 
 /// Which key is meant, when, and by which rule.
@@ -48,17 +43,19 @@ impl Who {
     fn step<R>(
         &self,
         rule: &Rule,
-        (hint, word): (Hint, u64),
+        content: Content,
         step: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> (R, Option<u64>) {
-        let before = rule.current(word, hint, self.now, self.since);
+    ) -> (R, Option<Content>) {
+        let before = rule.current(content.word, content.hint(), self.now, self.since);
         let mut state = before;
         let result = step(&mut Entry::Word(rule, &mut state));
-        (result, (state != before).then(|| rule.marked(state, self.now)))
+        (result, (state != before).then(|| self.content(rule, content.name(), state)))
     }
 
-    fn slot(&self, rule: &Rule, tag: u64, word: u64) -> Slot {
-        Slot::new(tag, rule.hint(word & (word_time::OWED - 1), self.now), word)
+    /// Returns what a slot holds for a state.
+    fn content(&self, rule: &Rule, name: u64, state: u64) -> Content {
+        let word = rule.marked(state, self.now);
+        Content::new(name, rule.hint(word & (word_time::OWED - 1), self.now), word)
     }
 }
 
@@ -109,42 +106,18 @@ impl Tally {
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) base: Arc<Base>,
-    pub(crate) words: Words,
+    pub(crate) words: WordTable,
     pub(crate) wide: Wide,
-}
-
-/// The table of words.
-#[derive(Debug)]
-pub(crate) enum Words {
-    Growing(Growing),
-    Bounded(Bounded),
 }
 
 /// How large the tables may become.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
-    /// Keys that a bounded table is made for.
+    /// The most keys, if the memory for them is allocated at once.
     pub(crate) bounded: Option<u64>,
-    /// The most keys of a growing table, and of the wide one.
+    /// The most keys, if it is allocated as they come.
     pub(crate) cap: Option<u64>,
     pub(crate) max_idle: Option<Duration>,
-}
-
-/// Where a state is, as far as its table knows.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Spot {
-    Fingerprint(u64),
-    Slot { tag: u64, bucket: u64 },
-}
-
-/// Runs the same code on either table of words.
-macro_rules! on_words {
-    ($words:expr, $table:ident => $body:expr) => {
-        match $words {
-            Words::Growing($table) => $body,
-            Words::Bounded($table) => $body,
-        }
-    };
 }
 
 impl Tables {
@@ -152,24 +125,10 @@ impl Tables {
         let Size { bounded, cap, max_idle } = size;
         let base = Base { tally: Tally::default(), room };
         let base = Arc::new(base);
-        let words = match bounded {
-            Some(keys) => Words::Bounded(Bounded::new(Arc::clone(&base), keys)),
-            None => Words::Growing(Growing::new(Arc::clone(&base), cap)),
-        };
-        let wide = Wide::new(Arc::clone(&base), bounded.or(cap), max_idle);
+        let cap = bounded.or(cap);
+        let words = WordTable::new(Arc::clone(&base), cap, bounded.unwrap_or(0));
+        let wide = Wide::new(Arc::clone(&base), cap, max_idle);
         Self { base, words, wide }
-    }
-
-    /// The short way of a take by GCRA; `None` if there is more to do.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(crate) fn take(
-        &self,
-        (fingerprint, now): (u64, Tick),
-        gcra: &Gcra,
-        cost: u64,
-    ) -> Option<Decision> {
-        on_words!(&self.words, table => table.take((fingerprint, now), gcra, cost))
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
@@ -180,7 +139,7 @@ impl Tables {
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         match &who.rule {
-            AnyRule::Word(rule) => on_words!(&self.words, table => table.update(who, rule, step)),
+            AnyRule::Word(rule) => self.words.update(who, rule, step),
             _ => self.wide.update(who, step),
         }
     }
@@ -188,10 +147,7 @@ impl Tables {
     /// Applies `look` to a copy of the state of a key.
     pub(crate) fn read<R>(&self, who: &Who, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
         match &who.rule {
-            AnyRule::Word(rule) => {
-                let slot = on_words!(&self.words, table => table.read(who.fingerprint));
-                who.step(rule, slot.state(), look).0
-            }
+            AnyRule::Word(rule) => who.step(rule, self.words.read(who.fingerprint), look).0,
             _ => self.wide.read(who, look),
         }
     }
@@ -203,50 +159,25 @@ impl Tables {
 
     /// Forgets a key.
     pub(crate) fn remove(&self, fingerprint: u64) {
-        on_words!(&self.words, table => table.remove(fingerprint));
+        self.words.remove(fingerprint);
         self.wide.remove(fingerprint);
     }
 
     pub(crate) fn len(&self) -> usize {
-        on_words!(&self.words, table => table.len()) + self.wide.len()
+        self.words.len() + self.wide.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        on_words!(&self.words, table => table.bytes()) + self.wide.bytes()
+        self.words.bytes() + self.wide.bytes()
     }
 
     pub(crate) fn clear(&self) {
-        on_words!(&self.words, table => table.clear());
+        self.words.clear();
         self.wide.clear();
     }
 
     pub(crate) fn shrink(&self, now: Tick) {
-        on_words!(&self.words, table => table.shrink(now));
+        self.words.shrink(now);
         self.wide.shrink(now);
-    }
-
-    /// Calls `visit` with every word: its fingerprint, or in a bounded table its tag and bucket.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(Spot, Hint, u64)) {
-        match &self.words {
-            Words::Growing(table) => table.visit(|fingerprint, slot| {
-                visit(Spot::Fingerprint(fingerprint), slot.hint(), slot.word());
-            }),
-            Words::Bounded(table) => table.visit(|bucket, slot| {
-                visit(Spot::Slot { tag: slot.tag(), bucket }, slot.hint(), slot.word());
-            }),
-        }
-    }
-
-    /// Puts a word back. Tells whether there was room.
-    pub(crate) fn put_back(&self, spot: Spot, (hint, word): (Hint, u64), now: Tick) -> bool {
-        match (spot, &self.words) {
-            (Spot::Slot { tag, bucket }, Words::Bounded(table)) => {
-                table.put_back(bucket, Slot::new(tag, hint, word), now)
-            }
-            (Spot::Fingerprint(fingerprint), Words::Growing(table)) => {
-                table.put_back(fingerprint, (hint, word), now)
-            }
-            _ => false,
-        }
     }
 }

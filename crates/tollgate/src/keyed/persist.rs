@@ -9,7 +9,7 @@ use crate::{
     algorithm::{AnyRule, word_time},
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
-    table::{Hint, Spot, State, Who, Words},
+    table::{Hint, State, Who},
 };
 use std::{hash::Hash, path::Path, time::Duration};
 
@@ -18,7 +18,7 @@ use std::{hash::Hash, path::Path, time::Duration};
 /// | kind | words |
 /// |---|---|
 /// | blocked-until | wall time in ns |
-/// | word | of a bounded table: bucket; hint, ninths of a nanosecond ahead of the file's time |
+/// | word | hint, ninths of a nanosecond ahead of the file's time |
 /// | budget | the same, with the word itself |
 /// | rule | algorithm, count, period in ns, burst and initial permits of a quota; then the state: the word likewise, two counts and the wall time of their window in ns, or wall time in ns and cost of each event |
 const KINDS: [&str; 4] = ["blocked-until", "word", "budget", "rule"];
@@ -72,16 +72,6 @@ impl Moment<'_> {
 }
 
 impl Core {
-    /// Names how fingerprints are made, and in a bounded table where they are kept.
-    fn scheme(&self) -> String {
-        match &self.tables.words {
-            Words::Growing(_) => self.seed.scheme().to_owned(),
-            Words::Bounded(table) => {
-                format!("{} in {} buckets", self.seed.scheme(), table.buckets())
-            }
-        }
-    }
-
     pub(crate) fn save(&self, path: &Path) -> Result<u64, SnapshotError> {
         let now = self.clock.now();
         let mut moment = Moment { core: self, now, wall_ns: 0 };
@@ -89,24 +79,16 @@ impl Core {
         let classes =
             KINDS.map(|kind| snapshot::Class { algorithm: kind.to_owned(), quota: String::new() });
         let seed_check = snapshot::seed_check(self.seed.words());
-        let (scheme, wall_ns) = (self.scheme(), moment.wall_ns);
+        let (scheme, wall_ns) = (self.seed.scheme().to_owned(), moment.wall_ns);
         let head = Head { scheme, seed_check, wall_ns, classes: classes.into() };
         let mut writer = Writer::create(path, &head)?;
         let (mut words, mut failed) = (Vec::new(), Ok(()));
-        self.tables.visit(|spot, hint, word| {
+        self.tables.words.visit(|fingerprint, hint, word| {
             let is_budget = word_time::is_budget(word);
             let saved = if is_budget { Some(word) } else { moment.ahead(word) };
             let Some(saved) = saved.filter(|_| failed.is_ok()) else { return };
-            words.clear();
-            let fingerprint = match spot {
-                Spot::Fingerprint(fingerprint) => fingerprint,
-                Spot::Slot { tag, bucket } => {
-                    words.push(bucket);
-                    tag
-                }
-            };
-            words.extend([hint.bits(), saved]);
-            failed = writer.record(fingerprint, if is_budget { BUDGET } else { WORD }, &words);
+            let kind = if is_budget { BUDGET } else { WORD };
+            failed = writer.record(fingerprint, kind, &[hint.bits(), saved]);
         });
         self.tables.wide.visit(|fingerprint, rule, state| {
             words.clear();
@@ -129,7 +111,7 @@ impl Core {
 
     pub(crate) fn restore(&self, path: &Path) -> Result<u64, SnapshotError> {
         let mut reader = Reader::open(path)?;
-        reader.expect(&self.scheme(), self.seed.words())?;
+        reader.expect(self.seed.scheme(), self.seed.words())?;
         let now = self.clock.now();
         let moment = Moment { core: self, now, wall_ns: reader.head().wall_ns };
         // States are replaced: what is booked for those who wait is taken out of them before, and
@@ -153,17 +135,14 @@ impl Core {
             let fingerprint = record.fingerprint;
             restored += u64::from(match (record.class, &*words) {
                 (BLOCKED, words) => self.restore_block(fingerprint, words, moment),
-                (WORD | BUDGET, [spot @ .., hint, saved]) => {
-                    let spot = match spot {
-                        [] => Spot::Fingerprint(fingerprint),
-                        [bucket, ..] => Spot::Slot { tag: fingerprint, bucket: *bucket },
-                    };
+                (WORD | BUDGET, [hint, saved]) => {
                     let hint = Hint::from_bits(*hint);
                     let word = match record.class {
                         BUDGET => Some(*saved).filter(|word| word_time::is_budget(*word)),
                         _ => moment.word(hint.is_time(), *saved),
                     };
-                    word.is_some_and(|word| self.tables.put_back(spot, (hint, word), moment.now))
+                    let words = &self.tables.words;
+                    word.is_some_and(|word| words.put_back(fingerprint, (hint, word), moment.now))
                 }
                 (RULE, words) => moment.read(words).is_some_and(|(rule, state)| {
                     let (now, since) = (moment.now, Tick::MAX);
@@ -308,8 +287,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// # Errors
     ///
-    /// When the file is missing, foreign, damaged, or of another seed, and of a bounded table when
-    /// the number of keys it was made for differs. Nothing is taken over then.
+    /// When the file is missing, foreign, damaged, or of another seed. Nothing is taken over then.
     pub fn restore(&self, path: impl AsRef<Path>) -> Result<u64, SnapshotError> {
         self.core.restore(path.as_ref())
     }

@@ -51,7 +51,8 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
 impl Core {
     fn rule(&self, quota: &Quota) -> Result<AnyRule, KeyedError> {
         check(quota, self.tables.wide.max_idle())?;
-        Ok(AnyRule::new(self.algorithm, quota, self.epoch)?)
+        let rule = AnyRule::new(self.algorithm, quota, self.epoch)?;
+        Ok(rule.with_margin(self.early.margin()))
     }
 
     /// Returns a quota that a key has for itself.

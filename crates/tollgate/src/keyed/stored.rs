@@ -7,11 +7,9 @@ use super::{
     plan::check,
 };
 use crate::{
-    Algorithm, Charge, Decision, Tick,
-    algorithm::{AnyRule, Gcra, PerCall, Rule, gcra_per_call},
-    limits::Target,
+    Algorithm, Decision, Tick,
+    algorithm::{AnyRule, PerCall, Rule, gcra_per_call},
     store::{InForce, Policy},
-    table::{Ask, Words},
     watch::Verb,
 };
 use std::num::NonZeroU64;
@@ -40,7 +38,8 @@ impl Core {
         if policy.is_ad_hoc() && policy.algorithm() == Algorithm::Gcra {
             return Ok(AnyRule::Word(Rule::PerCall(gcra_per_call(&policy.quota())?)));
         }
-        Ok(AnyRule::new(policy.algorithm(), &policy.quota(), self.epoch)?)
+        let rule = AnyRule::new(policy.algorithm(), &policy.quota(), self.epoch)?;
+        Ok(rule.with_margin(self.early.margin()))
     }
 
     /// Returns the rule of a policy's key, and since when it is in force.
@@ -84,7 +83,7 @@ impl Core {
         &self,
         policy: &Policy,
         key: &[u8],
-        now: Tick,
+        when: Option<Tick>,
         cost: u64,
     ) -> Result<Decision, Option<NonZeroU64>> {
         let Some(known) = policy.in_force(self.id).filter(|_| self.mode() == 0) else {
@@ -95,7 +94,7 @@ impl Core {
             None => self.fingerprint_anew(policy, key),
         };
         let taken = match &known.rule {
-            AnyRule::Word(Rule::Gcra(gcra)) => self.tables.take((fingerprint, now), gcra, cost),
+            AnyRule::Word(Rule::Gcra(gcra)) => self.take(fingerprint, || Some(*gcra), when, cost),
             _ => None,
         };
         taken.ok_or(NonZeroU64::new(fingerprint))
@@ -107,51 +106,6 @@ impl Core {
             return None;
         }
         self.update(key, now, |entry| entry.decide(now, cost)).map(|(decision, _)| decision)
-    }
-
-    /// Takes from several keys on the short way, from all or none; `None` if there is more to do.
-    /// Returns what each says, and a mask of those that refused.
-    pub(crate) fn take_stored_all<const N: usize>(
-        &self,
-        charges: &[Charge<'_>; N],
-        now: Tick,
-    ) -> Option<([Decision; N], u64)> {
-        let Words::Growing(table) = &self.tables.words else { return None };
-        if self.mode() != 0 {
-            return None;
-        }
-        // With one algorithm for all of them there is less to copy.
-        let gcra = |rule: &Rule| rule.as_gcra().copied();
-        if let Some(asks) = self.asks(charges, gcra) {
-            return table
-                .take_all(&asks, now, |gcra: &Gcra, word| Rule::Gcra(*gcra).hint(word, now));
-        }
-        let asks = self.asks(charges, |rule| Some(*rule))?;
-        table.take_all(&asks, now, |rule, word| rule.hint(word, now))
-    }
-
-    /// Names several keys with their rules; `None` if one has not such a rule.
-    #[inline]
-    fn asks<R: Copy, const N: usize>(
-        &self,
-        charges: &[Charge<'_>; N],
-        rule_of: impl Fn(&Rule) -> Option<R>,
-    ) -> Option<[Ask<R>; N]> {
-        let ask = |Charge { target, cost }: &Charge<'_>| {
-            let Target::Key(_, Key { fingerprint, policy: Some(policy), call: None }) = target
-            else {
-                return None;
-            };
-            let any = &policy.in_force(self.id)?.rule;
-            let AnyRule::Word(rule) = any else { return None };
-            let fingerprint = (fingerprint ^ any.salt()).max(1);
-            Some(Ask { fingerprint, rule: rule_of(rule)?, cost: *cost })
-        };
-        let mut asks = [ask(charges.first()?)?; N];
-        for (place, charge) in asks.iter_mut().zip(charges).skip(1) {
-            *place = ask(charge)?;
-        }
-        Some(asks)
     }
 
     /// Looks at a single key on the short way; `None` if there is more to do.
@@ -200,24 +154,25 @@ mod tests {
         Key { fingerprint: policy.id(), policy: Some(policy), call: None }
     }
 
-    /// Whatever is going on (somebody is blocked, listed, waits, or all is bypassed), the short way
-    /// leaves it to the long one; and a single demand is answered as a list of one.
+    /// Whatever is going on (a key is blocked, listed or waited for, or all is bypassed), the fast path
+    /// leaves it to the general one; and a single demand is answered as a list of one.
     #[test]
-    fn the_short_way_ends_when_there_is_more_to_do() {
+    fn the_fast_path_ends_when_there_is_more_to_do() {
         let limiter = KeyedLimiter::<[u8]>::builder(Quota::unlimited()).build().expect("sound");
         let (core, policy) = (&limiter.core, policy(5));
         let now = core.clock.now();
-        let take = || core.take_one(&policy, b"key", now, 1);
+        let take = || core.take_one(&policy, b"key", Some(now), 1);
         assert_eq!(take().expect_err("it is not in force"), None);
         core.admit(&policy).expect("a sound quota");
         let fingerprint = core.fingerprint_of(&policy, b"key");
         assert_eq!(fingerprint, core.seed.fingerprint(&(policy.id(), &b"key"[..])));
-        assert_eq!(take().expect("there is room").remaining(), 4);
-        let known = NonZeroU64::new(fingerprint).expect("hardly any is zero");
+        let known = take().expect_err("the key is new").expect("hardly any is zero");
+        assert_eq!(known.get(), fingerprint);
         let decision = core
             .take_any(Key { fingerprint: known.get(), ..key(&policy) }, now, 1)
-            .expect("it is there");
-        assert_eq!(decision.remaining(), 3);
+            .expect("there is room");
+        assert_eq!(decision.remaining(), 4);
+        assert_eq!(take().expect("it is there").remaining(), 3);
         for mode in [BYPASS, NOTED, WATCHED, WAITED] {
             core.set_mode(mode, true);
             assert_eq!(take().expect_err("there is more to do"), None, "{mode}");

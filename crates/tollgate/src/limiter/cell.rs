@@ -169,6 +169,11 @@ impl Cell {
     }
 
     /// Locks the state until the result is dropped.
+    /// Tells whether the state is a word, which has a lock bit, and not behind a mutex.
+    pub(crate) const fn is_word(&self) -> bool {
+        !matches!(self, Self::WideCounter(_) | Self::SlidingLog(_))
+    }
+
     pub(crate) fn hold(&self) -> HeldCell<'_> {
         match self {
             Self::Gcra(cell) => HeldCell::Word(cell.hold(Rule::Gcra)),

@@ -86,6 +86,14 @@ impl<'r, T> Lent<'r, T> {
         self.long.push(Some(value));
     }
 
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn last(&self) -> Option<&T> {
+        self.slice().last()?.as_ref()
+    }
+
     fn slice(&self) -> &[Option<T>] {
         self.room.get(..self.len).unwrap_or(&self.long)
     }

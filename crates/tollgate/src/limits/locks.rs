@@ -1,177 +1,252 @@
 //! The states of one decision, locked together.
 //!
-//! Every state has a place whose lock keeps others away: the word of a limiter, the shard or the
-//! two buckets of a key. Places are locked in the order of their addresses, each once, so two
-//! decisions never wait for each other in a circle. Whoever holds the lock of a single place waits
-//! for no other one, or only tries.
+//! | rank | what | locked by |
+//! |---|---|---|
+//! | 0 | logs and other large states | a mutex |
+//! | 1 | a key whose state is a word | the mutex of its shard if it is absent, then the lock bit of its word |
+//! | 2 | a limiter whose state is a word | the lock bit of its word |
+//!
+//! First all mutexes are locked, then all lock bits, both in the order of rank, address and fingerprint. So two
+//! decisions never wait for each other in a circle, and a thread that holds a lock bit waits for no mutex.
 
 use super::few::Lent;
 use crate::{
     Limiter,
-    algorithm::{AnyRule, Entry, Rule},
+    algorithm::{AnyRule, Entry},
     keyed::core::Core,
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
-    table::{Bounded, Full, Growing, Held, Shard, Stripe, Who, Wide, WideShard, Words},
+    table::{Full, HeldKey, Who, Wide, WideShard, Writer},
 };
 
-/// A place to lock.
-#[derive(Clone, Copy)]
-enum Place<'a> {
-    Cell(&'a Cell),
-    Shard(&'a Mutex<Shard>),
-    Stripe(&'a Stripe),
-    Wide(&'a Mutex<WideShard>),
-}
-
-/// A locked place.
-enum Locked<'a> {
-    Cell(HeldCell<'a>),
-    Shard(MutexGuard<'a, Shard>),
-    Stripe(Held<'a>),
-    Wide(MutexGuard<'a, WideShard>),
-}
-
-/// All places of a decision with their addresses, locked until dropped.
-pub(crate) struct Locks<'r, 'a> {
-    locked: Lent<'r, (usize, Locked<'a>)>,
-}
-
-/// Room for the locks of as many limits as are usual: two for each of eight.
-pub(crate) struct Room<'a>([Option<(usize, Locked<'a>)>; 16]);
-
-impl Room<'_> {
-    pub(crate) const fn new() -> Self {
-        Self([const { None }; 16])
-    }
-}
-
-impl Drop for Locks<'_, '_> {
-    fn drop(&mut self) {
-        self.locked.clear();
-    }
-}
-
-/// Which state is meant, and where it is.
+/// Which state is meant.
 #[derive(Clone, Copy)]
 pub(crate) enum State<'a> {
     Limiter(&'a Cell),
-    Growing(&'a Growing, &'a Mutex<Shard>, Who, Rule),
-    Bounded(&'a Bounded, [&'a Stripe; 2], Who, Rule),
-    Wide(&'a Wide, &'a Mutex<WideShard>, Who),
+    Key(&'a Core, Who),
 }
 
-fn address<T>(place: &T) -> usize {
-    std::ptr::from_ref(place) as usize
-}
+/// The order in which states are locked; equal for one and the same state.
+type Rank = (u8, usize, u64);
 
 impl<'a> State<'a> {
     pub(crate) fn of_limiter(limiter: &'a Limiter) -> Self {
         Self::Limiter(&limiter.shared.cell)
     }
 
-    /// Finds the place of a key.
-    pub(crate) fn of_key(core: &'a Core, who: Who) -> Self {
-        let (tables, key) = (&core.tables, who.fingerprint);
-        match (who.rule, &tables.words) {
-            (AnyRule::Word(rule), Words::Growing(table)) => {
-                Self::Growing(table, table.shard_of(key), who, rule)
-            }
-            (AnyRule::Word(rule), Words::Bounded(table)) => {
-                Self::Bounded(table, table.stripes_of(key), who, rule)
-            }
-            _ => Self::Wide(&tables.wide, tables.wide.shard_of(key), who),
-        }
-    }
-
-    /// Returns under which name the key was looked for, if it is one.
+    /// Returns the key, if it is one.
     pub(crate) const fn who(&self) -> Option<&Who> {
         match self {
             Self::Limiter(_) => None,
-            Self::Growing(_, _, who, _) | Self::Bounded(_, _, who, _) | Self::Wide(_, _, who) => {
-                Some(who)
+            Self::Key(_, who) => Some(who),
+        }
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        match self {
+            Self::Limiter(cell) => {
+                (if cell.is_word() { 2 } else { 0 }, std::ptr::from_ref(*cell) as usize, 0)
+            }
+            Self::Key(core, who) => {
+                let rank = u8::from(matches!(who.rule, AnyRule::Word(_)));
+                (rank, std::ptr::from_ref(*core) as usize, who.fingerprint)
             }
         }
     }
 }
 
+/// A state that is locked, or about to be.
+enum Held<'a> {
+    Cell(HeldCell<'a>),
+    /// With the number of its guard, if its shard is locked.
+    Key(HeldKey<'a>, Option<usize>),
+    Wide(&'a Wide, usize),
+}
+
+enum Guard<'a> {
+    Words(MutexGuard<'a, Writer>),
+    Wide(MutexGuard<'a, WideShard>),
+}
+
+/// All states of a decision, locked until dropped. They are numbered as they were added.
+pub(crate) struct Locks<'r, 'a> {
+    states: Lent<'r, (State<'a>, Option<Held<'a>>)>,
+    /// The states in the order in which they are locked, each once.
+    order: Lent<'r, (Rank, usize)>,
+    guards: Lent<'r, (usize, Guard<'a>)>,
+}
+
+/// Room for the states of as many limits as are usual.
+pub(crate) struct Room<'a> {
+    states: [Option<(State<'a>, Option<Held<'a>>)>; 8],
+    order: [Option<(Rank, usize)>; 8],
+    guards: [Option<(usize, Guard<'a>)>; 8],
+}
+
+impl Room<'_> {
+    pub(crate) const fn new() -> Self {
+        Self { states: [const { None }; 8], order: [None; 8], guards: [const { None }; 8] }
+    }
+}
+
 impl<'r, 'a> Locks<'r, 'a> {
-    /// Locks the places of all states, in the order of their addresses.
-    pub(crate) fn take(
-        Room(room): &'r mut Room<'a>,
-        states: impl Iterator<Item = State<'a>>,
-    ) -> Self {
-        let mut places = [const { None }; 16];
-        let mut wanted: Lent<'_, (usize, Place<'a>)> = Lent::new(&mut places);
-        for state in states {
-            match state {
-                State::Limiter(cell) => wanted.push((address(cell), Place::Cell(cell))),
-                State::Growing(_, shard, ..) => wanted.push((address(shard), Place::Shard(shard))),
-                State::Wide(_, shard, _) => wanted.push((address(shard), Place::Wide(shard))),
-                State::Bounded(_, stripes, ..) => {
-                    for stripe in stripes {
-                        wanted.push((address(stripe), Place::Stripe(stripe)));
-                    }
-                }
-            }
-        }
-        wanted.sort_by_key(|(address, _)| *address);
-        let mut locks = Self { locked: Lent::new(room) };
-        // No place has the address zero.
-        let mut last = 0;
-        for (address, place) in wanted.iter() {
-            if std::mem::replace(&mut last, *address) == *address {
-                continue;
-            }
-            let locked = match place {
-                Place::Cell(cell) => Locked::Cell(cell.hold()),
-                Place::Shard(shard) => Locked::Shard(lock(shard)),
-                Place::Stripe(stripe) => Locked::Stripe(stripe.lock()),
-                Place::Wide(shard) => Locked::Wide(lock(shard)),
-            };
-            locks.locked.push((*address, locked));
-        }
-        locks
+    pub(crate) const fn new(Room { states, order, guards }: &'r mut Room<'a>) -> Self {
+        Self { states: Lent::new(states), order: Lent::new(order), guards: Lent::new(guards) }
     }
 
-    #[inline]
-    fn at<T>(&mut self, place: &T) -> Option<&mut Locked<'a>> {
-        let wanted = address(place);
-        self.locked.iter_mut().find(|(known, _)| *known == wanted).map(|(_, locked)| locked)
+    /// Adds a state and returns its number.
+    pub(crate) fn push(&mut self, state: State<'a>) -> usize {
+        let number = self.states.len();
+        self.states.push((state, None));
+        self.order.push((state.rank(), number));
+        number
+    }
+
+    /// Locks all states. Calls `same` with the numbers of each that was added before, and of the first that is the
+    /// same state.
+    pub(crate) fn lock(&mut self, mut same: impl FnMut(usize, usize)) {
+        self.order.sort_by_key(|known| *known);
+        let mut last = None;
+        for place in self.order.slice_mut() {
+            let Some((rank, number)) = *place else { continue };
+            match last {
+                Some((known, first)) if known == rank => {
+                    same(number, first);
+                    *place = None;
+                }
+                _ => last = Some((rank, number)),
+            }
+        }
+        // A key may leave its slot before its lock bit is set. With all mutexes locked, none does.
+        let mut with_mutex = false;
+        loop {
+            self.lock_mutexes(with_mutex);
+            let Some(locked) = self.lock_words() else { return };
+            self.give_up(locked);
+            with_mutex = true;
+        }
+    }
+
+    /// Locks what has a mutex: large states, the shards of absent keys, and all shards if `with_mutex`.
+    fn lock_mutexes(&mut self, with_mutex: bool) {
+        let Self { states, order, guards } = self;
+        for (_, number) in order.iter() {
+            let Some(Some((state, held))) = states.slice_mut().get_mut(*number) else { continue };
+            *held = match state {
+                State::Limiter(cell) if cell.is_word() => None,
+                State::Limiter(cell) => Some(Held::Cell(cell.hold())),
+                State::Key(core, who) if matches!(who.rule, AnyRule::Word(_)) => {
+                    let key = HeldKey::find(&core.tables.words, who.fingerprint);
+                    let is_needed = with_mutex || !key.is_found();
+                    let guard = is_needed.then(|| guard(guards, key.mutex(), Guard::Words));
+                    Some(Held::Key(key, guard))
+                }
+                State::Key(core, who) => {
+                    let wide = &core.tables.wide;
+                    let number = guard(guards, wide.shard_of(who.fingerprint), Guard::Wide);
+                    Some(Held::Wide(wide, number))
+                }
+            };
+        }
+        if guards.len() > 0 {
+            self.each_guarded(|key, who, writer| key.find_again(writer, who.now));
+        }
+    }
+
+    /// Calls `each` with the keys whose shards are locked.
+    fn each_guarded(&mut self, mut each: impl FnMut(&mut HeldKey<'a>, &Who, &mut Writer)) {
+        for (state, held) in self.states.iter_mut() {
+            if let (State::Key(_, who), Some(Held::Key(key, Some(number)))) = (state, held)
+                && let Some(Some((_, Guard::Words(writer)))) =
+                    self.guards.slice_mut().get_mut(*number)
+            {
+                each(key, who, writer);
+            }
+        }
+    }
+
+    /// Sets the lock bits. If a key has left its slot, returns how many were set before.
+    fn lock_words(&mut self) -> Option<usize> {
+        for (locked, (_, number)) in self.order.iter().enumerate() {
+            let Some(Some((state, held))) = self.states.slice_mut().get_mut(*number) else {
+                continue;
+            };
+            let has_left = match (state, &mut *held) {
+                (State::Limiter(cell), None) => {
+                    *held = Some(Held::Cell(cell.hold()));
+                    false
+                }
+                (State::Key(_, who), Some(Held::Key(key, _))) => !key.lock(who),
+                _ => false,
+            };
+            if has_left {
+                return Some(locked);
+            }
+        }
+        None
+    }
+
+    /// Unlocks all, with nothing changed.
+    fn give_up(&mut self, locked: usize) {
+        for (index, (_, number)) in self.order.iter().enumerate() {
+            if let Some(Some((_, held))) = self.states.slice_mut().get_mut(*number)
+                && let Some(Held::Key(mut key, _)) = held.take()
+            {
+                key.give_up(index < locked);
+            }
+        }
+        self.guards.clear();
     }
 
     /// Applies `step` to a state. A key is taken in if the step leaves it not at rest.
     #[inline]
     pub(crate) fn update<R>(
         &mut self,
-        state: &State<'a>,
-        mut step: impl FnMut(&mut Entry<'_>) -> R,
+        number: usize,
+        step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        match state {
-            State::Limiter(cell) => match self.at(*cell) {
-                Some(Locked::Cell(held)) => Ok(step(&mut held.entry())),
-                _ => Err(Full),
-            },
-            State::Growing(table, shard, who, rule) => match self.at(*shard) {
-                Some(Locked::Shard(held)) => table.update_held(who, rule, held, step),
-                _ => Err(Full),
-            },
-            State::Bounded(table, [first, second], who, rule) => {
-                if let Some(Locked::Stripe(held)) = self.at(*second) {
-                    held.changed();
-                }
-                match self.at(*first) {
-                    Some(Locked::Stripe(held)) => {
-                        held.changed();
-                        table.update_held(who, rule, held, step)
-                    }
+        let Some(Some((state, Some(held)))) = self.states.slice_mut().get_mut(number) else {
+            return Err(Full);
+        };
+        match (state, held) {
+            (_, Held::Cell(held)) => Ok(step(&mut held.entry())),
+            (State::Key(_, who), Held::Key(key, _)) => key.update(who, step),
+            (State::Key(_, who), Held::Wide(wide, number)) => {
+                match self.guards.slice_mut().get_mut(*number) {
+                    Some(Some((_, Guard::Wide(shard)))) => wide.update_held(who, shard, step),
                     _ => Err(Full),
                 }
             }
-            State::Wide(table, shard, who) => match self.at(*shard) {
-                Some(Locked::Wide(held)) => table.update_held(who, held, step),
-                _ => Err(Full),
-            },
+            _ => Err(Full),
         }
+    }
+}
+
+/// Returns the number of a guard, after its mutex was locked. Mutexes come in order: what is locked was locked last.
+fn guard<'a, T>(
+    guards: &mut Lent<'_, (usize, Guard<'a>)>,
+    mutex: &'a Mutex<T>,
+    of: impl FnOnce(MutexGuard<'a, T>) -> Guard<'a>,
+) -> usize {
+    let address = std::ptr::from_ref(mutex) as usize;
+    if guards.last().is_none_or(|(last, _)| *last != address) {
+        guards.push((address, of(lock(mutex))));
+    }
+    guards.len() - 1
+}
+
+impl Drop for Locks<'_, '_> {
+    fn drop(&mut self) {
+        // Lock bits first: adding a key may have to move entries, also those that this decision holds.
+        for (state, held) in self.states.iter_mut() {
+            match (state, &mut *held) {
+                (State::Key(_, who), Some(Held::Key(key, _))) => key.unlock(who),
+                _ => *held = None,
+            }
+        }
+        self.each_guarded(|key, who, writer| key.insert(who, writer));
+        self.states.clear();
+        self.guards.clear();
+        self.order.clear();
     }
 }

@@ -6,9 +6,7 @@ use super::{
     locks::{Locks, Room, State},
     ticket::{Books, Made},
 };
-use crate::{
-    Decision, Reason, Reservation, Tick, algorithm::Entry, reservation::Taken, watch::Verb,
-};
+use crate::{Decision, Reason, Reservation, Tick, reservation::Taken, watch::Verb};
 
 /// What is done with permits that all limits have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +26,8 @@ struct Part<'a> {
     state: Option<State<'a>>,
     /// The first part about the same state.
     leader: usize,
+    /// The number of the state among those that are locked.
+    number: usize,
     /// Sum of the costs of all parts about the same state; only a leader's counts.
     total: u64,
     /// The key has no room and shares a budget, or is refused.
@@ -73,16 +73,30 @@ impl<'a> Parts<'_, 'a> {
 
     fn add(&mut self, charges: &'a [Charge<'a>], saturated: u64) {
         for (index, charge) in charges.iter().enumerate() {
-            let is_saturated = saturated >> index & 1 == 1;
-            let mut part = Part::new(charge, self.now, is_saturated);
-            // What finds no room may share with another that found none.
-            let same = self.parts.iter().position(|known| known.whose.is_same(&part.whose));
-            part.leader = same.unwrap_or(index);
-            self.parts.push(part);
-            if let Some(first) = same.and_then(|first| self.parts.slice_mut()[first].as_mut()) {
-                first.total = first.total.saturating_add(charge.cost);
-            }
+            self.parts.push(Part::new((index, charge), self.now, saturated >> index & 1 == 1));
         }
+    }
+
+    /// Locks the states of all parts. Of several parts about one state the first leads.
+    fn lock<'r>(&mut self, room: &'r mut Room<'a>) -> Locks<'r, 'a> {
+        let mut locks = Locks::new(room);
+        for part in self.parts.iter_mut() {
+            part.number = part.state.map_or(0, |state| locks.push(state));
+        }
+        let parts = self.parts.slice_mut();
+        locks.lock(|number, first| {
+            let is = |part: &Option<Part<'_>>, number| {
+                part.as_ref().is_some_and(|part| part.state.is_some() && part.number == number)
+            };
+            let leader = parts.iter().position(|part| is(part, first)).unwrap_or_default();
+            let Some(Some(part)) = parts.iter_mut().find(|part| is(part, number)) else { return };
+            (part.number, part.leader) = (first, leader);
+            let cost = part.cost;
+            if let Some(Some(leader)) = parts.get_mut(leader) {
+                leader.total = leader.total.saturating_add(cost);
+            }
+        });
+        locks
     }
 
     /// Tells each limit's own decision, and returns the one over all.
@@ -109,7 +123,7 @@ impl<'a> Parts<'_, 'a> {
         let is_reserving = taking == Taking::Reserve;
         let mut books = is_reserving.then(|| Books::lock(self.parts.iter().map(|part| part.whose)));
         let mut room = Room::new();
-        let mut locks = Locks::take(&mut room, self.parts.iter().filter_map(|part| part.state));
+        let mut locks = self.lock(&mut room);
         let refused = self.look(&mut locks)?;
         if refused != 0 {
             self.look_untouched(&mut locks)?;
@@ -135,11 +149,9 @@ impl<'a> Parts<'_, 'a> {
                 let leader = before.get(part.leader).and_then(Option::as_ref);
                 part.decision = leader.and_then(|leader| leader.decision);
             } else {
-                if let Some(state) = &part.state {
-                    let (total, decision) = (part.total, &mut part.decision);
-                    let mut peek = |entry: &mut Entry<'_>| *decision = Some(entry.peek(now, total));
-                    let looked = locks.update(state, &mut peek);
-                    looked.map_err(|_| Saturated(index))?;
+                if part.state.is_some() {
+                    let looked = locks.update(part.number, |entry| entry.peek(now, part.total));
+                    part.decision = Some(looked.map_err(|_| Saturated(index))?);
                 }
                 if part.is_saturated {
                     part.decision = part.decision.map(|it| it.because(Reason::Saturated));
@@ -155,15 +167,12 @@ impl<'a> Parts<'_, 'a> {
     fn look_untouched(&mut self, locks: &mut Locks<'_, 'a>) -> Result<(), Saturated> {
         let now = self.now;
         for (index, part) in self.parts.iter_mut().enumerate() {
-            if let (Some(state), Some(decision)) = (&part.state, &mut part.decision)
+            if let (Some(_), Some(decision)) = (&part.state, &mut part.decision)
                 && decision.is_allowed()
             {
-                let (cost, reason) = (decision.cost(), decision.reason());
-                let mut peek = |entry: &mut Entry<'_>| {
-                    *decision = entry.peek(now, 0).forced(cost).because(reason);
-                };
-                let looked = locks.update(state, &mut peek);
-                looked.map_err(|_| Saturated(index))?;
+                let looked = locks.update(part.number, |entry| entry.peek(now, 0));
+                let level = looked.map_err(|_| Saturated(index))?;
+                *decision = level.forced(decision.cost()).because(decision.reason());
             }
         }
         Ok(())
@@ -174,52 +183,48 @@ impl<'a> Parts<'_, 'a> {
         let (now, is_reserving) = (self.now, taking == Taking::Reserve);
         let mut full = None;
         for (index, part) in self.parts.iter_mut().enumerate() {
-            let Some(state) = &part.state else { continue };
-            let (cost, taken) = (part.cost, &mut part.taken);
-            let mut take = |entry: &mut Entry<'_>| {
-                let booked = entry.charge(now, cost);
+            if part.state.is_none() {
+                continue;
+            }
+            let taken = locks.update(part.number, |entry| {
+                let booked = entry.charge(now, part.cost);
                 debug_assert!(booked, "what is free can be booked");
-                if is_reserving {
-                    *taken = Some(entry.taken(now, cost));
+                is_reserving.then(|| entry.taken(now, part.cost))
+            });
+            match taken {
+                Ok(taken) => part.taken = taken,
+                Err(_) => {
+                    full = Some(index);
+                    break;
                 }
-            };
-            if locks.update(state, &mut take).is_err() {
-                full = Some(index);
-                break;
             }
         }
-        match full {
-            None => Ok(()),
-            Some(index) => {
-                // Another key of this decision took the last room: undo, and share.
-                self.undo(locks, index);
-                Err(Saturated(index))
-            }
-        }
+        let Some(index) = full else { return Ok(()) };
+        // Another key of this decision took the last room: undo, and share.
+        self.undo(locks, index);
+        Err(Saturated(index))
     }
 
     /// Gives back what the first `count` have taken, under the locks under which they took it.
     #[cold]
     fn undo(&self, locks: &mut Locks<'_, 'a>, count: usize) {
-        for part in self.parts.iter().take(count) {
-            if let Some(state) = &part.state {
-                let back = |entry: &mut Entry<'_>| entry.refund(self.now, part.cost);
-                let undone = locks.update(state, back);
-                debug_assert!(undone.is_ok(), "what was just charged is there");
-            }
+        for part in self.parts.iter().take(count).filter(|part| part.state.is_some()) {
+            let undone = locks.update(part.number, |entry| entry.refund(self.now, part.cost));
+            debug_assert!(undone.is_ok(), "what was just charged is there");
         }
     }
 }
 
 impl<'a> Part<'a> {
-    fn new(charge: &'a Charge<'a>, now: Tick, is_saturated: bool) -> Self {
+    fn new((index, charge): (usize, &'a Charge<'a>), now: Tick, is_saturated: bool) -> Self {
         let (whose, cost) = (charge.whose(), charge.cost);
         let state = None;
         let plain = Self {
             whose,
             cost,
             state,
-            leader: 0,
+            leader: index,
+            number: 0,
             total: cost,
             is_saturated,
             decision: None,
@@ -235,7 +240,7 @@ impl<'a> Part<'a> {
                 let waits = || core.behind(key.fingerprint, now, cost);
                 let exempt = core.exempt(*key, (now, access), cost).or_else(waits);
                 if !is_saturated || exempt.is_some() {
-                    return plain.asking(State::of_key(core, who), exempt);
+                    return plain.asking(State::Key(core, who), exempt);
                 }
                 core.note_saturated();
                 match core.overflow() {

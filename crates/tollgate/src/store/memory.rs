@@ -104,7 +104,7 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// When the file is missing, foreign, damaged, or of another seed or size of table.
+    /// When the file is missing, foreign, damaged, or of another seed.
     pub fn restore(&self, path: impl AsRef<std::path::Path>) -> Result<u64, SnapshotError> {
         self.shared.core.restore(path.as_ref())
     }
@@ -123,9 +123,9 @@ impl MemoryStore {
     ///
     /// # Errors
     ///
-    /// When there are no demands, or too many, or more quotas than the store can tell apart.
+    /// When there are no demands, or too many.
     pub fn acquire_now(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.acquire_at(self.now(), demands)
+        self.acquire_when(None, demands)
     }
 
     /// [`acquire_now`](Self::acquire_now) as of `now`.
@@ -138,17 +138,27 @@ impl MemoryStore {
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
-        let [demand] = demands else { return Ok(self.decide(demands, now, Taking::Take)?.0) };
+        self.acquire_when(Some(now), demands)
+    }
+
+    #[inline]
+    fn acquire_when(
+        &self,
+        when: Option<Tick>,
+        demands: &mut [Demand<'_>],
+    ) -> Result<Decision, StoreError> {
+        let now = || when.unwrap_or_else(|| self.now());
+        let [demand] = demands else { return Ok(self.decide(demands, now(), Taking::Take)?.0) };
         if demand.has_own_quota() {
-            return self.acquire_any(demand, now, None);
+            return self.acquire_any(demand, now(), None);
         }
         let (policy, key, cost) = (demand.policy(), demand.key(), demand.cost());
-        match self.shared.core.take_one(policy, key, now, cost) {
+        match self.shared.core.take_one(policy, key, when, cost) {
             Ok(decision) => {
                 demand.tell(decision);
                 Ok(decision)
             }
-            Err(known) => self.acquire_any(demand, now, known),
+            Err(known) => self.acquire_any(demand, now(), known),
         }
     }
 
@@ -179,7 +189,7 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.take_one(self.now(), policy, key, cost)
+        self.take_one(None, policy, key, cost)
     }
 
     /// [`acquire_one_now`](Self::acquire_one_now) as of `now`.
@@ -194,7 +204,7 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.take_one(now, policy, key, cost)
+        self.take_one(Some(now), policy, key, cost)
     }
 
     /// [`acquire_one_at`](Self::acquire_one_at), inlined into both its names.
@@ -202,14 +212,17 @@ impl MemoryStore {
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     fn take_one(
         &self,
-        now: Tick,
+        when: Option<Tick>,
         policy: &Policy,
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        match self.shared.core.take_one(policy, key, now, cost) {
+        match self.shared.core.take_one(policy, key, when, cost) {
             Ok(decision) => Ok(decision),
-            Err(known) => self.acquire_any(&mut Demand::new(policy, key, cost), now, known),
+            Err(known) => {
+                let now = when.unwrap_or_else(|| self.now());
+                self.acquire_any(&mut Demand::new(policy, key, cost), now, known)
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! | value | meaning |
 //! |---|---|
-//! | 0..=191 | GCRA: the time that an empty bucket takes to refill; the word says how much of it is left |
+//! | 0..=190 | GCRA: the time that an empty bucket takes to refill; the word says how much of it is left |
+//! | 191 | the word is just being replaced |
 //! | 192..=255 | a window or a budget: what was used when the word was written, of the limit |
 //!
 //! Both are floats with two bits of mantissa, rounded down.
@@ -33,8 +34,11 @@ const fn unfloat(float: u8, least: u32) -> u64 {
 }
 
 impl Hint {
+    /// That of a word that is just being replaced. No refill takes so long.
+    pub(super) const UNSETTLED: Self = Self(SHARES - 1);
+
     pub(crate) const fn of_refill(time: u64) -> Self {
-        Self(float(time, TIME_MIN, 191))
+        Self(float(time, TIME_MIN, 190))
     }
 
     /// Of a share in 2^-20.

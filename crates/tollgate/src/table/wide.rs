@@ -9,7 +9,7 @@
 //! Entries leave when they are idle, or, if a `max_idle` is declared, when nobody asked for them
 //! for so long: a few for each new key.
 
-use super::{Base, Full, Hint, Room, Who};
+use super::{Base, Full, Hint, Room, Who, slot::Content};
 use crate::{
     Tick,
     algorithm::{AnyRule, Entry, Gcra, Idle, Log, Step, TwoWindows},
@@ -25,6 +25,7 @@ use std::{
 const SHARDS: usize = 64;
 #[cfg(tollgate_loom)]
 const SHARDS: usize = 1;
+const SHARD_SHIFT: u32 = u64::BITS - 6;
 
 /// Entries that a new key looks at for idle ones, and for one to evict.
 const SWEEP: usize = 4;
@@ -121,8 +122,8 @@ impl State {
         match (&mut *self, &who.rule) {
             (Self::Word(word), AnyRule::Word(rule) | AnyRule::Kept(rule)) => {
                 let hint = written_by.time_rule().map_or_else(Hint::default, Gcra::hint);
-                let (result, next) = who.step(rule, (hint, *word), step);
-                *word = next.unwrap_or(*word);
+                let (result, next) = who.step(rule, Content::new(0, hint, *word), step);
+                *word = next.map_or(*word, |next| next.word);
                 result
             }
             (_, rule) => step(&mut self.entry(rule, who.now)),
@@ -151,7 +152,8 @@ impl Wide {
 
     /// The shard of a key, for whoever locks several keys at once.
     pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<WideShard> {
-        &self.shards[(fingerprint >> 32) as usize % SHARDS]
+        // By the upper bits, so that fingerprints in order have shards in order.
+        &self.shards[(fingerprint >> SHARD_SHIFT) as usize & (SHARDS - 1)]
     }
 
     /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.

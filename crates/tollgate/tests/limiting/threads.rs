@@ -9,7 +9,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Algorithm, Inherit, Limiter, Quota, Tick};
+use tollgate::{Algorithm, Clock, Inherit, KeyedLimiter, Limiter, Limits, Quota, Tick};
 
 const THREADS: usize = 8;
 
@@ -264,4 +264,54 @@ fn a_lease_ends_with_the_quota_and_knows_of_a_bypass() {
     assert!(lease.try_acquire().is_allowed());
     limiter.set_quota(Quota::once(0), Inherit::Reset).unwrap();
     assert!(lease.try_acquire().is_denied());
+}
+
+/// Threads ask for keys while their table grows from a thousand keys to a million (fewer without optimisation). Time
+/// stands still, so each key admits its burst exactly: never more, and not less either.
+#[test]
+fn keys_admit_their_burst_exactly_while_their_table_grows() {
+    const KEYS: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
+    const BURST: u64 = 3;
+    let limiter = KeyedLimiter::<u64>::builder(Quota::per_hour(1).burst(BURST));
+    let limiter = limiter.clock(Clock::manual().0).build().unwrap();
+    let admitted: Vec<_> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let take = |key: u64| {
+        let passed = limiter.try_acquire(&key).is_allowed();
+        admitted[key as usize].fetch_add(u64::from(passed), SeqCst);
+    };
+    let take_two = |one: u64, other: u64| {
+        let charges = [limiter.charge(&one, 1), limiter.charge(&other, 1)];
+        let passed = Limits::new(&charges).unwrap().try_acquire().is_allowed();
+        for key in [one, other] {
+            admitted[key as usize].fetch_add(u64::from(passed), SeqCst);
+        }
+    };
+    (0..1000).for_each(take);
+    let barrier = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for index in 0..THREADS as u64 {
+            let (barrier, take, take_two, limiter, admitted) =
+                (&barrier, &take, &take_two, &limiter, &admitted);
+            scope.spawn(move || {
+                let mut random = Random(index + 1);
+                barrier.wait();
+                // New keys come in order, from all threads; all others are drawn from those before.
+                for key in 1000..KEYS {
+                    match random.below(16) {
+                        0 => take_two(key, random.below(key)),
+                        1 if limiter.refund(&key, 1) == 1 => {
+                            admitted[key as usize].fetch_sub(1, SeqCst);
+                        }
+                        2..=8 => take(random.below(key)),
+                        _ => take(key),
+                    }
+                }
+            });
+        }
+    });
+    for key in 0..KEYS {
+        (0..BURST).for_each(|_| take(key));
+        assert_eq!(admitted[key as usize].load(SeqCst), BURST, "key {key}");
+    }
+    assert_eq!((limiter.len() as u64, limiter.table_counts().evicted), (KEYS, 0));
 }

@@ -95,36 +95,37 @@ impl<'a> Place<'a> {
 /// Returns the state of a bucket.
 fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     match charge.target {
-        Target::Key(core, key) => State::of_key(core, core.who(key, now).0),
+        Target::Key(core, key) => State::Key(core, core.who(key, now).0),
         Target::Limiter(limiter) => State::of_limiter(limiter),
     }
 }
 
 fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
-    let mut states = Few::new();
-    for place in places.iter() {
-        states.push([state(&place.rate, ask.now), state(&place.ceiling, ask.now)]);
-    }
     let mut room = Room::new();
-    let mut locks = Locks::take(&mut room, states.iter().flatten().copied());
+    let mut locks = Locks::new(&mut room);
+    for place in places.iter() {
+        locks.push(state(&place.rate, ask.now));
+        locks.push(state(&place.ceiling, ask.now));
+    }
+    locks.lock(|_, _| debug_assert!(false, "the buckets of a path are distinct"));
     let mut rungs = Few::new();
-    for (place, [rate, ceiling]) in places.iter().zip(states.iter()) {
-        let (rate, ceiling) = (look(&mut locks, rate)?, look(&mut locks, ceiling)?);
+    for (index, place) in places.iter().enumerate() {
+        let (rate, ceiling) = (look(&mut locks, 2 * index)?, look(&mut locks, 2 * index + 1)?);
         rungs.push(Rung { rate, ceiling, is_hard: place.node.is_hard() });
     }
     let verdict = rule::decide(&mut rungs, ask);
     if verdict.lender.is_some() && taking != Taking::Look {
-        for (rung, [rate, ceiling]) in rungs.iter().zip(states.iter()) {
-            store(&mut locks, rate, rung.rate.tat);
-            store(&mut locks, ceiling, rung.ceiling.tat);
+        for (index, rung) in rungs.iter().enumerate() {
+            store(&mut locks, 2 * index, rung.rate.tat);
+            store(&mut locks, 2 * index + 1, rung.ceiling.tat);
         }
     }
     Ok(verdict)
 }
 
 /// Copies a bucket.
-fn look<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>) -> Result<Bucket, Full> {
-    let found = locks.update(state, |entry| match entry {
+fn look(locks: &mut Locks<'_, '_>, number: usize) -> Result<Bucket, Full> {
+    let found = locks.update(number, |entry| match entry {
         Entry::Word(rule, word) => rule.as_gcra().map(|gcra| Bucket { gcra: *gcra, tat: **word }),
         _ => None,
     })?;
@@ -132,8 +133,8 @@ fn look<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>) -> Result<Bucket, Full
     found.ok_or(Full)
 }
 
-fn store<'a>(locks: &mut Locks<'_, 'a>, state: &State<'a>, tat: u64) {
-    let stored = locks.update(state, |entry| {
+fn store(locks: &mut Locks<'_, '_>, number: usize, tat: u64) {
+    let stored = locks.update(number, |entry| {
         if let Entry::Word(_, word) = entry {
             **word = tat;
         }

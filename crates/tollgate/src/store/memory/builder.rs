@@ -56,8 +56,8 @@ impl MemoryStoreBuilder {
         self
     }
 
-    /// Uses a bounded table with memory for `keys` live keys of all policies together, 24 bytes
-    /// each. By default the table grows.
+    /// Holds at most so many keys of all policies together, and allocates the memory for them at once: 21 bytes
+    /// each, and 96 KiB. By default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
         self.bounded = Some(keys);
         self

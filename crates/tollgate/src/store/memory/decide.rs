@@ -118,31 +118,7 @@ impl MemoryStore {
                 )));
             }
         }
-        let short = match (taking, demands.len()) {
-            (Taking::Take, 2) => self.take_all::<2>(charges, demands, now),
-            (Taking::Take, 3) => self.take_all::<3>(charges, demands, now),
-            (Taking::Take, 4) => self.take_all::<4>(charges, demands, now),
-            _ => None,
-        };
-        if let Some(decision) = short {
-            return Ok((decision, None));
-        }
         let decided = Parts::decide(charges, now, taking, |index, own| demands[index].tell(*own));
         Ok(decided)
-    }
-
-    /// Takes from `N` keys on the short way; `None` if there is more to do.
-    fn take_all<const N: usize>(
-        &self,
-        charges: &[Charge<'_>],
-        demands: &mut [Demand<'_>],
-        now: Tick,
-    ) -> Option<Decision> {
-        let charges: &[Charge<'_>; N] = charges.try_into().ok()?;
-        let (each, refused) = self.shared.core.take_stored_all(charges, now)?;
-        for (demand, decision) in demands.iter_mut().zip(&each) {
-            demand.tell(*decision);
-        }
-        Decision::joined(each.iter(), refused)
     }
 }

@@ -1,0 +1,481 @@
+//! The table of words: sixteen bytes a key, and no mutex for a key that is there.
+//!
+//! A key has two homes: buckets of four slots, each a cache line. It lives in the first if there is room, else in the
+//! second; if there is none either, a neighbour moves to its other home, and as a last resort it goes to the overflow
+//! bucket of its shard. The upper bits of the fingerprint choose one of 256 shards, which grow one bucket at a time
+//! (linear hashing): bucket `n - 2^k` is split into itself and bucket `n`.
+//!
+//! | call | takes |
+//! |---|---|
+//! | a denial | nothing: reads the shard's version, tag, word, and both again |
+//! | an admission | the lock bit of the word: one exchange and one store |
+//! | a new key, eviction, growth, reset | the mutex of the shard, and the lock bit of each entry that leaves its slot |
+//!
+//! An entry that is idle equals an absent one, so it may leave at any time: new keys take its slot, and a shard that is
+//! rather full looks at a few buckets before it grows. No thread sweeps the whole table.
+//!
+//! Memory is allocated in segments of rows (a row is a bucket for each shard) and never freed while the table lives,
+//! because readers hold no reference to it. A segment is at most a 32nd of the table.
+
+mod held;
+mod shard;
+
+pub(crate) use held::HeldKey;
+pub(crate) use shard::Writer;
+
+use super::{
+    Base, Full, Hint, Room, Who,
+    slot::{Bucket, Content, HINT_BITS, Head, NAME, SLOTS, Slot},
+};
+use crate::{
+    Decision, Tick,
+    algorithm::{Entry, Gcra, Judged, Rule, word_time},
+    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, Padded, lock},
+};
+use std::sync::OnceLock;
+
+/// The upper bits of a fingerprint, which choose the shard. A tag has no room for them.
+#[cfg(not(tollgate_loom))]
+const SHARD_BITS: u32 = HINT_BITS;
+#[cfg(tollgate_loom)]
+const SHARD_BITS: u32 = 1;
+const SHARDS: usize = 1 << SHARD_BITS;
+
+/// Segments in which the rows double.
+#[cfg(not(tollgate_loom))]
+const STEPS: usize = 32;
+#[cfg(tollgate_loom)]
+const STEPS: usize = 1;
+
+/// The most rows: four billion slots, 64 GiB.
+#[cfg(not(tollgate_loom))]
+const ROWS_MAX: usize = 1 << 22;
+#[cfg(tollgate_loom)]
+const ROWS_MAX: usize = 4;
+const SEGMENTS: usize = segment(ROWS_MAX - 1).0 + 1;
+
+/// Sixteenths of the slots that are used before a shard grows. More would send more keys to their second home.
+const LOAD: usize = 11;
+/// The same of a table whose memory is allocated at once. Its shards grow only if a key finds no room.
+const LOAD_RESERVED: usize = 12;
+
+/// Entries that are looked at, in as many shards as that takes, before a table counts as full.
+const ASKED: usize = 64;
+/// Buckets of a shard of which that are.
+const SWEEP_FULL: usize = 4;
+/// Entries from which the one nearest to full is chosen.
+const CANDIDATES: usize = 16;
+
+#[derive(Debug)]
+pub(crate) struct WordTable {
+    base: Arc<Base>,
+    segments: Box<[OnceLock<Box<[Bucket]>>; SEGMENTS]>,
+    shards: Box<[Shard; SHARDS]>,
+    cap: Option<u64>,
+    is_reserved: bool,
+    /// Entries; counted only if there is a cap.
+    len: AtomicU64,
+    /// Where the search for room in other shards goes on.
+    hand: AtomicU64,
+}
+
+/// The head lies apart from the mutex, which every new key writes to.
+#[derive(Debug)]
+struct Shard {
+    head: Padded<Head>,
+    writer: Mutex<Writer>,
+    overflow: Bucket,
+}
+
+/// Where a key belongs.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    shard: usize,
+    name: u64,
+}
+
+impl Place {
+    #[inline]
+    const fn of(fingerprint: u64) -> Self {
+        let name = fingerprint << HINT_BITS;
+        // OVERFLOW: eight bits.
+        let shard = (fingerprint >> (u64::BITS - SHARD_BITS)) as usize;
+        // A name of zero is nobody's.
+        Self { shard, name: if name == 0 { 1 << HINT_BITS } else { name } }
+    }
+
+    const fn fingerprint(self) -> u64 {
+        (self.shard as u64) << (u64::BITS - SHARD_BITS) | self.name >> HINT_BITS
+    }
+}
+
+/// Returns the row of a hash in a shard of so many rows.
+#[inline]
+const fn row(hash: usize, rows: usize) -> usize {
+    let mask = rows.next_power_of_two() - 1;
+    // No branch: which case it is cannot be predicted.
+    let is_beyond = (hash & mask >= rows) as u32;
+    hash & (mask >> is_beyond)
+}
+
+/// Returns the two homes of a key.
+#[inline]
+const fn homes(name: u64, rows: usize) -> [usize; 2] {
+    [row((name >> HINT_BITS) as usize, rows), row((name >> 36) as usize, rows)]
+}
+
+/// Returns segment and place in it of a row. The first segments have one row each.
+#[inline]
+const fn segment(row: usize) -> (usize, usize) {
+    let double = (row | STEPS).ilog2() - STEPS.ilog2();
+    ((row >> double) + double as usize * STEPS, row & ((1 << double) - 1))
+}
+
+impl WordTable {
+    /// Returns a table for as many keys as there are, or at most `cap`. Memory for `reserved` keys is allocated at once.
+    pub(super) fn new(base: Arc<Base>, cap: Option<u64>, reserved: u64) -> Self {
+        // One row more, because the shards of a small table have rather different numbers of keys.
+        let rows = reserved.saturating_mul(16) / (SHARDS * SLOTS * LOAD_RESERVED) as u64;
+        let rows = (rows as usize + 1 + usize::from(reserved > 0)).min(ROWS_MAX);
+        let shard = || Shard {
+            head: Padded(Head::new(rows as u64)),
+            writer: Mutex::default(),
+            overflow: Bucket::new(),
+        };
+        let shards: Box<[Shard]> = std::iter::repeat_with(shard).take(SHARDS).collect();
+        let Ok(shards) = shards.try_into() else { unreachable!("there are so many") };
+        let table = Self {
+            base,
+            segments: Box::new([const { OnceLock::new() }; SEGMENTS]),
+            shards,
+            cap,
+            is_reserved: reserved > 0,
+            len: AtomicU64::new(0),
+            hand: AtomicU64::new(0),
+        };
+        (0..rows).for_each(|row| table.allocate(row));
+        table
+    }
+
+    /// Allocates the segment of a row.
+    fn allocate(&self, row: usize) {
+        let (number, _) = segment(row);
+        self.segments[number].get_or_init(|| {
+            let rows = 1 << (number / STEPS).saturating_sub(1);
+            std::iter::repeat_with(Bucket::new).take(rows * SHARDS).collect()
+        });
+    }
+
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    fn bucket(&self, shard: usize, row: usize) -> Option<&Bucket> {
+        let (number, offset) = segment(row);
+        self.segments.get(number)?.get()?.get(offset << SHARD_BITS | shard)
+    }
+
+    /// Returns the slot of one of the homes of a key that has this tag under `mask`. The entry may be gone the next
+    /// moment; `None` means that the mutex has to be taken to be certain.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    fn find(&self, shard: usize, head: u64, tag: u64, mask: u64) -> Option<&Slot> {
+        let [first, second] = homes(tag, Head::rows(head));
+        if let Some(slot) = self.bucket(shard, first)?.find(tag, mask) {
+            return Some(slot);
+        }
+        self.bucket(shard, second)?.find(tag, mask)
+    }
+
+    /// The fast path of a take by GCRA; `None` if the key is new or anything is unusual. It decides by the early
+    /// reading of the clock if there is one, and if that does not suffice by the exact one. Inlined into the caller,
+    /// so that only what is read of the decision is computed.
+    #[inline(always)]
+    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
+    pub(crate) fn take(
+        &self,
+        (fingerprint, cost): (u64, u64),
+        gcra: &Gcra,
+        early: Option<Tick>,
+        exact: impl Fn() -> Tick,
+    ) -> Option<Decision> {
+        let Place { shard: index, name } = Place::of(fingerprint);
+        let (shard, tag) = (self.shards.get(index)?, name | gcra.hint().bits());
+        let head = shard.head.0.load();
+        // With its hint: a word that a quota like this one wrote means what it says.
+        let slot = self.find(index, head, tag, u64::MAX)?;
+        let seen = slot.load();
+        let word = seen.state();
+        if seen.tag != tag || word >= word_time::OWED {
+            return None;
+        }
+        let before = gcra.place(word);
+        let mut judged = Judged::Open;
+        let (mut now, mut position) = (Tick::ZERO, 0);
+        if let Some(tick) = early {
+            (now, position) = (tick, gcra.position(tick));
+            judged = gcra.judge(before, position, true, cost);
+        }
+        if judged == Judged::Open {
+            now = exact();
+            position = gcra.position(now);
+            judged = gcra.judge(before, position, false, cost);
+        }
+        let after = match judged {
+            Judged::Allowed(next) if cost > 0 => {
+                let after = (next, gcra.word(next));
+                if !slot.try_lock(seen) {
+                    return None;
+                }
+                slot.store(seen, Content { tag, word: after.1 });
+                Some(after)
+            }
+            _ if !(slot.is_still(seen) && shard.head.0.is_still(head)) => return None,
+            // A cost of nothing leaves an idle word as it is.
+            Judged::Allowed(next) => Some((next, word)),
+            _ => None,
+        };
+        Some(gcra.answer((before, word), after, (now, position), cost))
+    }
+
+    /// Applies `step` to the state of a key, atomically. A key that is not there is idle. The step may run several
+    /// times; the last run counts.
+    #[inline]
+    pub(super) fn update<R>(
+        &self,
+        who: &Who,
+        rule: &Rule,
+        mut step: impl FnMut(&mut Entry<'_>) -> R,
+    ) -> Result<R, Full> {
+        let place = Place::of(who.fingerprint);
+        let shard = &self.shards[place.shard];
+        let head = shard.head.0.load();
+        if let Some(slot) = self.find(place.shard, head, place.name, NAME)
+            && let Some(result) = slot.apply(
+                place.name,
+                || shard.head.0.is_still(head),
+                |content| who.step(rule, content, &mut step),
+            )
+        {
+            return Ok(result);
+        }
+        let writer = &mut *lock(&shard.writer);
+        while let Some(slot) = self.find_locked(place) {
+            let step = |content| who.step(rule, content, &mut step);
+            if let Some(result) = slot.apply(place.name, || true, step) {
+                return Ok(result);
+            }
+        }
+        let has_room = self.make_room(place.shard, writer, who.now);
+        if !has_room && *rule != Rule::Unlimited && self.base.room != Room::Evict {
+            return Err(Full);
+        }
+        let (result, next) =
+            who.step(rule, Content { tag: place.name, ..Content::default() }, step);
+        match next.filter(|next| !next.is_idle(who.now)) {
+            None => self.give_up(u64::from(has_room)),
+            Some(next) => self.insert(place.shard, writer, (next, has_room), who.now),
+        }
+        Ok(result)
+    }
+
+    /// Returns the slot of a key; the caller holds the mutex of its shard.
+    fn find_locked(&self, Place { shard, name }: Place) -> Option<&Slot> {
+        let head = self.shards[shard].head.0.load();
+        let slot = self.find(shard, head, name, NAME);
+        let overflow = &self.shards[shard].overflow;
+        slot.or_else(|| overflow.find(name, NAME))
+    }
+
+    /// Returns hint and word of a key; those of a fresh one if it is not there.
+    pub(super) fn read(&self, fingerprint: u64) -> Content {
+        let place = Place::of(fingerprint);
+        let shard = &self.shards[place.shard];
+        let head = shard.head.0.load();
+        let copy = |content| (content, None);
+        if let Some(slot) = self.find(place.shard, head, place.name, NAME)
+            && let Some(content) = slot.apply(place.name, || shard.head.0.is_still(head), copy)
+        {
+            return content;
+        }
+        let _writer = lock(&shard.writer);
+        let slot = self.find_locked(place);
+        slot.and_then(|slot| slot.apply(place.name, || true, copy)).unwrap_or_default()
+    }
+
+    /// Puts a word back. Tells whether there was room.
+    pub(crate) fn put_back(&self, fingerprint: u64, (hint, word): (Hint, u64), now: Tick) -> bool {
+        let place = Place::of(fingerprint);
+        let writer = &mut *lock(&self.shards[place.shard].writer);
+        let content = Content::new(place.name, hint, word);
+        if let Some(slot) = self.find_locked(place) {
+            return slot.apply(place.name, || true, |_| ((), Some(content))).is_some();
+        }
+        let has_room = self.make_room(place.shard, writer, now);
+        if has_room || self.base.room == Room::Evict {
+            self.insert(place.shard, writer, (content, has_room), now);
+            return true;
+        }
+        false
+    }
+
+    /// Forgets a key.
+    pub(super) fn remove(&self, fingerprint: u64) {
+        let place = Place::of(fingerprint);
+        let shard = &self.shards[place.shard];
+        let writer = &mut *lock(&shard.writer);
+        if let Some(slot) = self.find_locked(place)
+            && slot.lock(place.name).is_some()
+        {
+            self.free(shard, writer, slot);
+            self.give_up(1);
+        }
+    }
+
+    /// Counts one more entry if the cap allows it, or if idle ones can be found that leave.
+    fn make_room(&self, shard: usize, writer: &mut Writer, now: Tick) -> bool {
+        let Some(cap) = self.cap else { return true };
+        if self.count_one(cap) {
+            return true;
+        }
+        let mut asked = self.sweep(shard, writer, SWEEP_FULL, now);
+        for _ in 0..SHARDS {
+            if self.count_one(cap) {
+                return true;
+            }
+            if asked >= ASKED {
+                return false;
+            }
+            if let Some((other, mut writer)) = self.next_shard() {
+                asked += self.sweep(other, &mut writer, SWEEP_FULL, now);
+            }
+        }
+        self.count_one(cap)
+    }
+
+    fn count_one(&self, cap: u64) -> bool {
+        let more = |len: u64| (len < cap).then_some(len + 1);
+        // ORDERING: Relaxed, here and below. A count that guards nothing but itself.
+        self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
+    }
+
+    /// Gives up the room that was counted for so many.
+    fn give_up(&self, count: u64) {
+        if count > 0 && self.cap.is_some() {
+            self.len.fetch_sub(count, Relaxed);
+        }
+    }
+
+    /// Locks another shard if its mutex is free. It does not wait: the other thread may wait for this one's.
+    fn next_shard(&self) -> Option<(usize, MutexGuard<'_, Writer>)> {
+        // ORDERING: Relaxed. A hint that spreads the search.
+        let index = self.hand.fetch_add(1, Relaxed) as usize & (SHARDS - 1);
+        Some((index, self.shards[index].writer.try_lock().ok()?))
+    }
+
+    /// Removes the entry nearest to full of some, for a new one that takes its place in the count.
+    fn evict(&self, shard: usize, writer: &mut Writer, now: Tick) {
+        let mut seen = 0;
+        let mut best = self.lightest(shard, writer, (&mut seen, CANDIDATES), now);
+        let mut elsewhere = None;
+        for _ in 0..2 * SHARDS {
+            if seen >= CANDIDATES {
+                break;
+            }
+            let Some((other, mut guard)) = self.next_shard() else { continue };
+            let found = self.lightest(other, &mut guard, (&mut seen, CANDIDATES), now);
+            if let Some(found) = found.filter(|found| best.is_none_or(|best| found.0 < best.0)) {
+                (best, elsewhere) = (Some(found), Some((other, guard)));
+            }
+        }
+        let left = best.is_some_and(|(_, slot, content)| match &mut elsewhere {
+            Some((other, guard)) => self.leave(&self.shards[*other], guard, (slot, content)),
+            None => self.leave(&self.shards[shard], writer, (slot, content)),
+        });
+        match best.map_or(0, |(burden, ..)| burden) {
+            0 => self.base.tally.forgot(1),
+            _ => self.base.tally.evicted(),
+        }
+        if !left {
+            // None was found, or it is just being used. The count says what is there, and the next new key makes
+            // up for it.
+            self.len.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Removes one more if the table has more entries than its cap.
+    fn make_up(&self, shard: usize, writer: &mut Writer, now: Tick) {
+        let over = |len| self.cap.is_some_and(|cap| len > cap).then(|| len - 1);
+        if self.len.fetch_update(Relaxed, Relaxed, over).is_ok() {
+            self.evict(shard, writer, now);
+        }
+    }
+
+    /// Calls `visit` with each shard in turn, its mutex held.
+    fn each(&self, mut visit: impl FnMut(usize, &mut Writer)) {
+        for (index, shard) in self.shards.iter().enumerate() {
+            visit(index, &mut lock(&shard.writer));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        let mut len = 0;
+        self.each(|_, writer| len += writer.len);
+        len
+    }
+
+    /// Returns the memory of the table, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let segments = self.segments.iter().filter_map(OnceLock::get);
+        segments.map(|segment| size_of_val(&**segment)).sum::<usize>() + size_of_val(&*self.shards)
+    }
+
+    /// Frees all slots. The memory stays.
+    pub(super) fn clear(&self) {
+        self.leave_if(|_| true);
+    }
+
+    /// Frees idle slots. The memory stays.
+    pub(super) fn shrink(&self, now: Tick) {
+        let left = self.leave_if(|content| content.is_idle(now));
+        self.base.tally.forgot(left);
+    }
+
+    /// Frees the slots of entries that `leaves` says. Returns how many.
+    fn leave_if(&self, leaves: impl Fn(&Content) -> bool) -> u64 {
+        let mut left = 0;
+        self.each(|index, writer| {
+            for slot in self.slots(index) {
+                let seen = slot.load();
+                if seen.tag != 0 && leaves(&seen) && slot.lock(seen.name()).is_some() {
+                    self.free(&self.shards[index], writer, slot);
+                    left += 1;
+                }
+            }
+        });
+        self.give_up(left);
+        left
+    }
+
+    /// Calls `visit` with fingerprint, hint and word of every entry, a shard at a time. No mutex is held while `visit`
+    /// runs, and none longer than it takes to copy a shard; meanwhile only new keys of that shard wait.
+    pub(crate) fn visit(&self, mut visit: impl FnMut(u64, Hint, u64)) {
+        let mut copied = Vec::new();
+        for shard in 0..SHARDS {
+            let writer = lock(&self.shards[shard].writer);
+            copied.reserve(writer.len);
+            for slot in self.slots(shard) {
+                let name = slot.load().name();
+                if name != 0 {
+                    copied.extend(slot.apply(name, || true, |content| (content, None)));
+                }
+            }
+            drop(writer);
+            for content in copied.drain(..) {
+                let place = Place { shard, name: content.name() };
+                visit(place.fingerprint(), content.hint(), content.word);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests;
