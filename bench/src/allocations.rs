@@ -61,7 +61,7 @@ const KEYS: usize = 1000;
 /// Counts what calls of resident keys ask for, if there is a table for the algorithm.
 fn keyed(builder: KeyedBuilder<str>, algorithm: Algorithm) -> Option<u64> {
     let limiter = builder.algorithm(algorithm).build().ok()?;
-    let keys = keys::shuffled(0..KEYS);
+    let keys: Vec<String> = keys::shuffled(0..KEYS);
     let mut keys = keys.iter().cycle();
     Some(count(&limiter, |it| keys.next().map(|key| it.try_acquire(key.as_str()))))
 }
@@ -136,6 +136,21 @@ const VERBS: [Verb; 19] = [
         stored(&boxed, algorithm, 1)
     }),
 ];
+
+/// Returns blocks per decision by GCRA, of the verbs that only decide. Not through a boxed store,
+/// whose futures are boxes.
+pub(crate) fn decisions() -> Vec<(&'static str, Option<f64>)> {
+    let decides = |name: &str| {
+        name.starts_with("try_acquire,")
+            || name.starts_with("Store")
+            || name.starts_with("tollgate")
+    };
+    let count = |(name, verb): Verb| {
+        (name, verb(Algorithm::Gcra).map(|blocks| blocks as f64 / CALLS as f64))
+    };
+    let decides = |(name, _): &Verb| decides(name) && !name.ends_with("boxed");
+    VERBS.into_iter().filter(decides).map(count).collect()
+}
 
 /// Prints the counts.
 pub(crate) fn run() {

@@ -12,6 +12,9 @@
 //! Of the batches that count, one thread takes the lower quartile and several take the median,
 //! because with several the spread is contention and not only noise. A *round* measures every row
 //! once; ratios are taken inside a round; what is printed is the median over rounds.
+//!
+//! [`Compared`] goes further: it runs its subjects batch by batch in turn, and takes the median of
+//! the ratios of batches that ran side by side.
 
 use crate::{machine, stats};
 use std::{
@@ -38,6 +41,8 @@ const BATCHES: usize = 30;
 const BATCHES_MIN: usize = 10;
 /// Tries before a figure is given up.
 const TRIES: usize = 4;
+/// What part of a batch runs before it unmeasured, where another subject ran before it.
+const LEAD_IN: u64 = 4;
 const CPU_SHARE_MIN: f64 = 0.95;
 const OVERLAP_MIN: f64 = 0.70;
 
@@ -94,54 +99,11 @@ impl Subject {
     /// machine was too busy to tell.
     pub(crate) fn ns_per_call(&self, threads: usize) -> Option<f64> {
         (0..TRIES).find_map(|_| {
-            let mut batches = self.batches(threads);
+            let batches = in_turn(&[self], threads);
+            let mut batches: Vec<f64> = batches.into_iter().flatten().flatten().collect();
             let share = if threads == 1 { 0.25 } else { 0.5 };
             (batches.len() >= BATCHES_MIN).then(|| stats::quantile(&mut batches, share)).flatten()
         })
-    }
-
-    fn batches(&self, threads: usize) -> Vec<f64> {
-        let (barrier, calls) = (SpinBarrier::new(threads), AtomicU64::new(0));
-        let spans: Vec<Vec<Span>> = thread::scope(|scope| {
-            let work = |index| {
-                let (barrier, calls) = (&barrier, &calls);
-                move || self.work(index, (threads, barrier, calls))
-            };
-            let workers: Vec<_> = (0..threads).map(|index| scope.spawn(work(index))).collect();
-            let join = |worker: thread::ScopedJoinHandle<'_, _>| worker.join().unwrap_or_default();
-            workers.into_iter().map(join).collect()
-        });
-        let calls = calls.load(SeqCst) as f64;
-        (0..BATCHES)
-            .filter_map(|batch| {
-                let spans: Option<Vec<&Span>> =
-                    spans.iter().map(|spans| spans.get(batch)).collect();
-                Span::judge(&spans?, self.waits)
-            })
-            .map(|ns| ns / calls)
-            .collect()
-    }
-
-    fn work(&self, index: usize, shared: (usize, &SpinBarrier, &AtomicU64)) -> Vec<Span> {
-        let (threads, barrier, calls) = shared;
-        machine::pin(index);
-        let mut run = self.runner();
-        barrier.wait();
-        let ns = self.warm_up(&mut run, index == 0);
-        if index == 0 {
-            let most = self.calls_max / threads as u64;
-            calls.store(((BATCH_NS / ns) as u64).clamp(64, most), SeqCst);
-        }
-        barrier.wait();
-        let calls = calls.load(SeqCst);
-        let batch = |_| {
-            if index == 0 {
-                self.ready();
-            }
-            barrier.wait();
-            Span::of(|| run(calls))
-        };
-        (0..BATCHES).map(batch).collect()
     }
 
     /// Runs for [`WARM_UP`] and returns nanoseconds per call, roughly.
@@ -190,6 +152,102 @@ impl Subject {
         let processors = threads.min(machine::processors()) as f64;
         let busy = cpu_ns as f64 >= CPU_SHARE_MIN * processors * ns as f64;
         busy.then(|| total.load(SeqCst) as f64 * 1e3 / ns as f64)
+    }
+}
+
+/// Runs [`BATCHES`] batches of each subject, a batch of one after a batch of the other, so that
+/// whatever slows the machine down meets all of them. Returns, by subject, nanoseconds per call of
+/// each batch; nothing for a batch that does not count.
+fn in_turn(subjects: &[&Subject], threads: usize) -> Vec<Vec<Option<f64>>> {
+    let barrier = SpinBarrier::new(threads);
+    let calls: Vec<AtomicU64> = subjects.iter().map(|_| AtomicU64::new(0)).collect();
+    // By thread, by subject, by batch.
+    let spans: Vec<Vec<Vec<Span>>> = thread::scope(|scope| {
+        let work = |index| {
+            let (barrier, calls) = (&barrier, &calls);
+            move || work(subjects, index, (threads, barrier, calls))
+        };
+        let workers: Vec<_> = (0..threads).map(|index| scope.spawn(work(index))).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| worker.join().unwrap_or_default();
+        workers.into_iter().map(join).collect()
+    });
+    let ns = |subject: usize, batch: usize| {
+        let spans: Option<Vec<&Span>> =
+            spans.iter().map(|spans| spans.get(subject)?.get(batch)).collect();
+        let ns = Span::judge(&spans?, subjects[subject].waits)?;
+        Some(ns / calls[subject].load(SeqCst) as f64)
+    };
+    let batches = |subject| (0..BATCHES).map(|batch| ns(subject, batch)).collect();
+    (0..subjects.len()).map(batches).collect()
+}
+
+/// What one thread of [`in_turn`] does.
+fn work(
+    subjects: &[&Subject],
+    index: usize,
+    (threads, barrier, calls): (usize, &SpinBarrier, &[AtomicU64]),
+) -> Vec<Vec<Span>> {
+    machine::pin(index);
+    let mut runners: Vec<Runner> = subjects.iter().map(|subject| subject.runner()).collect();
+    for ((subject, run), calls) in subjects.iter().zip(&mut runners).zip(calls) {
+        barrier.wait();
+        let ns = subject.warm_up(run, index == 0);
+        if index == 0 {
+            let most = subject.calls_max / threads as u64;
+            calls.store(((BATCH_NS / ns) as u64).clamp(64, most), SeqCst);
+        }
+    }
+    barrier.wait();
+    let mut spans = vec![Vec::with_capacity(BATCHES); subjects.len()];
+    for _ in 0..BATCHES {
+        for ((subject, run), (calls, spans)) in
+            subjects.iter().zip(&mut runners).zip(calls.iter().zip(&mut spans))
+        {
+            let calls = calls.load(SeqCst);
+            if subjects.len() > 1 {
+                // The subject before this one has used the caches.
+                run(calls / LEAD_IN);
+            }
+            if index == 0 {
+                subject.ready();
+            }
+            barrier.wait();
+            spans.push(Span::of(|| run(calls)));
+        }
+    }
+    spans
+}
+
+/// Subjects that were measured in turn.
+pub(crate) struct Compared {
+    batches: Vec<Vec<Option<f64>>>,
+}
+
+impl Compared {
+    /// Measures subjects in turn, until enough batches of all of them count or the machine has been
+    /// too busy for too long.
+    pub(crate) fn measure(subjects: &[&Subject], threads: usize) -> Self {
+        let mut batches = vec![Vec::new(); subjects.len()];
+        for _ in 0..TRIES {
+            for (all, found) in batches.iter_mut().zip(in_turn(subjects, threads)) {
+                all.extend(found);
+            }
+            let complete = |batch: &usize| batches.iter().all(|it| it[*batch].is_some());
+            if (0..batches[0].len()).filter(complete).count() >= BATCHES_MIN {
+                break;
+            }
+        }
+        Self { batches }
+    }
+
+    /// Returns nanoseconds per call of a subject.
+    pub(crate) fn ns(&self, subject: usize) -> Option<f64> {
+        stats::median(self.batches[subject].iter().copied())
+    }
+
+    /// Returns the median of the ratios of one subject's batch to the other's batch beside it.
+    pub(crate) fn ratio(&self, ours: usize, peer: usize) -> Option<f64> {
+        stats::median_ratio(&self.batches[ours], &self.batches[peer])
     }
 }
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod child;
 pub(crate) mod expiry;
+pub(crate) mod growth;
 pub(crate) mod insert;
 pub(crate) mod keys;
 pub(crate) mod memory;
+pub(crate) mod quota_change;
 pub(crate) mod store;
 
 use crate::{
@@ -14,8 +16,9 @@ use crate::{
     peers,
 };
 use child::Figures;
-use keys::Spread;
+use keys::{Key, Spread};
 use std::{
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -30,7 +33,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// What the answers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answers {
+pub(crate) enum Answers {
     /// One permit a minute and a burst of a million, of which few are taken. A key that has been
     /// asked once has used something for a minute, so that nobody may forget it.
     Allowed,
@@ -40,18 +43,23 @@ enum Answers {
 }
 
 impl Answers {
-    const fn setup(self) -> Setup {
+    pub(crate) const fn setup(self, keys: usize) -> Setup {
         match self {
-            Self::Allowed => Setup { every: Duration::from_secs(60), burst: 1_000_000, keys: KEYS },
-            Self::Denied => Setup { every: HOUR, burst: 10, keys: KEYS },
+            Self::Allowed => Setup { every: Duration::from_secs(60), burst: 1_000_000, keys },
+            Self::Denied => Setup { every: HOUR, burst: 10, keys },
         }
     }
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
         }
+    }
+
+    /// Returns the answers of a name.
+    pub(crate) fn find(name: &str) -> Option<Self> {
+        [Self::Allowed, Self::Denied].into_iter().find(|it| it.name() == name)
     }
 
     /// Permits to take of each key before it is measured.
@@ -64,7 +72,7 @@ impl Answers {
 }
 
 /// The columns: who is asked how often, and by how many threads.
-const COLUMNS: [(&str, Spread, usize); 4] = [
+pub(crate) const COLUMNS: [(&str, Spread, usize); 4] = [
     ("uniform, 1 thread", Spread::Uniform, 1),
     ("uniform, 2 threads", Spread::Uniform, 2),
     ("zipf, 1 thread", Spread::Zipf, 1),
@@ -73,19 +81,29 @@ const COLUMNS: [(&str, Spread, usize); 4] = [
 
 /// Asks a store along the order, over and over; each thread begins elsewhere.
 fn subject(store: Arc<dyn Loops>, keys: Arc<Vec<String>>, order: Arc<Vec<u32>>) -> Subject {
-    let threads = AtomicUsize::new(0);
+    walking(order.len(), move |part| {
+        store.take_each(&keys, &order[part]);
+    })
+}
+
+/// Walks along an order of so many calls, over and over; each thread begins elsewhere.
+pub(crate) fn walking(
+    calls_of_order: usize,
+    take: impl Fn(Range<usize>) + Send + Sync + 'static,
+) -> Subject {
+    let (threads, take) = (AtomicUsize::new(0), Arc::new(take));
     Subject::new(move || {
-        let (store, keys, order) = (Arc::clone(&store), Arc::clone(&keys), Arc::clone(&order));
+        let take = Arc::clone(&take);
         // ORDERING: Relaxed is enough, the number publishes nothing.
         let thread = threads.fetch_add(1, Relaxed);
         // An odd share of the order, so that no two of the first threads walk together.
-        let mut next = thread * 7 * order.len() / 16 % order.len();
+        let mut next = thread * 7 * calls_of_order / 16 % calls_of_order;
         Box::new(move |calls| {
             let mut left = calls as usize;
             while left > 0 {
-                let part = left.min(order.len() - next);
-                store.take_each(&keys, &order[next..next + part]);
-                next = (next + part) % order.len();
+                let part = left.min(calls_of_order - next);
+                take(next..next + part);
+                next = (next + part) % calls_of_order;
                 left -= part;
             }
         })
@@ -94,15 +112,19 @@ fn subject(store: Arc<dyn Loops>, keys: Arc<Vec<String>>, order: Arc<Vec<u32>>) 
 }
 
 /// Fills a store, and checks that it answers as it should, so that no row measures the wrong thing.
-fn prepare(peer: &Peer, answers: Answers, traffic: &Traffic) -> Option<Arc<dyn Loops>> {
-    let store: Arc<dyn Loops> = Arc::from((peer.build)(&answers.setup()));
-    store.fill(&traffic.keys, answers.used());
-    let sample = &traffic.uniform[..1000];
+pub(crate) fn prepare<K: Key>(
+    peer: &Peer<K>,
+    answers: Answers,
+    keys: &[K],
+) -> Option<Arc<dyn Loops<K>>> {
+    let store: Arc<dyn Loops<K>> = Arc::from((peer.build)(&answers.setup(keys.len())));
+    store.fill(keys, answers.used());
+    let sample: Vec<K> = keys.iter().step_by((keys.len() / 1000).max(1)).cloned().collect();
     let expected = if answers == Answers::Allowed { sample.len() } else { 0 };
     // A table of a fixed size may have given up a few keys; one in a hundred at most.
-    let found = store.take_each(&traffic.keys, sample);
-    let resident = store.resident().unwrap_or(traffic.keys.len());
-    if found.abs_diff(expected) > 10 || resident < traffic.keys.len() / 100 * 99 {
+    let found = store.take_all(&sample);
+    let resident = store.resident().unwrap_or(keys.len());
+    if found.abs_diff(expected) > 10 || resident < keys.len() / 100 * 99 {
         eprintln!("\n{} does not hold the case {answers:?}; left out", peer.name);
         return None;
     }
@@ -110,14 +132,14 @@ fn prepare(peer: &Peer, answers: Answers, traffic: &Traffic) -> Option<Arc<dyn L
 }
 
 /// The keys and the orders in which they are asked.
-struct Traffic {
-    keys: Arc<Vec<String>>,
+pub(crate) struct Traffic {
+    pub(crate) keys: Arc<Vec<String>>,
     uniform: Arc<Vec<u32>>,
     zipf: Arc<Vec<u32>>,
 }
 
 impl Traffic {
-    fn new(keys: usize) -> Self {
+    pub(crate) fn new(keys: usize) -> Self {
         Self {
             keys: Arc::new(keys::shuffled(0..keys)),
             uniform: Arc::new(Spread::Uniform.order(keys)),
@@ -125,7 +147,7 @@ impl Traffic {
         }
     }
 
-    fn subject(&self, store: &Arc<dyn Loops>, spread: Spread) -> Subject {
+    pub(crate) fn subject(&self, store: &Arc<dyn Loops>, spread: Spread) -> Subject {
         let order = match spread {
             Spread::Uniform => &self.uniform,
             Spread::Zipf => &self.zipf,
@@ -136,10 +158,9 @@ impl Traffic {
 
 /// Fills a new store, and measures it in every column.
 fn child(peer: &Peer, answers: &str) -> Option<Figures> {
-    let answers =
-        [Answers::Allowed, Answers::Denied].into_iter().find(|it| it.name() == answers)?;
+    let answers = Answers::find(answers)?;
     let traffic = Traffic::new(KEYS);
-    let store = prepare(peer, answers, &traffic)?;
+    let store = prepare(peer, answers, &traffic.keys)?;
     let figure = |(_, spread, threads): &(_, _, usize)| {
         traffic.subject(&store, *spread).ns_per_call(*threads)
     };
@@ -156,7 +177,7 @@ fn measure(peers: &[Peer], answers: Answers, rounds: usize) -> Grid {
             let peer = &peers[index];
             let name = answers.name();
             progress(&format!("keyed, {name}, round {}/{rounds}: {}", round + 1, peer.name));
-            let found = child::ask("keyed", peer, name).unwrap_or_default();
+            let found = child::ask("keyed", peer.name, name).unwrap_or_default();
             for (column, values) in values[index].iter_mut().enumerate() {
                 values.push(found.get(column).copied().flatten());
             }
@@ -203,7 +224,11 @@ mod tests {
         let traffic = Traffic::new(2000);
         for peer in peers::keyed::all() {
             for answers in [Answers::Allowed, Answers::Denied] {
-                assert!(prepare(&peer, answers, &traffic).is_some(), "{}, {answers:?}", peer.name);
+                assert!(
+                    prepare(&peer, answers, &traffic.keys).is_some(),
+                    "{}, {answers:?}",
+                    peer.name
+                );
             }
         }
     }

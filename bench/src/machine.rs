@@ -62,6 +62,22 @@ pub(crate) fn preemptions() -> i64 {
     }
 }
 
+/// Returns how long this thread could have run but somebody else had the processor, in nanoseconds;
+/// zero where the system does not tell.
+fn kept_waiting_ns() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    stat.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+/// Returns how long `work` took, without the time that other programs took from this thread, in
+/// nanoseconds. Time that it slept at a lock is in it.
+pub(crate) fn own_time_ns<R>(work: impl FnOnce() -> R) -> (u64, R) {
+    let (waited, start) = (kept_waiting_ns(), monotonic_ns());
+    let result = work();
+    let (ns, waited) = (monotonic_ns() - start, kept_waiting_ns() - waited);
+    (ns.saturating_sub(waited), result)
+}
+
 /// Reads the time stamp counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]

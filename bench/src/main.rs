@@ -12,6 +12,7 @@
 mod allocations;
 mod clocks;
 mod debounce;
+mod decisions;
 mod direct;
 mod golang;
 mod grid;
@@ -40,7 +41,9 @@ Speed and memory of tollgate beside its peers
 Usage: cargo run --release -p tollgate-bench -- [--quick] [--seconds=N] [TABLE]..
 
 Tables:
-  all          everything below but service, redis and waiting (default)
+  all          everything below but decisions, service, redis and waiting (default)
+  decisions    what a decision costs beside governor and scc, with aims: 10 minutes,
+               3 with --quick; only if named
   clocks       what reading the time costs: the floor
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
@@ -111,6 +114,7 @@ impl Options {
                 "--help" | "-h" | "help" => return Ok(None),
                 "--quick" => options.quick = true,
                 "all" => options.tables.extend(TABLES),
+                "decisions" => options.tables.push("decisions"),
                 "service" => options.tables.push("service"),
                 "redis" => options.tables.push("redis"),
                 "waiting" => options.tables.push("waiting"),
@@ -119,7 +123,7 @@ impl Options {
                     Some(table) => options.tables.push(table),
                     None => {
                         return Err(format!(
-                            "\"{name}\" is no table and no option; use one of all, {}, service, redis, waiting, --quick, --seconds=N, --help",
+                            "\"{name}\" is no table and no option; use one of all, decisions, {}, service, redis, waiting, --quick, --seconds=N, --help",
                             TABLES.join(", ")
                         ));
                     }
@@ -137,6 +141,7 @@ impl Options {
         for table in &self.tables {
             match *table {
                 "clocks" => clocks::run(self),
+                "decisions" => decisions::run(self),
                 "direct" => direct::run(self),
                 "threads" => threads::run(self),
                 "leases" => direct::leases(self),

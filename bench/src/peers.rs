@@ -2,6 +2,7 @@
 
 pub(crate) mod crates;
 pub(crate) mod keyed;
+pub(crate) mod numbered;
 pub(crate) mod stored;
 pub(crate) mod textbook;
 pub(crate) mod tollgate;

@@ -4,8 +4,8 @@
 //! heap in that state: it is neither as large nor as slow as on its own. So the program starts
 //! itself with [`FLAG`], the table, the peer and one more argument, and reads figures.
 
-use super::{expiry, insert, memory, store::Peer};
-use crate::peers;
+use super::{expiry, growth, insert, memory, quota_change};
+use crate::{decisions, peers};
 use std::process::{Command, ExitCode, Stdio};
 
 /// The hidden argument.
@@ -15,9 +15,9 @@ const FLAG: &str = "--child";
 pub(crate) type Figures = Vec<Option<f64>>;
 
 /// Asks a child; nothing if it had no answer.
-pub(crate) fn ask(table: &str, peer: &Peer, argument: &str) -> Option<Figures> {
+pub(crate) fn ask(table: &str, peer: &str, argument: &str) -> Option<Figures> {
     let mut command = Command::new(std::env::current_exe().ok()?);
-    command.args([FLAG, table, peer.name, argument]).stderr(Stdio::inherit());
+    command.args([FLAG, table, peer, argument]).stderr(Stdio::inherit());
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(read(&String::from_utf8_lossy(&output.stdout)))
 }
@@ -42,12 +42,16 @@ fn figures(arguments: &[String]) -> Option<Figures> {
     let [table, peer, argument] = arguments else {
         return None;
     };
-    let peer = peers::keyed::find(peer)?;
+    let (strings, numbers) = (peers::keyed::find(peer), peers::numbered::find(peer));
     match table.as_str() {
-        "keyed" => super::child(&peer, argument),
-        "memory" => memory::child(&peer, argument),
-        "insert" => insert::child(&peer, argument),
-        "expiry" => expiry::child(&peer, argument),
+        "keyed" => super::child(&strings?, argument),
+        "memory" => memory::child(&strings?, argument),
+        "insert" => insert::child(&strings?, argument),
+        "insert-u64" => insert::child(&numbers?, argument),
+        "expiry" => expiry::child(&strings?, argument),
+        "growth" => growth::child(&numbers?, argument),
+        "quota-change" => quota_change::child(argument),
+        "decisions" => decisions::keyed::child(peer, argument),
         _ => None,
     }
 }

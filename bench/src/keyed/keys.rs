@@ -1,6 +1,6 @@
 //! The keys, and the order in which they are asked.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, ops::Range};
 
 /// A small generator of its own, so that every run asks the same keys in the same order.
 ///
@@ -32,23 +32,45 @@ impl Random {
     }
 }
 
-/// Writes the key of a number: sixteen bytes for all numbers below 10^11.
-pub(crate) fn write(key: &mut String, number: usize) {
-    key.clear();
-    // Writing to a string cannot fail.
-    let _ = write!(key, "user:{number:011}");
+/// A type of keys: every number has one.
+pub(crate) trait Key: Clone + Send + Sync + 'static {
+    /// Returns the key of a number.
+    fn of(number: usize) -> Self;
+
+    /// Turns this key into that of a number, in the same memory.
+    fn set(&mut self, number: usize);
+}
+
+/// Sixteen bytes for all numbers below 10^11.
+impl Key for String {
+    fn of(number: usize) -> Self {
+        let mut key = Self::with_capacity(16);
+        key.set(number);
+        key
+    }
+
+    fn set(&mut self, number: usize) {
+        self.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(self, "user:{number:011}");
+    }
+}
+
+/// The number itself, as the keys of a table of users are.
+impl Key for u64 {
+    fn of(number: usize) -> Self {
+        number as Self
+    }
+
+    fn set(&mut self, number: usize) {
+        *self = Self::of(number);
+    }
 }
 
 /// Returns the keys of `numbers`, shuffled, so that neighbours in the array are no neighbours in
 /// memory and each is a cache miss of its own.
-pub(crate) fn shuffled(numbers: std::ops::Range<usize>) -> Vec<String> {
-    let mut keys: Vec<String> = numbers
-        .map(|number| {
-            let mut key = String::with_capacity(16);
-            write(&mut key, number);
-            key
-        })
-        .collect();
+pub(crate) fn shuffled<K: Key>(numbers: Range<usize>) -> Vec<K> {
+    let mut keys: Vec<K> = numbers.map(K::of).collect();
     let mut random = Random::new(1);
     for last in (1..keys.len()).rev() {
         keys.swap(last, random.below(last + 1));
@@ -100,7 +122,7 @@ mod tests {
 
     #[test]
     fn keys_are_sixteen_bytes_and_all_different() {
-        let mut keys = shuffled(0..1000);
+        let mut keys: Vec<String> = shuffled(0..1000);
         assert!(keys.iter().all(|key| key.len() == 16 && key.capacity() == 16));
         assert_ne!(keys[0], "user:00000000000");
         keys.sort();

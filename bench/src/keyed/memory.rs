@@ -35,7 +35,7 @@ pub(crate) fn run(options: &Options) {
     for peer in &peers {
         let row = counts.iter().map(|(heading, keys)| {
             progress(&format!("keyed-memory, {heading}: {}", peer.name));
-            child::ask("memory", peer, keys).unwrap_or_default()
+            child::ask("memory", peer.name, keys).unwrap_or_default()
         });
         values.push(row.collect());
     }

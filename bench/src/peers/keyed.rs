@@ -11,6 +11,7 @@ use governor::{
 };
 use std::{
     collections::HashMap,
+    hash::Hash,
     hint::black_box,
     num::NonZeroU32,
     sync::{Mutex, PoisonError},
@@ -41,7 +42,7 @@ fn tollgate(builder: KeyedBuilder<str>) -> Box<dyn Loops> {
     Box::new(builder.build().expect("the quotas of the tables make sense for keys"))
 }
 
-const fn quota(setup: &Setup) -> Quota {
+pub(crate) const fn quota(setup: &Setup) -> Quota {
     Quota::one_every(setup.every).burst(setup.burst as u64)
 }
 
@@ -77,23 +78,24 @@ fn nonzero(value: u32) -> NonZeroU32 {
     NonZeroU32::new(value).expect("bursts and costs of the tables are not zero")
 }
 
-fn governor_quota(setup: &Setup) -> governor::Quota {
+pub(crate) fn governor_quota(setup: &Setup) -> governor::Quota {
     governor::Quota::with_period(setup.every)
         .expect("the periods of the tables are not zero")
         .allow_burst(nonzero(setup.burst))
 }
 
 #[allow(clippy::inline_always, reason = "what is measured is a decision, not the way to it")]
-impl<S> Store for RateLimiter<String, S, DefaultClock>
+impl<K, S> Store<K> for RateLimiter<K, S, DefaultClock>
 where
-    S: KeyedStateStore<String> + ShrinkableKeyedStateStore<String> + Send + Sync + 'static,
+    K: Clone + Hash + Eq + Send + Sync + 'static,
+    S: KeyedStateStore<K> + ShrinkableKeyedStateStore<K> + Send + Sync + 'static,
 {
     #[inline(always)]
-    fn take(&self, key: &String) -> bool {
+    fn take(&self, key: &K) -> bool {
         self.check_key(key).is_ok()
     }
 
-    fn take_n(&self, key: &String, cost: u32) -> bool {
+    fn take_n(&self, key: &K, cost: u32) -> bool {
         matches!(self.check_key_n(key, nonzero(cost)), Ok(Ok(())))
     }
 
@@ -283,7 +285,7 @@ mod tests {
     #[test]
     fn every_peer_counts_each_key_for_itself() {
         let setup = Setup { every: Duration::from_secs(3600), burst: 10, keys: 2000 };
-        let (keys, order) = (keys::shuffled(0..1000), (0..1000).collect::<Vec<u32>>());
+        let (keys, order) = (keys::shuffled::<String>(0..1000), (0..1000).collect::<Vec<u32>>());
         for peer in all() {
             let store = (peer.build)(&setup);
             assert_eq!(store.take_each(&keys, &order), 1000, "{}: fresh", peer.name);

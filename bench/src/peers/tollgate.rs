@@ -100,12 +100,18 @@ pub(crate) fn on_cached_clock() -> Row {
     plain("tollgate, cached clock", |builder| builder.clock(cached()))
 }
 
+/// The default limiter, with what most callers read of an answer.
+pub(crate) fn retry_read() -> Row {
+    let build = |case| Some(limiter(case, |builder| builder));
+    Row::handle("tollgate, remaining and retry_at read", build, Reads::<RETRY_AT>)
+}
+
 /// The rows that show what a rich answer costs.
 pub(crate) fn rich() -> Vec<Row> {
     let build = |case| Some(limiter(case, |builder| builder));
     vec![
         Row::handle("tollgate, remaining read", build, Reads::<REMAINING>),
-        Row::handle("tollgate, remaining and retry_at read", build, Reads::<RETRY_AT>),
+        retry_read(),
         Row::handle("tollgate, whole decision kept", build, Reads::<KEPT>),
     ]
 }

@@ -1,0 +1,144 @@
+//! What callers of existing keys feel while fresh keys make the table grow.
+//!
+//! An open loop as in [`expiry`](super::expiry): a call is due every 2 us, and its latency counts
+//! from when it was due. It asks the keys that were there first, while another thread inserts a
+//! million fresh ones, or nobody does.
+
+use super::{
+    Answers, KEYS,
+    child::Figures,
+    expiry::EVERY_NS,
+    keys,
+    store::{Look, Loops, Peer},
+};
+use crate::{latency::SHARES, machine, stats};
+use std::{
+    hint::spin_loop,
+    sync::{
+        Barrier,
+        atomic::{
+            AtomicBool, AtomicI64, AtomicU64,
+            Ordering::{Acquire, Relaxed, Release},
+        },
+    },
+    thread,
+};
+
+/// Keys that are there before the others come.
+const FIRST: usize = 1000;
+/// The most calls of a pass: two seconds. It ends with the last fresh key, mostly after half of one.
+const CALLS: usize = 1_000_000;
+/// Calls of a pass in which nobody inserts.
+const QUIET_CALLS: usize = CALLS / 4;
+
+/// Keys between two signs of life of the inserting thread: some 20 us.
+const PART: usize = 50;
+
+/// The table stays as it is.
+pub(crate) const QUIET: &str = "quiet";
+/// The table grows from a thousand keys to a million.
+pub(crate) const GROWING: &str = "growing";
+
+/// Makes one pass. Returns the lateness at each of [`SHARES`] in microseconds.
+pub(super) fn child(peer: &Peer<u64>, case: &str) -> Option<Figures> {
+    let inserts = case == GROWING;
+    let (period_ns, keys) = (machine::counter_period_ns(), keys::shuffled::<u64>(0..KEYS));
+    let (first, fresh) = keys.split_at(FIRST);
+    let store = (peer.build)(&Answers::Allowed.setup(KEYS));
+    store.fill(first, 1);
+    let calls = if inserts { CALLS } else { QUIET_CALLS };
+    let asked: Vec<u64> = first.iter().copied().cycle().take(calls).collect();
+    let fresh = if inserts { fresh } else { &[] };
+    let figures = probe(&*store, &asked, fresh, period_ns);
+    std::mem::forget(store);
+    Some(figures)
+}
+
+/// What the thread that inserts keys tells the one that asks.
+#[derive(Default)]
+struct Inserter {
+    /// Grows with every [`PART`] keys.
+    beats: AtomicU64,
+    /// How often it lost its processor.
+    preemptions: AtomicI64,
+    done: AtomicBool,
+}
+
+impl Inserter {
+    fn run(&self, store: &dyn Loops<u64>, fresh: &[u64]) {
+        for part in fresh.chunks(PART) {
+            store.take_all(part);
+            // ORDERING: Release, so that whoever sees the beat sees what came before it.
+            self.preemptions.store(machine::preemptions(), Relaxed);
+            self.beats.fetch_add(1, Release);
+        }
+        // ORDERING: Relaxed is enough: the flag publishes nothing.
+        self.done.store(true, Relaxed);
+    }
+
+    /// Waits for a sign of life, and returns how often the thread has been preempted until then;
+    /// nothing if it has ended.
+    fn preemptions(&self) -> Option<i64> {
+        // ORDERING: as in `run`.
+        let before = self.beats.load(Acquire);
+        while self.beats.load(Acquire) == before {
+            if self.done.load(Relaxed) {
+                return None;
+            }
+            spin_loop();
+        }
+        Some(self.preemptions.load(Relaxed))
+    }
+}
+
+/// Asks for keys on one processor while fresh ones come on the other; ends with the fresh ones, if
+/// there are any.
+///
+/// Windows in which the inserting thread was preempted do not count: it inserted nothing for
+/// milliseconds, and whoever waits for its lock then waits for the scheduler.
+fn probe(store: &dyn Loops<u64>, asked: &[u64], fresh: &[u64], period_ns: f64) -> Figures {
+    let (barrier, inserter) = (Barrier::new(2), Inserter::default());
+    let mut late = thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            machine::pin(0);
+            barrier.wait();
+            let mut seen = 0;
+            let mut looks = || match inserter.preemptions() {
+                _ if fresh.is_empty() => Look::Counts,
+                None => Look::Ends,
+                Some(now) if std::mem::replace(&mut seen, now) == now => Look::Counts,
+                Some(_) => Look::Disturbed,
+            };
+            store.open_loop(asked, (EVERY_NS / period_ns) as u64, &mut looks)
+        });
+        scope.spawn(|| {
+            machine::pin(1);
+            barrier.wait();
+            inserter.run(store, fresh);
+        });
+        caller.join().unwrap_or_default()
+    });
+    let late_us = |(_, share): &(_, f64)| {
+        stats::quantile(&mut late, *share).map(|counts| counts * period_ns / 1e3)
+    };
+    SHARES.iter().map(late_us).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers;
+
+    #[test]
+    fn fresh_keys_come_while_others_are_asked() {
+        let asked: Vec<u64> = (0..10).cycle().take(5000).collect();
+        let fresh: Vec<u64> = (10..2000).collect();
+        for peer in peers::numbered::all() {
+            let store = (peer.build)(&Answers::Allowed.setup(2000));
+            store.fill(&asked[..10], 1);
+            let found = probe(&*store, &asked, &fresh, 1.0);
+            assert_eq!(found.len(), SHARES.len());
+            assert_eq!(store.resident(), Some(2000), "{}", peer.name);
+        }
+    }
+}
