@@ -10,7 +10,7 @@ use super::{
     HOUR, KEYS,
     child::{self, Figures},
     keys,
-    store::{Look, Loops, Peer, Setup},
+    store::{Loops, Pace, Peer, Setup},
 };
 use crate::{
     Options,
@@ -74,7 +74,7 @@ impl Case {
 /// processor to somebody else.
 pub(super) fn child(peer: &Peer, case: &str) -> Option<Figures> {
     let case = Case::ALL.into_iter().find(|it| it.name() == case)?;
-    let (keys, period_ns) = (Traffic::new(KEYS, CALLS), machine::counter_period_ns());
+    let (keys, pace) = (Traffic::new(KEYS, CALLS), Pace::every(EVERY_NS));
     let every = if case.expires() { LIFE } else { HOUR };
     let store = (peer.build)(&Setup { every, burst: 10, keys: KEYS + CALLS });
     store.fill(&keys.resident, 1);
@@ -85,19 +85,19 @@ pub(super) fn child(peer: &Peer, case: &str) -> Option<Figures> {
     if case.expires() {
         thread::sleep(PATIENCE);
     }
-    let figures = probe(&*store, case, &keys.fresh, period_ns);
+    let figures = probe(&*store, case, &keys.fresh, pace);
     std::mem::forget(store);
     Some(figures)
 }
 
-fn probe(store: &dyn Loops, case: Case, fresh: &[String], period_ns: f64) -> Figures {
+fn probe(store: &dyn Loops, case: Case, fresh: &[String], pace: Pace) -> Figures {
     let barrier = Barrier::new(2);
-    let ((mut late, preemptions), sweep_ms) = thread::scope(|scope| {
+    let ((mut late_ns, preemptions), sweep_ms) = thread::scope(|scope| {
         let caller = scope.spawn(|| {
             machine::pin(0);
             barrier.wait();
             let before = machine::preemptions();
-            let late = store.open_loop(fresh, (EVERY_NS / period_ns) as u64, &mut || Look::Counts);
+            let late = store.open_loop(fresh, pace, &mut || Some(0));
             (late, machine::preemptions() - before)
         });
         let sweeper = scope.spawn(|| {
@@ -111,9 +111,7 @@ fn probe(store: &dyn Loops, case: Case, fresh: &[String], period_ns: f64) -> Fig
         });
         (caller.join().unwrap_or_default(), sweeper.join().unwrap_or_default())
     });
-    let late_us = |(_, share): &(_, f64)| {
-        stats::quantile(&mut late, *share).map(|counts| counts * period_ns / 1e3)
-    };
+    let late_us = |(_, share): &(_, f64)| stats::quantile(&mut late_ns, *share).map(|ns| ns / 1e3);
     let mut figures: Figures = SHARES.iter().map(late_us).collect();
     figures.extend([sweep_ms, store.resident().map(|keys| keys as f64), Some(preemptions as f64)]);
     figures
@@ -204,8 +202,8 @@ pub(crate) fn run(options: &Options) {
          {KEYS} are in the table and live or have expired; where a call is named, another thread \
          makes it once as the calls begin. Ratio: p99.9 to that of the same table with live keys \
          and nothing else. Sweep: how long the other thread's call took. Left: keys stored at the \
-         end. Preempted: how often the kernel took the caller's processor away; the 2 ms around \
-         it are left out.\n",
+         end. Preempted: how often the kernel took the caller's processor away; what it \
+         waited for it is taken out.\n",
         CALLS as f64 * EVERY_NS / 1e6
     );
     let count = if options.quick { 3 } else { 5 };
@@ -237,7 +235,7 @@ mod tests {
             });
             store.fill(&keys.resident, 1);
             thread::sleep(life * 20);
-            let found = probe(&*store, row.case, &keys.fresh, 1.0);
+            let found = probe(&*store, row.case, &keys.fresh, Pace::every(1.0));
             assert_eq!(found.len(), SHARES.len() + REST.len());
             let (name, left) = (row.peer.name, found[SHARES.len() + 1].unwrap());
             // A bounded table keeps expired keys until their slots are needed. Of others, at least one

@@ -9,7 +9,7 @@ use super::{
     child::Figures,
     expiry::EVERY_NS,
     keys,
-    store::{Look, Loops, Peer},
+    store::{Loops, Pace, Peer},
 };
 use crate::{latency::SHARES, machine, stats};
 use std::{
@@ -17,7 +17,7 @@ use std::{
     sync::{
         Barrier,
         atomic::{
-            AtomicBool, AtomicI64, AtomicU64,
+            AtomicBool, AtomicU64,
             Ordering::{Acquire, Relaxed, Release},
         },
     },
@@ -42,14 +42,14 @@ pub(crate) const GROWING: &str = "growing";
 /// Makes one pass. Returns the lateness at each of [`SHARES`] in microseconds.
 pub(super) fn child(peer: &Peer<u64>, case: &str) -> Option<Figures> {
     let inserts = case == GROWING;
-    let (period_ns, keys) = (machine::counter_period_ns(), keys::shuffled::<u64>(0..KEYS));
+    let (pace, keys) = (Pace::every(EVERY_NS), keys::shuffled::<u64>(0..KEYS));
     let (first, fresh) = keys.split_at(FIRST);
     let store = (peer.build)(&Answers::Allowed.setup(KEYS));
     store.fill(first, 1);
     let calls = if inserts { CALLS } else { QUIET_CALLS };
     let asked: Vec<u64> = first.iter().copied().cycle().take(calls).collect();
     let fresh = if inserts { fresh } else { &[] };
-    let figures = probe(&*store, &asked, fresh, period_ns);
+    let figures = probe(&*store, &asked, fresh, pace);
     std::mem::forget(store);
     Some(figures)
 }
@@ -59,57 +59,63 @@ pub(super) fn child(peer: &Peer<u64>, case: &str) -> Option<Figures> {
 struct Inserter {
     /// Grows with every [`PART`] keys.
     beats: AtomicU64,
-    /// How often it lost its processor.
-    preemptions: AtomicI64,
+    /// How long it was kept waiting for its processor.
+    waited_ns: AtomicU64,
     done: AtomicBool,
 }
 
 impl Inserter {
     fn run(&self, store: &dyn Loops<u64>, fresh: &[u64]) {
+        let mut switches = 0;
         for part in fresh.chunks(PART) {
             store.take_all(part);
+            let now = machine::switches();
+            if std::mem::replace(&mut switches, now) != now {
+                // ORDERING: Relaxed, because the beat publishes it.
+                self.waited_ns.store(machine::kept_waiting_ns(), Relaxed);
+            }
             // ORDERING: Release, so that whoever sees the beat sees what came before it.
-            self.preemptions.store(machine::preemptions(), Relaxed);
             self.beats.fetch_add(1, Release);
         }
         // ORDERING: Relaxed is enough: the flag publishes nothing.
         self.done.store(true, Relaxed);
     }
 
-    /// Waits for a sign of life, and returns how often the thread has been preempted until then;
+    /// Waits for a sign of life, and returns how long the thread has been kept waiting until then;
     /// nothing if it has ended.
-    fn preemptions(&self) -> Option<i64> {
-        // ORDERING: as in `run`.
+    fn waited_ns(&self) -> Option<u64> {
+        // ORDERING: as in `run`. Two beats: the first one may have been on its way already.
         let before = self.beats.load(Acquire);
-        while self.beats.load(Acquire) == before {
+        while self.beats.load(Acquire) < before + 2 {
             if self.done.load(Relaxed) {
                 return None;
             }
             spin_loop();
         }
-        Some(self.preemptions.load(Relaxed))
+        Some(self.waited_ns.load(Relaxed))
     }
 }
 
 /// Asks for keys on one processor while fresh ones come on the other; ends with the fresh ones, if
 /// there are any.
 ///
-/// Windows in which the inserting thread was preempted do not count: it inserted nothing for
-/// milliseconds, and whoever waits for its lock then waits for the scheduler.
-fn probe(store: &dyn Loops<u64>, asked: &[u64], fresh: &[u64], period_ns: f64) -> Figures {
+/// While the inserting thread waits for a processor, it inserts nothing, and a call that waits for
+/// its lock waits for the scheduler: that delay is taken out.
+fn probe(store: &dyn Loops<u64>, asked: &[u64], fresh: &[u64], pace: Pace) -> Figures {
     let (barrier, inserter) = (Barrier::new(2), Inserter::default());
-    let mut late = thread::scope(|scope| {
+    let mut late_ns = thread::scope(|scope| {
         let caller = scope.spawn(|| {
             machine::pin(0);
             barrier.wait();
-            let mut seen = 0;
-            let mut looks = || match inserter.preemptions() {
-                _ if fresh.is_empty() => Look::Counts,
-                None => Look::Ends,
-                Some(now) if std::mem::replace(&mut seen, now) == now => Look::Counts,
-                Some(_) => Look::Disturbed,
+            let mut seen_ns = 0;
+            let mut beside = || {
+                if fresh.is_empty() {
+                    return Some(0);
+                }
+                let now_ns = inserter.waited_ns()?;
+                Some(now_ns - std::mem::replace(&mut seen_ns, now_ns))
             };
-            store.open_loop(asked, (EVERY_NS / period_ns) as u64, &mut looks)
+            store.open_loop(asked, pace, &mut beside)
         });
         scope.spawn(|| {
             machine::pin(1);
@@ -118,9 +124,7 @@ fn probe(store: &dyn Loops<u64>, asked: &[u64], fresh: &[u64], period_ns: f64) -
         });
         caller.join().unwrap_or_default()
     });
-    let late_us = |(_, share): &(_, f64)| {
-        stats::quantile(&mut late, *share).map(|counts| counts * period_ns / 1e3)
-    };
+    let late_us = |(_, share): &(_, f64)| stats::quantile(&mut late_ns, *share).map(|ns| ns / 1e3);
     SHARES.iter().map(late_us).collect()
 }
 
@@ -136,7 +140,7 @@ mod tests {
         for peer in peers::numbered::all() {
             let store = (peer.build)(&Answers::Allowed.setup(2000));
             store.fill(&asked[..10], 1);
-            let found = probe(&*store, &asked, &fresh, 1.0);
+            let found = probe(&*store, &asked, &fresh, Pace::every(1.0));
             assert_eq!(found.len(), SHARES.len());
             assert_eq!(store.resident(), Some(2000), "{}", peer.name);
         }

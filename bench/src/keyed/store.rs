@@ -54,14 +54,20 @@ pub(crate) trait Loops<K = String>: Send + Sync {
     /// Takes a permit of each key, and returns the longest time one took, in counts.
     fn slowest(&self, keys: &[K]) -> u64;
 
-    /// Takes a permit of a key every `interval` counts, late or not. Returns how long after its time
-    /// each call was done, in counts.
+    /// Takes a permit of a key at each interval, late or not. Returns how long after its time each
+    /// call was done, in nanoseconds.
     ///
-    /// After each window of [`WINDOW`] calls it asks `looks` how that went; the time this takes is
-    /// not charged to any call. A window that was disturbed is left out, and the next one starts on
-    /// time. So is one in which the kernel gave this processor to somebody else. (A thread that
-    /// sleeps at a lock is not preempted: its wait counts.)
-    fn open_loop(&self, keys: &[K], interval: u64, looks: &mut dyn FnMut() -> Look) -> Vec<f64>;
+    /// After each window of [`WINDOW`] calls it asks how long the scheduler kept this thread waiting
+    /// meanwhile, and `beside` how long it kept others waiting on which a call may depend; nothing
+    /// ends the loop. In a window with such a delay, a call that was late by no more than that is
+    /// left out, and a later one counts without it: a long stall of the table stays visible on a
+    /// busy machine, where it is never without a preemption.
+    fn open_loop(
+        &self,
+        keys: &[K],
+        pace: Pace,
+        beside: &mut dyn FnMut() -> Option<u64>,
+    ) -> Vec<f64>;
 
     /// See [`Store::sweep`].
     fn sweep(&self);
@@ -70,18 +76,41 @@ pub(crate) trait Loops<K = String>: Send + Sync {
     fn resident(&self) -> Option<usize>;
 }
 
-/// What is to become of a window of an open loop.
-pub(crate) enum Look {
-    /// It counts, unless the caller was preempted.
-    Counts,
-    /// What goes on beside the calls did not, because somebody else had its processor.
-    Disturbed,
-    /// It is the last one and does not count, because what goes on beside the calls has ended.
-    Ends,
+/// How often an open loop calls.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// Counts between two calls.
+    pub(crate) interval: u64,
+    /// Nanoseconds of a count.
+    pub(crate) period_ns: f64,
 }
 
-/// Calls of an open loop between two looks at the count of preemptions: 2 ms, as long as the
-/// scheduler lets somebody else run, roughly.
+impl Pace {
+    /// Measures the machine's counter.
+    pub(crate) fn every(ns: f64) -> Self {
+        let period_ns = machine::counter_period_ns();
+        Self { interval: (ns / period_ns) as u64, period_ns }
+    }
+}
+
+/// Takes a delay out of a window; the calls that it explains go to the end. Returns how many calls
+/// are left.
+fn without_delay(window: &mut [f64], delay_ns: f64) -> usize {
+    if delay_ns == 0.0 {
+        return window.len();
+    }
+    let mut left = 0;
+    for index in 0..window.len() {
+        if window[index] > delay_ns {
+            window[left] = window[index] - delay_ns;
+            left += 1;
+        }
+    }
+    left
+}
+
+/// Calls of an open loop between two looks at what the scheduler did: 2 ms, as long as it lets
+/// somebody else run, roughly.
 const WINDOW: usize = 1000;
 
 impl<K: Key, S: Store<K>> Loops<K> for S {
@@ -127,29 +156,35 @@ impl<K: Key, S: Store<K>> Loops<K> for S {
         slowest
     }
 
-    fn open_loop(&self, keys: &[K], interval: u64, looks: &mut dyn FnMut() -> Look) -> Vec<f64> {
+    fn open_loop(
+        &self,
+        keys: &[K],
+        pace: Pace,
+        beside: &mut dyn FnMut() -> Option<u64>,
+    ) -> Vec<f64> {
         // Not zeroes, which the system would hand out on first use, in the measured time.
         let mut late = vec![f64::NAN; keys.len()];
-        let (mut counted, mut due) = (0, machine::counter());
+        let (mut counted, mut waited_ns) = (0, machine::kept_waiting_ns());
+        let mut due = machine::counter();
         for keys in keys.chunks(WINDOW) {
-            let before = machine::preemptions();
-            for (key, late) in keys.iter().zip(&mut late[counted..]) {
+            let window = &mut late[counted..counted + keys.len()];
+            for (key, late) in keys.iter().zip(&mut *window) {
                 while machine::counter() < due {
                     spin_loop();
                 }
                 black_box(black_box(self).take(key));
-                *late = machine::counter().saturating_sub(due) as f64;
-                due += interval;
+                *late = machine::counter().saturating_sub(due) as f64 * pace.period_ns;
+                due += pace.interval;
             }
-            let (preempted, end) = (machine::preemptions() > before, machine::counter());
-            match looks() {
-                Look::Counts if !preempted => {
-                    counted += keys.len();
-                    due += machine::counter() - end;
-                }
-                Look::Counts | Look::Disturbed => due = machine::counter(),
-                Look::Ends => break,
-            }
+            let end = machine::counter();
+            let now_ns = machine::kept_waiting_ns();
+            let own_ns = now_ns - std::mem::replace(&mut waited_ns, now_ns);
+            let Some(others_ns) = beside() else { break };
+            let delay_ns = (own_ns + others_ns) as f64;
+            counted += without_delay(window, delay_ns);
+            // Neither the look nor the delay is charged to the calls that follow.
+            due += machine::counter() - end + (delay_ns / pace.period_ns) as u64;
+            waited_ns = machine::kept_waiting_ns();
         }
         late.truncate(counted);
         late
@@ -178,3 +213,23 @@ impl<K> Clone for Peer<K> {
 }
 
 impl<K> Copy for Peer<K> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delay_hides_no_stall_that_is_longer() {
+        let window = [10.0, 500.0, 90.0, 101.0];
+        for (delay_ns, expected) in [
+            (0.0, &window[..]),
+            (100.0, &[400.0, 1.0]),
+            (500.0, &[]),
+            (5.0, &[5.0, 495.0, 85.0, 96.0]),
+        ] {
+            let mut found = window;
+            let left = without_delay(&mut found, delay_ns);
+            assert_eq!(&found[..left], expected, "delay {delay_ns}");
+        }
+    }
+}
