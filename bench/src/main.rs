@@ -42,8 +42,8 @@ Usage: cargo run --release -p tollgate-bench -- [--quick] [--seconds=N] [TABLE].
 
 Tables:
   all          everything below but decisions, service, redis and waiting (default)
-  decisions    what a decision costs beside governor and scc, with aims: 10 minutes,
-               3 with --quick; only if named
+  decisions    what a decision costs beside governor and scc, with aims: 3 to 4 minutes
+               with --quick, longer without; only if named
   clocks       what reading the time costs: the floor
   direct       one limiter, every peer, 1 and 2 threads
   threads      one hot limiter, 2, 8 and 64 threads
