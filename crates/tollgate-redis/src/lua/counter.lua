@@ -11,21 +11,6 @@ local function read(key, now, parameters)
   if k > number + 1 then return number, previous, current, true end
   return k, previous, current
 end
--- x - y for two products below 2^96, given that the difference is small.
-local function products(a, b, c, d)
-  local A, B, C, D = a % 16777216, b % 16777216, c % 16777216, d % 16777216
-  a, b, c, d = (a - A) / 16777216, (b - B) / 16777216, (c - C) / 16777216, (d - D) / 16777216
-  return ((a * b - c * d) * 16777216 + (a * B + A * b - c * D - C * d)) * 16777216 + (A * B - C * D)
-end
--- floor(previous x weight / length), exactly.
-local function share(previous, weight, length)
-  local product = previous * weight
-  local quotient = math.floor(product / length)
-  if product < 9007199254740992 then return quotient end
-  while products(previous, weight, quotient, length) < 0 do quotient = quotient - 1 end
-  while products(previous, weight, quotient + 1, length) >= 0 do quotient = quotient + 1 end
-  return quotient
-end
 local function used(k, previous, current, now, w)
   local elapsed = math.max(0, now - k * w)
   return share(previous, w - elapsed, w) + current

@@ -1,22 +1,23 @@
--- GCRA in exact fractions. The state: booked up to at + n/c microseconds, written at w, and c; or -c if
--- that is more than the burst of the quota by which it was booked: a debt.
+-- GCRA in exact fractions. The state: booked up to at + f/9000 microseconds, and when it was written; less
+-- than zero if that is more than the burst of the quota by which it was booked: a debt.
 -- Parameters: c, the cost as a + b/c microseconds (a < 0: never passes), the burst as ta + tb/c, and since
--- when the quota is in force.
+-- when the quota is in force. Here the state is at + n/c.
+-- Returns the n with n/c = f/9000, rounded up. A whole number comes back as it was: c is at most 2^40, so
+-- doubles are off by less than a thousandth.
+local function in_parts(f, c)
+  return math.ceil(f * c / 9000 - 0.001)
+end
 local function is_beyond(at, n, from, ta, tb)
   return at - from > ta or (at - from == ta and n > tb)
 end
 local function read(key, now, parameters)
   local v = redis.call('GET', key)
   if not v then return now, 0 end
-  local at, n, w, d = struct.unpack('<dddd', v)
+  local at, f, w = struct.unpack('<ddd', v)
   local c, _, _, ta, tb, since = struct.unpack('<dddddd', parameters)
-  local is_owed = d < 0
-  d = math.abs(d)
-  -- Written by another quota: only the fraction must be brought to this denominator.
-  if d ~= c then
-    n = math.ceil(n * c / d)
-    if n >= c then at, n = at + 1, 0 end
-  end
+  local n = in_parts(f, c)
+  local is_owed = w < 0
+  w = math.abs(w)
   -- The clock went back: no time has passed since the state was written.
   if w > now then return at - (w - now), n, nil, true end
   -- A longer quota has left more than the burst: nobody stays refused by it for longer than this quota
@@ -38,8 +39,8 @@ local function judge(at, n, _, now, parameters)
 end
 local function write(key, at, n, _, now, ttl, parameters)
   local c, _, _, ta, tb = struct.unpack('<ddddd', parameters)
-  if is_beyond(at, n, now, ta, tb) then c = -c end
-  redis.call('SET', key, struct.pack('<dddd', at, n, now, c), 'PX', ttl)
+  local w = is_beyond(at, n, now, ta, tb) and -now or now
+  redis.call('SET', key, struct.pack('<ddd', at, n * 9000 / c, w), 'PX', ttl)
 end
 local function show(at, n)
   return struct.pack('<dd', at, n)

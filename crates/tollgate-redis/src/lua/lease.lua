@@ -6,7 +6,7 @@ local granted, a, b, c = up_to(s1, s2, s3, now, p, key)
 local shown = show(a, b, c)
 if granted > 0 then
   local ms = tonumber(ARGV[4])
-  local mark = marked(shown, life and true, type(a) == 'table')
+  local mark = marked(shown, p, life and true, type(a) == 'table')
   if not open(KEYS[2], ARGV[5] .. '\1', mark, granted, ms, ARGV[6], now) then return 'F' end
   write(key, a, b, c, now, ttl, p)
   local record = struct.pack('<d', now + ms * 1000) .. ARGV[3] .. struct.pack('<d', granted)

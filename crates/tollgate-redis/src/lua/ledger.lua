@@ -43,20 +43,24 @@ local function change(v, from, how)
   end
   return table.concat(parts)
 end
--- Lowers the marks of all claims from byte `from` on by a + b/c: of those younger than what was given
--- back.
-local function lower(v, from, a, b, c)
+-- Lowers the marks of all claims from byte `from` on by a + b/c, if they are beyond least + rest/9000: of
+-- those younger than what was given back.
+local function lower(v, from, a, b, c, least, rest)
   return change(v, from, function(m, l, units)
-    m, l = m - a, l - b
-    if l < 0 then m, l = m - 1, l + c end
+    if m < least or (m == least and l <= rest) then return m, l, units end
+    m, l = m - a, l - b * 9000 / c
+    if l < 0 then m, l = m - 1, l + 9000 end
     return math.max(m, 0), l, units
   end)
 end
 local function keep(key, v)
   if v == '' then redis.call('DEL', key) else redis.call('SET', key, v, 'KEEPTTL') end
 end
--- What a state shows, as a mark.
-local function marked(shown, is_gcra, is_log)
-  if is_gcra then return string.sub(shown, 1, 16) end
+-- What a state shows, as a mark: of GCRA in 9000ths of a microsecond.
+local function marked(shown, p, is_gcra, is_log)
+  if is_gcra then
+    local at, n = struct.unpack('<dd', shown)
+    return struct.pack('<dd', at, n * 9000 / struct.unpack('<d', p))
+  end
   return string.sub(shown, is_log and 25 or 1, is_log and 32 or 8) .. struct.pack('<d', 0)
 end

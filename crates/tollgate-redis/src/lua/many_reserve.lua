@@ -9,7 +9,7 @@ if passed then
     local letter, p = string.sub(ARGV[1], i, i), ARGV[2 * i]
     local is_gcra = letter == 'g'
     local units = is_gcra and 0 or struct.unpack('<d', p, 17)
-    local mark = marked(shown[i], is_gcra, letter == 'l')
+    local mark = marked(shown[i], p, is_gcra, letter == 'l')
     local id = ARGV[at + 2] .. string.char(i)
     -- A claim on nothing is bounded, too.
     if not open(KEYS[count + i], id, mark, units, ms, ARGV[at + 3], now) then

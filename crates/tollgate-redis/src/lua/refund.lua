@@ -12,7 +12,7 @@ if life then
       write(key, a, b, c, now, life(a, b, c, now) + GRACE, p)
     end
     local v = redis.call('GET', KEYS[2])
-    if v then keep(KEYS[2], lower(v, 1, da, db, (struct.unpack('<d', p)))) end
+    if v then keep(KEYS[2], lower(v, 1, da, db, struct.unpack('<d', p), 0, 0)) end
   end
 else
   local permits = struct.unpack('<d', amount)

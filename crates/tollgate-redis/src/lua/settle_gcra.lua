@@ -11,7 +11,7 @@ if da + db > 0 then
   else
     write(key, x, y, nil, now, life(x, y, nil, now) + GRACE, p)
   end
-  v = lower(v, from, da, db, c)
+  v = lower(v, from, da, db, c, 0, 0)
 end
 keep(ledger, v)
 return 'A'

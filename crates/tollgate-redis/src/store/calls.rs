@@ -173,12 +173,10 @@ impl RedisStore {
     pub(super) async fn refund_one(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
         let state = self.state(demand)?;
         let script = self.shared.scripts.one(state.rule.kind, Verb::Refund);
-        // More than the largest cost is all there is.
-        let cost = state.cost.min(1 << 40);
         let mut call = self.call(script, 2, 2);
         call.push(&state.name);
         call.push(&Names::ledger(&state.name));
-        call.push(&state.rule.giving_back(cost));
+        call.push(&state.rule.giving_back(state.cost));
         call.push(state.rule.ttl.as_bytes());
         let reply = self.send(state.slot, script, call).await?;
         let amount = match bytes_of(&reply)? {

@@ -1,8 +1,13 @@
 //! A policy as the scripts want it: whole numbers of microseconds, in exact fractions.
 //!
 //! Lua has doubles only, and they are exact up to 2^53. So nothing is rounded: the time that one
-//! permit takes is a fraction `p/c` of microseconds, and what is booked is a whole number of
+//! permit takes is a fraction `p/c` of microseconds, and a script counts what is booked as whole
 //! microseconds plus `n/c`. All of these are integers that a double holds.
+//!
+//! A state in Redis holds that time as microseconds and 9000ths of one, ninths of a nanosecond, whatever
+//! the quota is. `c` is a multiple of 9000 (or above 10^8 and finer anyway), so quotas whose permits last whole ninths read each other's
+//! states exactly. If a permit of the old or the new quota does not, the new quota rounds the state up once,
+//! by less than a ninth of a nanosecond.
 
 use tollgate::{Algorithm, Initial, Quota, store::StoreError};
 
@@ -76,9 +81,9 @@ pub(crate) struct Rule {
 
 /// The largest burst, in microseconds to refill: a hundred years.
 const BURST_MAX: u128 = 100 * 366 * 86_400 * 1_000_000;
-/// What doubles hold exactly.
-const EXACT: u128 = 1 << 53;
-/// The finest fraction of a microsecond.
+/// Ninths of a nanosecond in a microsecond.
+const NINTHS: u128 = 9000;
+/// The finest fraction of a microsecond: scripts convert it to 9000ths and back by doubles.
 const FRACTION_MAX: u128 = 1 << 40;
 /// The largest count that scripts add up.
 const COUNT_MAX: u64 = 1 << 46;
@@ -177,8 +182,8 @@ impl Rule {
 
     /// Returns what `cost` permits take, in units of 1/c microseconds.
     pub(crate) fn span(&self, cost: u64) -> u128 {
-        // OVERFLOW: p is below 2^53.
-        u128::from(cost) * self.p
+        // OVERFLOW: a cost that does not fit is more than anything that is booked.
+        u128::from(cost).saturating_mul(self.p)
     }
 
     /// Returns the numbers for taking `cost`; those of a call that never passes if that is more
@@ -228,12 +233,9 @@ impl Rule {
         if !self.kind.is_gcra() {
             return packed(&[self.length, self.limit, most].map(u128::from));
         }
-        let burst = self.span(self.limit);
-        // The script works out (burst - booked) x c, at most this.
-        let is_wide = u128::from(burst + 2 * self.c >= EXACT);
-        let (whole, rest) = (burst / self.c, burst % self.c);
-        let since = u128::from(self.since);
-        packed(&[self.c, u128::from(most), 0, whole, rest, since, self.p, is_wide])
+        let mut bytes = self.booking(u128::from(most) * self.c);
+        bytes.extend(packed(&[self.p / self.c, self.p % self.c]));
+        bytes
     }
 
     fn refusing(&self) -> Parameters {
@@ -253,18 +255,19 @@ impl Rule {
     }
 }
 
-/// Returns `above / below` in lowest terms, or rounded up to what doubles can count.
+/// Returns `above / below` with a multiple of 9000 below, or whatever is finer, or rounded up to the finest
+/// fraction.
 fn fraction(above: u128, below: u128) -> (u128, u128) {
     let divisor = gcd(above, below);
     let (p, c) = (above / divisor, below / divisor);
-    if c <= FRACTION_MAX && p < EXACT {
-        return (p, c);
+    let factor = NINTHS / gcd(c, NINTHS);
+    if c * factor <= FRACTION_MAX {
+        (p * factor, c * factor)
+    } else if c <= FRACTION_MAX {
+        (p, c)
+    } else {
+        ((above * FRACTION_MAX).div_ceil(below), FRACTION_MAX)
     }
-    let mut c = FRACTION_MAX;
-    while (above * c).div_ceil(below) >= EXACT / 2 && c > 1 {
-        c /= 2;
-    }
-    ((above * c).div_ceil(below), c)
 }
 
 #[cfg(test)]
@@ -278,11 +281,13 @@ mod tests {
     #[test]
     fn a_permit_takes_an_exact_fraction_of_time() {
         for (text, p, c) in [
-            ("10/s", 100_000, 1),
-            ("3/s", 1_000_000, 3),
-            ("7/min", 60_000_000, 7),
-            ("1000000000/s burst 1", 1, 1000),
-            ("1/year", 31_536_000_000_000, 1),
+            ("10/s", 900_000_000, 9000),
+            ("3/s", 3_000_000_000, 9000),
+            ("7/min", 540_000_000_000, 63_000),
+            ("1000000000/s burst 1", 9, 9000),
+            ("1/year", 283_824_000_000_000_000, 9000),
+            ("999983/s", 9_000_000_000, 8_999_847_000),
+            ("999999937/s", 1_000_000, 999_999_937),
         ] {
             let rule = rule(text, Algorithm::Gcra);
             assert_eq!((rule.p, rule.c), (p, c), "{text}");
@@ -295,7 +300,7 @@ mod tests {
             [(999_999_999_999_999, 31_536_000_000_000_001), (1, 31_536_000_000_000_001)]
         {
             let (p, c) = fraction(period, count * 1000);
-            assert!(p < EXACT && c <= FRACTION_MAX, "{count}/{period}: {p}/{c}");
+            assert!((NINTHS..=FRACTION_MAX).contains(&c), "{count}/{period}: {p}/{c}");
             let (exact, rounded) = (period * c, p * count * 1000);
             assert!(rounded >= exact && (rounded - exact) * 1_000_000 <= exact, "{p}/{c}");
         }

@@ -93,14 +93,14 @@ fn basics(kind: Kind) -> String {
         Kind::Gcra => lua!("gcra").into(),
         Kind::Fixed => [lua!("fixed"), lua!("window")].concat(),
         Kind::Anchored => [lua!("anchored"), lua!("window")].concat(),
-        Kind::Counter => lua!("counter").into(),
+        Kind::Counter => [lua!("exact"), lua!("counter")].concat(),
         Kind::Log => lua!("log").into(),
     }
 }
 
 fn more(kind: Kind) -> &'static str {
     match kind {
-        Kind::Gcra => lua!("gcra_more"),
+        Kind::Gcra => concat!(lua!("exact"), lua!("gcra_more")),
         Kind::Fixed | Kind::Anchored => lua!("window_more"),
         Kind::Counter => lua!("counter_more"),
         Kind::Log => lua!("log_more"),

@@ -96,7 +96,7 @@ impl Seen {
     fn of_gcra(&self, rule: &Rule, cost: u64) -> (u64, u64, u64) {
         let (ahead, burst) = (self.ahead(rule), rule.span(rule.limit));
         let remaining = burst.saturating_sub(ahead) / rule.p;
-        let wait = (ahead + rule.span(cost)).saturating_sub(burst).div_ceil(rule.c);
+        let wait = ahead.saturating_add(rule.span(cost)).saturating_sub(burst).div_ceil(rule.c);
         (remaining as u64, wait as u64, ahead.div_ceil(rule.c) as u64)
     }
 
