@@ -20,4 +20,5 @@ mod servers {
     #[cfg(feature = "testing")]
     mod reserving;
     mod server_time;
+    mod two_quotas;
 }
