@@ -144,7 +144,7 @@ pub(super) fn top(shared: &Shared, query: &Query) -> Result<Value, Problem> {
         let told = |key: TopKey| json!({ "key": key.name, "cost": key.count, "error": key.error });
         keys.into_iter().map(told).collect()
     };
-    let Some(top) = rule.live().top().filter(|_| !rule.free_keys().is_empty()) else {
+    let Some(top) = rule.top_keys() else {
         let why = match rule.free_keys() {
             [] => "the policy has no key",
             _ => "keys are not tracked; set `top_keys` above 0 in the `server` section",

@@ -304,7 +304,7 @@ impl Engine {
                     | Counted::Saturated
                     | Counted::Full
             );
-            if let Some(top) = live.top().filter(|_| !rule.free_keys().is_empty()) {
+            if let Some(top) = rule.top_keys() {
                 let outcome = if is_denied { Outcome::Later } else { Outcome::Allowed };
                 let name = KeyText { key, values: rule.free_keys().len() };
                 top.record(&name, top.fingerprint(key), outcome, part.cost);

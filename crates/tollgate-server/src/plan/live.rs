@@ -2,7 +2,10 @@
 
 use std::{
     cell::Cell,
-    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
 };
 use tollgate::{Bans, Escalation, KeyedError, Tick, TopKeys};
 
@@ -81,11 +84,15 @@ struct Stripe {
 /// The counts of a rule, which outlive a reload.
 #[derive(Debug)]
 pub struct Live {
-    stripes: [Stripe; STRIPES],
+    /// Allocated at the first decision, as `top` is: both take 7 KB, and of a hundred thousand rules most
+    /// decide nothing for long.
+    stripes: OnceLock<Box<[Stripe; STRIPES]>>,
     /// Until when everything passes.
     bypassed_until: AtomicU64,
     bans: Option<(Escalation, Bans)>,
-    top: Option<TopKeys>,
+    /// How many keys `top` can hold; zero if keys are not tracked.
+    top_keys: usize,
+    top: OnceLock<TopKeys>,
 }
 
 /// What was counted so far.
@@ -146,19 +153,23 @@ impl Live {
             None => None,
         };
         Ok(Self {
-            stripes: Default::default(),
+            stripes: OnceLock::new(),
             bypassed_until: AtomicU64::new(0),
             bans,
-            top: (top_keys > 0).then(|| TopKeys::new(top_keys.min(TopKeys::CAPACITY_MAX))),
+            top_keys: top_keys.min(TopKeys::CAPACITY_MAX),
+            top: OnceLock::new(),
         })
     }
 
     /// Takes over what another has counted, and until when everything passes.
     pub(super) fn after(self, other: &Self) -> Self {
-        let LiveCounts { decisions, permits } = other.counts();
-        for kind in 0..Counted::ALL.len() {
-            self.stripes[0].decisions[kind].fetch_add(decisions[kind], Relaxed);
-            self.stripes[0].permits[kind].fetch_add(permits[kind], Relaxed);
+        if other.stripes.get().is_some() {
+            let LiveCounts { decisions, permits } = other.counts();
+            let first = &self.stripes.get_or_init(Box::default)[0];
+            for kind in 0..Counted::ALL.len() {
+                first.decisions[kind].fetch_add(decisions[kind], Relaxed);
+                first.permits[kind].fetch_add(permits[kind], Relaxed);
+            }
         }
         self.bypassed_until.store(other.bypassed_until.load(Relaxed), Relaxed);
         self
@@ -166,14 +177,13 @@ impl Live {
 
     /// Tells whether these counts can go on under a rule with such a ban.
     pub(super) fn fits(&self, ban: Option<Escalation>, top_keys: usize) -> bool {
-        let top_keys = top_keys.min(TopKeys::CAPACITY_MAX);
-        let same_top = self.top.as_ref().map_or(0, TopKeys::capacity) == top_keys;
+        let same_top = self.top_keys == top_keys.min(TopKeys::CAPACITY_MAX);
         self.bans.as_ref().map(|(ban, _)| *ban) == ban && same_top
     }
 
     /// Counts a decision.
     pub fn count(&self, kind: Counted, cost: u64) {
-        let stripe = &self.stripes[stripe()];
+        let stripe = &self.stripes.get_or_init(Box::default)[stripe()];
         // ORDERING: Relaxed, here and below. Counts for people to look at.
         stripe.decisions[kind as usize].fetch_add(1, Relaxed);
         stripe.permits[kind as usize].fetch_add(cost, Relaxed);
@@ -183,7 +193,7 @@ impl Live {
     #[must_use]
     pub fn counts(&self) -> LiveCounts {
         let mut counts = LiveCounts::default();
-        for stripe in &self.stripes {
+        for stripe in self.stripes.get().into_iter().flat_map(|stripes| stripes.iter()) {
             for kind in 0..Counted::ALL.len() {
                 counts.decisions[kind] += stripe.decisions[kind].load(Relaxed);
                 counts.permits[kind] =
@@ -212,9 +222,8 @@ impl Live {
     }
 
     /// Returns the keys that ask and are refused most, if they are watched.
-    #[must_use]
-    pub const fn top(&self) -> Option<&TopKeys> {
-        self.top.as_ref()
+    pub(super) fn top(&self) -> Option<&TopKeys> {
+        (self.top_keys > 0).then(|| self.top.get_or_init(|| TopKeys::new(self.top_keys)))
     }
 }
 

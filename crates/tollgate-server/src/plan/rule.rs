@@ -3,7 +3,7 @@
 use super::{Live, RuleIndex};
 use crate::config::{Failure, Lease, Rate, Unit};
 use std::{collections::HashMap, sync::Arc, time::Duration};
-use tollgate::store::Policy;
+use tollgate::{TopKeys, store::Policy};
 
 /// One limit, compiled.
 #[derive(Debug)]
@@ -115,6 +115,12 @@ impl Rule {
     #[must_use]
     pub const fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Returns the keys that ask and are denied most; `None` if they are not tracked, or the rule has one key only.
+    #[must_use]
+    pub fn top_keys(&self) -> Option<&TopKeys> {
+        if self.free_keys.is_empty() { None } else { self.live.top() }
     }
 
     /// Returns its name, if it has one.
