@@ -10,6 +10,7 @@
 //! | certificates | [`RedisBuilder::tls`], [`Certificates`] |
 //! | a port for another program | [`free_port`] |
 //! | a recorded list of public names | [`golden`] |
+//! | when a key passes after a change of quota, by the docs | [`quota_changes`] |
 //!
 //! Everything here blocks and needs no runtime, so it can be used from plain tests and from tokio
 //! tests alike: starting a server takes some ten milliseconds. Whatever does not work panics with
@@ -26,6 +27,7 @@ mod faketime;
 mod golden;
 mod port;
 mod proxy;
+mod quota_changes;
 mod redis;
 mod resp;
 mod sentinel;
@@ -37,6 +39,7 @@ pub use golden::golden;
 pub use port::{Port, free_port};
 pub use program::Flavor;
 pub use proxy::{Mode, Proxy};
+pub use quota_changes::{QuotaChange, quota_changes};
 pub use redis::{Redis, RedisBuilder, Tls};
 pub use sentinel::Sentinel;
 pub use tls::{Certificates, Identity};

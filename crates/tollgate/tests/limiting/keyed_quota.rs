@@ -307,34 +307,6 @@ fn anonymous_refunds_lower_open_claims() {
     );
 }
 
-/// When an exhausted key passes next, after a change of its quota: docs/keys.md has the same table.
-#[test]
-fn an_exhausted_key_waits_no_longer_than_the_new_quota_takes_to_refill() {
-    for (old, new, seconds) in [
-        ("10/min", "100/min", 0.6),
-        ("100/min", "10/min", 6.0),
-        ("1000/day", "1000/min", 0.06),
-        ("1000/min", "1000/day", 60.0 - 86_400.0 + 86.4),
-        ("1/h", "10/s", 0.1),
-        ("10/s", "1/s", 1.0),
-    ] {
-        each_table(
-            old,
-            |builder| builder,
-            |limiter, hand| {
-                let quota: Quota = new.parse().unwrap();
-                while limiter.try_acquire("key").is_allowed() {}
-                limiter.set_quota(quota).unwrap();
-                let now = hand.now();
-                let wait = limiter.try_acquire("key").retry_after(now).unwrap_or_default();
-                assert_eq!(wait.as_secs_f64(), f64::max(seconds, 0.0), "{old} -> {new}");
-                hand.advance(wait);
-                assert!(limiter.try_acquire("key").is_allowed(), "{old} -> {new}");
-            },
-        );
-    }
-}
-
 /// A debt is owed whatever the quota becomes, and a change back loses nothing.
 #[test]
 fn a_debt_outlives_a_change_of_quota() {

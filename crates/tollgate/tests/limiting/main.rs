@@ -20,6 +20,7 @@ mod model;
 mod oracle;
 mod peer_faults;
 mod quota_change;
+mod quota_table;
 mod rate;
 mod refund;
 mod settle;

@@ -15,7 +15,7 @@ use tollgate_redis::{
     Allotment, FleetSize, HeartbeatSettings, LeaseSettings, Link, Member, Rate, RedisStore,
     Resource, TwoTier, slot_of,
 };
-use tollgate_rig::{Cluster, Flavor, Redis};
+use tollgate_rig::{Cluster, Flavor, Redis, quota_changes};
 
 async fn start() -> (Redis, Link) {
     let redis = Redis::start(Flavor::Redis);
@@ -80,52 +80,52 @@ async fn two_bursts_of_one_key_add_up_to_no_more_than_both() {
     assert!((1000..=1010 + 300).contains(&admitted), "{admitted}");
 }
 
-/// When a key that has used all passes next after its quota has changed.
+/// When a key that has used all passes next after its quota has changed: the table of docs/keys.md.
 #[tokio::test]
-async fn nobody_stays_denied_by_an_older_longer_quota() {
+async fn an_exhausted_key_passes_next_as_documented() {
     let (_redis, link) = start().await;
-    for (row, (from, to, wait)) in [
-        ("10/min", "100/min", 600),
-        ("100/min", "10/min", 6_000),
-        ("1000/day", "1000/min", 60),
-        ("1/h burst 1", "10/s", 100),
-        ("10/s", "1/s", 1_000),
-        ("10/s", "1/s burst 10", 0),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let [old, new] = [from, to].map(|it| Policy::new("p", it.parse().unwrap()).unwrap());
-        let (store, hand) = timed(&link, &format!("older{row}"));
-        let twin = {
-            let (clock, hand) = Clock::manual();
-            (MemoryStore::builder().clock(clock).build().unwrap(), hand)
+    for (row, change) in quota_changes().into_iter().enumerate() {
+        let algorithm = change.algorithm.parse().unwrap();
+        let [old, new] = change
+            .quotas
+            .each_ref()
+            .map(|it| Policy::with_algorithm("p", it.parse().unwrap(), algorithm).unwrap());
+        let (store, hand) = timed(&link, &format!("change{row}"));
+        let take = async |policy: &Policy, cost| {
+            let mut demands = [Demand::new(policy, b"k", cost)];
+            store.acquire(&mut demands).await.unwrap()
         };
-        let all = old.quota().capacity();
-        assert!(store.acquire(&mut [Demand::new(&old, b"k", all)]).await.unwrap().is_allowed());
-        assert!(twin.0.acquire(&mut [Demand::new(&old, b"k", all)]).await.unwrap().is_allowed());
-        for hand in [&hand, &twin.1] {
-            hand.advance(Duration::from_millis(1));
+        assert!(take(&old, old.quota().capacity()).await.is_allowed());
+        if change.wait > Duration::ZERO {
+            let denied = take(&new, 1).await;
+            assert_eq!(denied.retry_after(denied.at()), Some(change.wait), "{change:?}");
+            hand.advance(change.wait - Duration::from_micros(1));
+            assert!(take(&new, 1).await.is_denied(), "{change:?}: too early");
+            hand.advance(Duration::from_micros(1));
         }
-        let mut demands = [Demand::new(&new, b"k", 1)];
-        let seen = store.peek(&mut demands).await.unwrap();
-        let expected = twin.0.peek(&mut demands).await.unwrap();
-        let waits = [seen, expected].map(|it| it.retry_after(it.at()).unwrap_or_default());
-        assert_eq!(waits[0], waits[1], "{from} to {to}");
-        assert!(waits[0].as_millis().abs_diff(wait) <= 1, "{from} to {to}: {waits:?}");
-        // A debt stays, however short the new quota is.
-        store.reset(&demands[0]).await.unwrap();
-        let debt = Demand::new(&old, b"k", 3 * all);
+        assert!(take(&new, 1).await.is_allowed(), "{change:?}: too late");
+    }
+}
+
+/// A debt stays, however short the new quota is.
+#[tokio::test]
+async fn a_debt_outlives_a_change_of_quota() {
+    let (_redis, link) = start().await;
+    for change in quota_changes().into_iter().filter(|it| it.algorithm == "gcra") {
+        let [old, new] =
+            change.quotas.each_ref().map(|it| Policy::new("p", it.parse().unwrap()).unwrap());
+        let (store, hand) = timed(&link, &change.quotas.concat());
+        let debt = Demand::new(&old, b"k", 3 * old.quota().capacity());
         assert!(store.force(&debt).await.unwrap().is_allowed());
         hand.advance(Duration::from_millis(1));
         let [owed, still] = [Demand::new(&old, b"k", 0), Demand::new(&new, b"k", 0)];
         let owed = store.peek(&mut [owed]).await.unwrap().full_at();
         let still = store.peek(&mut [still]).await.unwrap().full_at();
-        assert_eq!(still, owed, "{from} to {to}");
+        assert_eq!(still, owed, "{change:?}");
     }
 }
 
-/// The same, at once and many.
+/// Two quotas of one key, at once and many.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_quotas_of_a_hot_key_are_no_failure() {
     let (_redis, link) = start().await;
