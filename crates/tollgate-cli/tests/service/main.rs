@@ -12,6 +12,7 @@ mod log;
 mod memory;
 mod process;
 mod reload;
+mod rules;
 #[cfg(feature = "test-servers")]
 mod servers {
     mod fleet;
