@@ -49,13 +49,13 @@ impl Plan {
         own == (policy.quota(), policy.algorithm(), policy.is_ad_hoc(), ratio)
     }
 
-    /// Returns a demand as the local store knows it.
+    /// Returns a demand as the local store knows it. The local store refuses one that lacks its quota.
     pub(super) fn demand<'a>(
         &'a self,
         demand: &Demand<'a>,
         cost: u64,
     ) -> Result<Demand<'a>, StoreError> {
-        if self.local.is_ad_hoc() {
+        if self.local.is_ad_hoc() && demand.has_own_quota() {
             let quota = self.ratio.of_quota(demand.quota(), self.algorithm);
             return Ok(Demand::ad_hoc(&self.local, demand.key(), cost, quota)?);
         }

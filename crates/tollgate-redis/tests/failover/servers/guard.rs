@@ -125,6 +125,17 @@ async fn only_failures_of_the_store_are_answered_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_that_lacks_its_quota_is_refused_while_the_store_is_away_too() {
+    let (store, flaky, _) = guarded();
+    let throttle = Policy::ad_hoc("throttle");
+    for mode in [Mode::Up, Mode::Down] {
+        flaky.set(mode);
+        let error = store.acquire(&mut [Demand::new(&throttle, b"alice", 1)]).await.unwrap_err();
+        assert!(error.is_invalid(), "{mode:?}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn several_demands_are_charged_all_or_none_whatever_their_failure_policies() {
     // policies -> allowed, and what the local one has left of ten
     for (names, expected) in [
