@@ -18,8 +18,8 @@
 //!                                    spends -> one task -> force, when the store is back
 //! ```
 //!
-//! Calls that make no sense, and bounds that are reached, are errors as ever: no failure policy
-//! answers for those. A call whose outcome is unknown is not repeated: its decision is made here, and
+//! Calls that make no sense, bounds that are reached and operations that the store does not have are
+//! errors as ever: no failure policy answers for those. A call whose outcome is unknown is not repeated: its decision is made here, and
 //! it may have been charged in the store once.
 //!
 //! Deadlines and the breaker are below, in the [`Link`](crate::Link): a store that is known to be away

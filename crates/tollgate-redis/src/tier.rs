@@ -52,9 +52,7 @@ use std::{
 use table::{Ids, Slot, Table};
 use tollgate::{
     Clock, Decision,
-    store::{
-        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-    },
+    store::{Demand, Policy, ReservationId, Reserved, Store, StoreError, forward_store},
 };
 
 /// How many open reservations are remembered by their keys.
@@ -280,19 +278,14 @@ impl<S: Store + 'static> TwoTier<S> {
 }
 
 impl<S: Store + 'static> Store for TwoTier<S> {
-    fn clock(&self) -> &Clock {
-        &self.shared.clock
-    }
+    forward_store!(self => &self.shared.inner,
+        except acquire force refund reset reserve settle lease up_to);
 
     async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
         match demands {
             [demand] => self.shared.acquire_one(demand).await,
             demands => self.shared.acquire_all(demands).await,
         }
-    }
-
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.shared.inner.peek(demands).await
     }
 
     async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
@@ -346,23 +339,6 @@ impl<S: Store + 'static> Store for TwoTier<S> {
         let decision = self.shared.inner.up_to(demand).await;
         self.forget(std::slice::from_ref(demand));
         decision
-    }
-
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.shared.inner.enter(permits, life).await
-    }
-
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.shared.inner.renew(permits, id, life).await
-    }
-
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.shared.inner.leave(permits, id).await
     }
 }
 

@@ -27,6 +27,7 @@
 //! | a fleet | the Redis store, in a crate of its own |
 //! | a choice at run time | [`DynStore`], behind a `Box` or an `Arc` |
 //! | a store of my own | implement [`Store`], and let `testing::conformance` judge it |
+//! | a store around another one | [`forward_store!`](forward_store) |
 //!
 //! # What every store promises
 //!
@@ -39,6 +40,7 @@ mod boxed;
 mod demand;
 mod error;
 mod memory;
+mod operation;
 mod permits;
 
 pub use boxed::{BoxFuture, DynStore};
@@ -46,12 +48,24 @@ pub(crate) use demand::InForce;
 pub use demand::{Demand, Policy};
 pub use error::StoreError;
 pub use memory::{MemoryStore, MemoryStoreBuilder};
+pub use operation::Operation;
 pub use permits::Permits;
 
+#[doc(inline)]
+pub use crate::__forward_store as forward_store;
+
 use crate::{Clock, Decision};
-use std::{fmt, future::Future, time::Duration};
+use std::{
+    fmt,
+    future::{Future, Ready, ready},
+    time::Duration,
+};
 
 /// Where shared state lives, and who decides by it.
+///
+/// [`clock`](Self::clock), [`acquire`](Self::acquire) and [`peek`](Self::peek) make a store. Every
+/// other operation is optional: unless a store implements it, it returns
+/// [`StoreError::unsupported`].
 ///
 /// Every call is asynchronous; those of the [`MemoryStore`] are ready at once and allocate nothing
 /// (`cargo run --release -p tollgate-bench -- allocations`).
@@ -59,12 +73,69 @@ use std::{fmt, future::Future, time::Duration};
 /// # Cancel safety
 ///
 /// A call that is dropped may have been carried out or not. It was charged at most once.
+///
+/// # Examples
+///
+/// A complete store: a table for each policy, and one decision over several tables.
+///
+/// ```
+/// use std::{collections::{HashMap, hash_map::Entry}, sync::Mutex};
+/// use tollgate::{Algorithm, Clock, Decision, KeyedLimiter, Limits, Tick};
+/// use tollgate::store::{Demand, Store, StoreError};
+///
+/// struct Tables {
+///     clock: Clock,
+///     of_policy: Mutex<HashMap<(String, Algorithm), KeyedLimiter<[u8]>>>,
+/// }
+///
+/// type Decide = fn(&Limits<'_>, Tick, &mut dyn FnMut(usize, &Decision)) -> Decision;
+///
+/// impl Tables {
+///     fn decide(&self, demands: &mut [Demand<'_>], how: Decide) -> Result<Decision, StoreError> {
+///         let (mut known, mut tables) = (self.of_policy.lock().unwrap(), Vec::new());
+///         for demand in &*demands {
+///             let (policy, quota) = (demand.policy(), demand.quota());
+///             if policy.is_ad_hoc() && !demand.has_own_quota() {
+///                 return Err(StoreError::invalid("no quota; give one with Demand::ad_hoc"));
+///             }
+///             let new = KeyedLimiter::builder(quota).algorithm(policy.algorithm());
+///             let table = match known.entry((policy.name().to_owned(), policy.algorithm())) {
+///                 Entry::Occupied(table) => table.into_mut(),
+///                 Entry::Vacant(place) => place.insert(new.clock(self.clock.clone()).build()?),
+///             };
+///             if table.quota() != quota {
+///                 table.set_quota(quota)?; // keeps the state
+///             }
+///             tables.push(table.clone());
+///         }
+///         let parts = tables.iter().zip(&*demands);
+///         let charges: Vec<_> = parts.map(|(it, of)| it.charge(of.key(), of.cost())).collect();
+///         let mut tell = |index: usize, own: &Decision| demands[index].tell(*own);
+///         Ok(how(&Limits::new(&charges)?, self.clock.now(), &mut tell))
+///     }
+/// }
+///
+/// impl Store for Tables {
+///     fn clock(&self) -> &Clock {
+///         &self.clock
+///     }
+///
+///     async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+///         self.decide(demands, |limits, now, tell| limits.try_acquire_each_at(now, tell))
+///     }
+///
+///     async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+///         self.decide(demands, |limits, now, tell| limits.peek_each_at(now, tell))
+///     }
+/// }
+/// ```
+#[allow(unused_variables, reason = "operations that a store does not have ignore their arguments")]
 pub trait Store: Send + Sync {
     /// Returns the clock of the ticks in this store's decisions.
     fn clock(&self) -> &Clock;
 
-    /// Takes all demands if every one of them allows it now, and else none. Each demand is told its
-    /// own decision.
+    /// Takes all demands if every one of them allows it now, and else none. [Tells](Demand::tell) each
+    /// demand its own decision.
     fn acquire(
         &self,
         demands: &mut [Demand<'_>],
@@ -81,14 +152,20 @@ pub trait Store: Send + Sync {
     fn force(
         &self,
         demand: &Demand<'_>,
-    ) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        unsupported(Operation::Force)
+    }
 
     /// Gives back up to the demand's cost of what its key has outstanding. Returns how many permits
     /// that were.
-    fn refund(&self, demand: &Demand<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send;
+    fn refund(&self, demand: &Demand<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send {
+        unsupported(Operation::Refund)
+    }
 
     /// Forgets what the demand's key has used.
-    fn reset(&self, demand: &Demand<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn reset(&self, demand: &Demand<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+        unsupported(Operation::Reset)
+    }
 
     /// [`acquire`](Self::acquire), with the right to [`settle`](Self::settle) within `life`. After
     /// that the permits stay spent.
@@ -96,7 +173,9 @@ pub trait Store: Send + Sync {
         &self,
         demands: &mut [Demand<'_>],
         life: Duration,
-    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send {
+        unsupported(Operation::Reserve)
+    }
 
     /// Corrects a reservation or a lease to what each of its demands actually cost: gives back the
     /// difference as far as time has not, or books it into debt. Costs of zero cancel it.
@@ -109,7 +188,9 @@ pub trait Store: Send + Sync {
         &self,
         id: ReservationId,
         actual: &[u64],
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        unsupported(Operation::Settle)
+    }
 
     /// Takes as many permits as are free, at most the demand's cost, to be used within `life`. What
     /// is not used is given back by [`settle`](Self::settle) with what was.
@@ -117,7 +198,9 @@ pub trait Store: Send + Sync {
         &self,
         demand: &mut Demand<'_>,
         life: Duration,
-    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Reserved, StoreError>> + Send {
+        unsupported(Operation::Lease)
+    }
 
     /// Takes as many permits as are free, at most the demand's cost, for good. [`Decision::cost`] says
     /// how many; if none is free, the decision is a denial.
@@ -125,7 +208,7 @@ pub trait Store: Send + Sync {
         &self,
         demand: &mut Demand<'_>,
     ) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        async move { Ok(self.lease(demand, Duration::from_millis(1)).await?.decision) }
+        unsupported(Operation::UpTo)
     }
 
     /// Takes `permits` of what may be in flight at once, for at most `life`: whoever dies without
@@ -134,7 +217,9 @@ pub trait Store: Send + Sync {
         &self,
         permits: &Permits<'_>,
         life: Duration,
-    ) -> impl Future<Output = Result<Entered, StoreError>> + Send;
+    ) -> impl Future<Output = Result<Entered, StoreError>> + Send {
+        unsupported(Operation::Enter)
+    }
 
     /// Lets a permit live for another `life` from now. Returns false if it has expired already.
     fn renew(
@@ -142,14 +227,23 @@ pub trait Store: Send + Sync {
         permits: &Permits<'_>,
         id: PermitId,
         life: Duration,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        unsupported(Operation::Renew)
+    }
 
     /// Gives a permit back. Returns false if it had expired already.
     fn leave(
         &self,
         permits: &Permits<'_>,
         id: PermitId,
-    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send {
+        unsupported(Operation::Leave)
+    }
+}
+
+/// The answer of a store that does not have an operation.
+fn unsupported<T>(operation: Operation) -> Ready<Result<T, StoreError>> {
+    ready(Err(StoreError::unsupported(operation)))
 }
 
 /// Names a reservation or a lease of a store.

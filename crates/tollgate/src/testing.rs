@@ -1,39 +1,26 @@
 //! For tests of stores: a suite that every one must pass. Feature `testing`.
 //!
 //! A store is right when [`conformance::run`] finds nothing to complain about. The suite moves the
-//! store's time itself, through [`Subject`], so it neither sleeps nor depends on the machine.
+//! store's time itself, through [`Subject`], so it neither sleeps nor depends on the machine. To test how
+//! your code behaves when a store fails or is slow, write a wrapper with
+//! [`forward_store!`](crate::store::forward_store).
 //!
 //! ```
-//! use std::time::Duration;
-//! use tollgate::{Clock, ManualClock, store::MemoryStore, testing::{Subject, block_on, conformance}};
-//!
-//! struct InMemory(MemoryStore, ManualClock);
-//!
-//! impl Subject for InMemory {
-//!     type Store = MemoryStore;
-//!
-//!     fn store(&self) -> &MemoryStore {
-//!         &self.0
-//!     }
-//!
-//!     async fn advance(&self, by: Duration) {
-//!         self.1.advance(by);
-//!     }
-//! }
+//! use tollgate::{Clock, store::MemoryStore, testing::{block_on, conformance}};
 //!
 //! let report = block_on(conformance::run(async || {
 //!     let (clock, hand) = Clock::manual();
-//!     InMemory(MemoryStore::builder().clock(clock).build().unwrap(), hand)
+//!     (MemoryStore::builder().clock(clock).build().unwrap(), hand)
 //! }));
 //! assert!(report.is_passed(), "{report}");
 //! ```
 
-mod around;
 pub mod conformance;
 
-pub use around::{Around, Call, StoreFuture};
-
-use crate::store::Store;
+use crate::{
+    ManualClock,
+    store::{Operation, Store},
+};
 use std::{
     future::Future,
     pin::{Pin, pin},
@@ -54,6 +41,12 @@ pub trait Subject: Sync {
     /// Moves the store's time ahead, as all its users see it.
     fn advance(&self, by: Duration) -> impl Future<Output = ()> + Send;
 
+    /// Returns the operations that the store supports, by default all. The suite wants every other
+    /// operation to return [`StoreError::unsupported`](crate::store::StoreError::unsupported).
+    fn operations(&self) -> &[Operation] {
+        Operation::ALL
+    }
+
     /// Returns by how much waits may be rounded up, by default not at all: one microsecond for a
     /// store that counts in those.
     fn rounding(&self) -> Duration {
@@ -64,6 +57,19 @@ pub trait Subject: Sync {
     fn wall(&self) -> Duration {
         let clock = self.store().clock();
         clock.to_wall(clock.now())
+    }
+}
+
+/// A store with every operation, and its clock.
+impl<S: Store> Subject for (S, ManualClock) {
+    type Store = S;
+
+    fn store(&self) -> &S {
+        &self.0
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.1.advance(by);
     }
 }
 

@@ -87,7 +87,7 @@ impl<S: Store> Shared<S> {
                         if error.is_unreachable() {
                             self.failed(&error);
                         }
-                        if is_unknown || error.is_invalid() {
+                        if is_unknown || !error.is_transient() {
                             taken.give_up();
                         } else {
                             taken.put_back(spender, permits);

@@ -1,7 +1,7 @@
 //! The calls of a guarded store: to the inner one, and what becomes of its failures.
 
 use super::{
-    Guarded,
+    Guarded, Shared,
     decide::{Away, Verb},
 };
 use std::time::Duration;
@@ -59,9 +59,22 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// The answer about an id that looked local and is not known there (any more).
-    fn stray(&self, result: Result<bool, StoreError>) -> Result<bool, StoreError> {
-        Ok(self.heard(result)?.unwrap_or(false))
+    /// Passes a call about an id on: to the local store if the id looks like one of its own, and to
+    /// the inner store if the local one does not know it (any more).
+    async fn by_id<L>(
+        &self,
+        id: u64,
+        local: impl FnOnce(u64) -> L + Send,
+        inner: impl Future<Output = Result<bool, StoreError>> + Send,
+    ) -> Result<bool, StoreError>
+    where
+        L: Future<Output = Result<bool, StoreError>> + Send,
+    {
+        match self.shared.inside(id) {
+            None => self.passed_on(inner.await),
+            Some(0) => Ok(true),
+            Some(id) => Ok(local(id).await? || self.heard(inner.await)?.unwrap_or(false)),
+        }
     }
 }
 
@@ -125,16 +138,9 @@ impl<S: Store + 'static> Store for Guarded<S> {
     }
 
     async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        match self.shared.inside(id.0) {
-            None => self.passed_on(self.shared.inner.settle(id, actual).await),
-            Some(0) => Ok(true),
-            Some(local) => {
-                if self.shared.local.settle(ReservationId(local), actual).await? {
-                    return Ok(true);
-                }
-                self.stray(self.shared.inner.settle(id, actual).await)
-            }
-        }
+        let Shared { local, inner, .. } = &*self.shared;
+        let here = |id| local.settle(ReservationId(id), actual);
+        self.by_id(id.0, here, inner.settle(id, actual)).await
     }
 
     async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
@@ -173,28 +179,14 @@ impl<S: Store + 'static> Store for Guarded<S> {
         id: PermitId,
         life: Duration,
     ) -> Result<bool, StoreError> {
-        match self.shared.inside(id.0) {
-            None => self.passed_on(self.shared.inner.renew(permits, id, life).await),
-            Some(0) => Ok(true),
-            Some(local) => {
-                if self.shared.local.renew(permits, PermitId(local), life).await? {
-                    return Ok(true);
-                }
-                self.stray(self.shared.inner.renew(permits, id, life).await)
-            }
-        }
+        let Shared { local, inner, .. } = &*self.shared;
+        let here = |id| local.renew(permits, PermitId(id), life);
+        self.by_id(id.0, here, inner.renew(permits, id, life)).await
     }
 
     async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        match self.shared.inside(id.0) {
-            None => self.passed_on(self.shared.inner.leave(permits, id).await),
-            Some(0) => Ok(true),
-            Some(local) => {
-                if self.shared.local.leave(permits, PermitId(local)).await? {
-                    return Ok(true);
-                }
-                self.stray(self.shared.inner.leave(permits, id).await)
-            }
-        }
+        let Shared { local, inner, .. } = &*self.shared;
+        let here = |id| local.leave(permits, PermitId(id));
+        self.by_id(id.0, here, inner.leave(permits, id)).await
     }
 }

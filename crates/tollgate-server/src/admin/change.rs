@@ -176,9 +176,7 @@ impl Target<'_> {
         };
         let demand = Demand::new(policy, self.key, 0);
         let reset = match self.shared.engine.stores().get(self.rule.store()) {
-            Some(Backend::Memory(store)) => store.reset_now(&demand),
-            Some(Backend::Remote(store)) => store.dyn_reset(&demand).await,
-            Some(Backend::Other(store)) => Store::reset(store, &demand).await,
+            Some(store) => store.reset(&demand).await,
             None => Ok(()),
         };
         let failed = |error| Problem::new(StatusCode::SERVICE_UNAVAILABLE, format!("{error}"));

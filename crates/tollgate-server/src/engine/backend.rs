@@ -1,10 +1,10 @@
 //! The stores that an engine can decide by.
 
 use super::RemoteStore;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 use tollgate::{
     Clock, Decision, Tick,
-    store::{Demand, DynStore, MemoryStore, ReservationId, Reserved, Store, StoreError},
+    store::{Demand, DynStore, MemoryStore, Store, StoreError, forward_store},
 };
 
 /// A store. That of this process is known by its type, so that its calls are plain calls.
@@ -50,50 +50,28 @@ impl Backend {
     /// Returns the clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        match self {
-            Self::Memory(store) => Store::clock(store),
-            Self::Remote(store) => store.dyn_clock(),
-            Self::Other(store) => Store::clock(store),
-        }
+        Store::clock(self)
     }
 
-    pub(super) async fn acquire(
+    pub(super) async fn acquire_at(
         &self,
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(store) => store.acquire_at(now, demands),
-            Self::Remote(store) => store.dyn_acquire(demands).await,
-            Self::Other(store) => Store::acquire(store, demands).await,
+            _ => self.acquire(demands).await,
         }
     }
 
-    pub(super) async fn peek(
+    pub(super) async fn peek_at(
         &self,
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
         match self {
             Self::Memory(store) => store.peek_at(now, demands),
-            Self::Remote(store) => store.dyn_peek(demands).await,
-            Self::Other(store) => Store::peek(store, demands).await,
-        }
-    }
-
-    pub(super) async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        match self {
-            Self::Memory(store) => Store::force(store, demand).await,
-            Self::Remote(store) => store.dyn_force(demand).await,
-            Self::Other(store) => Store::force(store, demand).await,
-        }
-    }
-
-    pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        match self {
-            Self::Memory(store) => Store::refund(store, demand).await,
-            Self::Remote(store) => store.dyn_refund(demand).await,
-            Self::Other(store) => Store::refund(store, demand).await,
+            _ => self.peek(demands).await,
         }
     }
 
@@ -108,38 +86,14 @@ impl Backend {
             _ => self.refund(demand).await.map(drop),
         }
     }
+}
 
-    pub(super) async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        match self {
-            Self::Memory(store) => Store::reset(store, demand).await,
-            Self::Remote(store) => store.dyn_reset(demand).await,
-            Self::Other(store) => Store::reset(store, demand).await,
-        }
-    }
-
-    pub(super) async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        match self {
-            Self::Memory(store) => Store::reserve(store, demands, life).await,
-            Self::Remote(store) => store.dyn_reserve(demands, life).await,
-            Self::Other(store) => Store::reserve(store, demands, life).await,
-        }
-    }
-
-    pub(super) async fn settle(
-        &self,
-        id: ReservationId,
-        actual: &[u64],
-    ) -> Result<bool, StoreError> {
-        match self {
-            Self::Memory(store) => Store::settle(store, id, actual).await,
-            Self::Remote(store) => store.dyn_settle(id, actual).await,
-            Self::Other(store) => Store::settle(store, id, actual).await,
-        }
-    }
+impl Store for Backend {
+    forward_store!(self => match {
+        Self::Memory(store) => store,
+        Self::Remote(store) => &**store as &dyn DynStore,
+        Self::Other(store) => store,
+    });
 }
 
 impl fmt::Debug for Backend {

@@ -15,7 +15,7 @@ use crate::{
 use std::fmt;
 use tollgate::{
     Decision, Outcome, Quota, Reason, Tick,
-    store::{Demand, Policy, StoreError},
+    store::{Demand, Policy, Store, StoreError},
 };
 
 /// Demands that fit on the stack.
@@ -168,8 +168,8 @@ impl Engine {
         }
         let backend = &self.stores[store];
         let asked = match op {
-            Op::Take => backend.acquire(now, demands).await,
-            Op::Look => backend.peek(now, demands).await,
+            Op::Take => backend.acquire_at(now, demands).await,
+            Op::Look => backend.peek_at(now, demands).await,
         };
         if asked.is_ok() {
             let told = demands.iter().map(Demand::decision);
@@ -199,7 +199,7 @@ impl Engine {
                 continue;
             };
             let store = &self.stores[store_of(part)];
-            if let Ok(left) = store.peek(now, std::slice::from_mut(&mut look)).await {
+            if let Ok(left) = store.peek_at(now, std::slice::from_mut(&mut look)).await {
                 part.decision = Some(left);
             }
         }
@@ -263,7 +263,7 @@ impl Engine {
             };
             let store = part.store;
             let given = self.stores[store].refund(&give).await;
-            let looked = self.stores[store].peek(now, std::slice::from_mut(&mut look)).await;
+            let looked = self.stores[store].peek_at(now, std::slice::from_mut(&mut look)).await;
             match (given, looked) {
                 (Ok(given), Ok(decision)) => {
                     answer.given = answer.given.saturating_add(given);

@@ -15,7 +15,7 @@ use std::{
 };
 use tollgate::{
     Decision, Quota, Tick,
-    store::{Demand, ReservationId, StoreError},
+    store::{Demand, ReservationId, Store, StoreError},
 };
 
 /// The right to correct a reservation. Its text form cannot be guessed.
@@ -277,8 +277,8 @@ impl Engine {
         let mut demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
         let demands = std::slice::from_mut(&mut demand);
         let decided = match cost {
-            0 => self.stores[0].peek(now, demands).await,
-            _ => self.stores[0].acquire(now, demands).await,
+            0 => self.stores[0].peek_at(now, demands).await,
+            _ => self.stores[0].acquire_at(now, demands).await,
         };
         match &decided {
             Ok(decision) if decision.is_degraded() => self.health.degraded(),
@@ -329,7 +329,7 @@ impl Engine {
     /// When the store fails.
     pub async fn lives(&self, now: Tick, key: &[u8]) -> Result<Option<Duration>, StoreError> {
         let mut demand = self.any_demand(key)?;
-        let decision = self.stores[0].peek(now, std::slice::from_mut(&mut demand)).await?;
+        let decision = self.stores[0].peek_at(now, std::slice::from_mut(&mut demand)).await?;
         if decision.is_degraded() {
             let text = "the store cannot be reached, so its state is unknown; try again later";
             return Err(StoreError::unavailable(text));

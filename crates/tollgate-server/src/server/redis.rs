@@ -15,10 +15,8 @@ use std::{
 };
 use tokio::time::timeout;
 use tollgate::{
-    Clock, Decision, Tick,
-    store::{
-        Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-    },
+    Clock, Tick,
+    store::{Policy, Store, forward_store},
 };
 use tollgate_redis::{
     FailurePolicy, Failures, FleetSize, GuardStatus, Guarded, Heartbeat, HeartbeatSettings,
@@ -264,64 +262,5 @@ impl RemoteStore for Shared {
 
 /// All calls are those of the layers.
 impl Store for Shared {
-    fn clock(&self) -> &Clock {
-        self.tiers.clock()
-    }
-
-    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.tiers.acquire(demands).await
-    }
-
-    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.tiers.peek(demands).await
-    }
-
-    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        self.tiers.force(demand).await
-    }
-
-    async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        self.tiers.refund(demand).await
-    }
-
-    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
-        self.tiers.reset(demand).await
-    }
-
-    async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        self.tiers.reserve(demands, life).await
-    }
-
-    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        self.tiers.settle(id, actual).await
-    }
-
-    async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {
-        self.tiers.lease(demand, life).await
-    }
-
-    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
-        self.tiers.up_to(demand).await
-    }
-
-    async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
-        self.tiers.enter(permits, life).await
-    }
-
-    async fn renew(
-        &self,
-        permits: &Permits<'_>,
-        id: PermitId,
-        life: Duration,
-    ) -> Result<bool, StoreError> {
-        self.tiers.renew(permits, id, life).await
-    }
-
-    async fn leave(&self, permits: &Permits<'_>, id: PermitId) -> Result<bool, StoreError> {
-        self.tiers.leave(permits, id).await
-    }
+    forward_store!(self => &self.tiers);
 }

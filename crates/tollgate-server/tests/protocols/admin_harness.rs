@@ -8,8 +8,7 @@ use tokio::{
 };
 use tollgate::{
     Clock, ManualClock,
-    store::{MemoryStore, StoreError},
-    testing::{Around, Call, StoreFuture},
+    store::{Demand, MemoryStore, Reserved, Store, StoreError, forward_store},
 };
 use tollgate_server::{
     admin,
@@ -46,18 +45,11 @@ pub(crate) struct Harness {
 /// A store that cannot be reached for reservations.
 struct NoReservations(MemoryStore);
 
-impl Around for NoReservations {
-    type Inner = MemoryStore;
+impl Store for NoReservations {
+    forward_store!(self => &self.0, except reserve);
 
-    fn inner(&self) -> &MemoryStore {
-        &self.0
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        match call {
-            Call::Reserve => Err(StoreError::unavailable("the server is away")),
-            _ => work.await,
-        }
+    async fn reserve(&self, _: &mut [Demand<'_>], _: Duration) -> Result<Reserved, StoreError> {
+        Err(StoreError::unavailable("the server is away"))
     }
 }
 

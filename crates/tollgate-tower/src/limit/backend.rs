@@ -1,10 +1,10 @@
 //! Where the state of a layer is.
 
 use super::figures::still_out;
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tollgate::{
     Clock, Decision,
-    store::{Demand, DynStore, MemoryStore, ReservationId, Reserved, Store, StoreError},
+    store::{Demand, DynStore, MemoryStore, Store, StoreError, forward_store},
 };
 
 /// Where the state is.
@@ -16,53 +16,7 @@ pub(super) enum Backend {
 
 impl Backend {
     pub(super) fn clock(&self) -> &Clock {
-        match self {
-            Self::Memory(store) => Store::clock(store),
-            Self::Shared(store) => store.dyn_clock(),
-        }
-    }
-
-    pub(super) async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        match self {
-            Self::Memory(store) => store.acquire_now(demands),
-            Self::Shared(store) => store.dyn_acquire(demands).await,
-        }
-    }
-
-    pub(super) async fn reserve(
-        &self,
-        demands: &mut [Demand<'_>],
-        life: Duration,
-    ) -> Result<Reserved, StoreError> {
-        match self {
-            Self::Memory(store) => store.reserve(demands, life).await,
-            Self::Shared(store) => store.dyn_reserve(demands, life).await,
-        }
-    }
-
-    pub(super) async fn settle(
-        &self,
-        id: ReservationId,
-        actual: &[u64],
-    ) -> Result<bool, StoreError> {
-        match self {
-            Self::Memory(store) => store.settle(id, actual).await,
-            Self::Shared(store) => store.dyn_settle(id, actual).await,
-        }
-    }
-
-    pub(super) async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        match self {
-            Self::Memory(store) => store.force(demand).await,
-            Self::Shared(store) => store.dyn_force(demand).await,
-        }
-    }
-
-    pub(super) async fn refund(&self, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        match self {
-            Self::Memory(store) => store.refund(demand).await,
-            Self::Shared(store) => store.dyn_refund(demand).await,
-        }
+        Store::clock(self)
     }
 
     /// Takes back what a decision took for a request that never ran. A store somewhere else gives back
@@ -86,4 +40,11 @@ impl Backend {
     pub(super) const fn is_memory(&self) -> bool {
         matches!(self, Self::Memory(_))
     }
+}
+
+impl Store for Backend {
+    forward_store!(self => match {
+        Self::Memory(store) => store,
+        Self::Shared(store) => store,
+    });
 }

@@ -11,7 +11,7 @@ use crate::timer;
 use http::{Extensions, StatusCode, response};
 use std::sync::Arc;
 use tokio::task::JoinHandle;
-use tollgate::store::{Demand, ReservationId, StoreError};
+use tollgate::store::{Demand, ReservationId, Store, StoreError};
 
 /// A correction that a store somewhere else is asked for; none if it is done.
 pub(super) type Amended = Option<JoinHandle<()>>;

@@ -24,7 +24,7 @@ use std::{
 };
 use tollgate::{
     Decision,
-    store::{Demand, StoreError},
+    store::{Demand, Store, StoreError},
     watch::Verb,
 };
 

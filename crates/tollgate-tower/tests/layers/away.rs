@@ -6,10 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
 };
 use tokio::sync::Semaphore;
-use tollgate::{
-    store::{MemoryStore, StoreError},
-    testing::{Around, Call, StoreFuture},
-};
+use tollgate::store::{MemoryStore, Operation, Store, StoreError, forward_store};
 
 /// The store. Clones are the same one.
 #[derive(Clone)]
@@ -39,24 +36,26 @@ impl Away {
     }
 }
 
-impl Around for Away {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &MemoryStore {
-        &self.memory
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        if !matches!(call, Call::Acquire | Call::Reserve) {
-            return work.await;
+impl Away {
+    async fn run<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if !matches!(operation, Operation::Acquire | Operation::Reserve) {
+            return call.await;
         }
         if self.is_down.load(SeqCst) {
             return Err(StoreError::unavailable("the store is away"));
         }
         // It is carried out at once, and its answer is on the way.
-        let answer = work.await?;
+        let answer = call.await?;
         self.asked.fetch_add(1, SeqCst);
         self.answers.acquire().await.unwrap().forget();
         Ok(answer)
     }
+}
+
+impl Store for Away {
+    forward_store!(self => &self.memory, through run);
 }

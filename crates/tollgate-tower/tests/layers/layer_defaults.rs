@@ -7,8 +7,8 @@ use std::{convert::Infallible, pin::pin, sync::atomic::Ordering::SeqCst, time::D
 use tokio::{sync::Semaphore, time::timeout};
 use tollgate::{
     Clock, Quota,
-    store::{MemoryStore, StoreError},
-    testing::{Around, Call, StoreFuture, block_on},
+    store::{MemoryStore, ReservationId, Store, StoreError, forward_store},
+    testing::block_on,
 };
 use tollgate_tower::{Key, Mode, OnStoreError, Policy, RateLimitBuilder, RateLimitLayer, Settle};
 use tower::{Layer, Service, ServiceExt};
@@ -195,18 +195,12 @@ fn a_store_that_fails_is_logged_once_each_second() {
 /// A store that settles when it is let.
 struct Slow(MemoryStore, Semaphore);
 
-impl Around for &'static Slow {
-    type Inner = MemoryStore;
+impl Store for Slow {
+    forward_store!(self => &self.0, except settle);
 
-    fn inner(&self) -> &MemoryStore {
-        &self.0
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        if call == Call::Settle {
-            self.1.acquire().await.unwrap().forget();
-        }
-        work.await
+    async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
+        self.1.acquire().await.unwrap().forget();
+        self.0.settle(id, actual).await
     }
 }
 

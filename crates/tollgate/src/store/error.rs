@@ -1,5 +1,6 @@
 //! What can go wrong with a store.
 
+use super::Operation;
 use crate::{KeyedError, LimitsError, QuotaError};
 use std::{error::Error, fmt};
 
@@ -14,6 +15,7 @@ pub struct StoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Invalid,
+    Unsupported,
     Full,
     Unavailable,
     Timeout,
@@ -27,6 +29,13 @@ impl StoreError {
     /// The call makes no sense; repeating it does not help.
     pub fn invalid(text: impl Into<String>) -> Self {
         Self::new(Kind::Invalid, text)
+    }
+
+    /// The store does not have this operation. No failure policy answers this error.
+    #[must_use]
+    pub fn unsupported(operation: Operation) -> Self {
+        let (name, way_out) = (operation.name(), "implement it, or use a store that has it");
+        Self::new(Kind::Unsupported, format!("the store does not support `{name}`; {way_out}"))
     }
 
     /// A bound of the store is reached (reservations, permits, quotas).
@@ -54,7 +63,7 @@ impl StoreError {
     /// Tells whether the same call may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        self.kind != Kind::Invalid
+        !matches!(self.kind, Kind::Invalid | Kind::Unsupported)
     }
 
     /// Tells whether the outcome of the call is unknown: it was charged once or not at all.
@@ -70,11 +79,18 @@ impl StoreError {
     }
 
     /// Tells whether the store could not be reached, or did not answer in time. This is the only
-    /// failure that a failure policy answers: a bound that is reached, or a call that makes no sense,
-    /// is refused, because it would pass without a limit otherwise.
+    /// failure that a failure policy answers: a bound that is reached, a call that makes no sense, or
+    /// an operation that the store does not have is refused, because it would pass without a limit
+    /// otherwise.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
         matches!(self.kind, Kind::Unavailable | Kind::Timeout)
+    }
+
+    /// Tells whether the store does not have this operation.
+    #[must_use]
+    pub fn is_unsupported(&self) -> bool {
+        self.kind == Kind::Unsupported
     }
 
     /// Tells whether the call makes no sense.

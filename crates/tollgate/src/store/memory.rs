@@ -441,6 +441,10 @@ impl Store for MemoryStore {
         self.open(id, self.lease_at(now, demand))
     }
 
+    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+        Ok(self.lease_at(self.now(), demand)?.0)
+    }
+
     async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
         let wanted = (permits.limit, permits.cost);
         self.shared.flights.enter(self.flight(permits), self.now(), wanted, life)

@@ -2,40 +2,30 @@
 #![cfg(feature = "testing")]
 
 use std::{
+    collections::HashSet,
     sync::{
-        Arc, Barrier,
+        Arc, Barrier, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Clock, Decision, ManualClock, Quota,
-    store::{Demand, DynStore, MemoryStore, MemoryStoreBuilder, Policy, Store},
-    testing::{Subject, block_on, conformance},
+    Algorithm, Clock, Decision, Quota,
+    store::{
+        Demand, DynStore, MemoryStore, MemoryStoreBuilder, Operation, Policy, Store, StoreError,
+        forward_store,
+    },
+    testing::{block_on, conformance},
 };
-
-struct InMemory<S>(S, ManualClock);
-
-impl<S: Store> Subject for InMemory<S> {
-    type Store = S;
-
-    fn store(&self) -> &S {
-        &self.0
-    }
-
-    async fn advance(&self, by: Duration) {
-        self.1.advance(by);
-    }
-}
 
 fn judge(builder: impl Fn() -> MemoryStoreBuilder) {
     let report = block_on(conformance::run(async || {
         let (clock, hand) = Clock::manual();
-        InMemory(builder().clock(clock).build().unwrap(), hand)
+        (builder().clock(clock).build().unwrap(), hand)
     }));
     assert!(report.is_passed(), "{report}");
-    assert!(report.checks.len() >= 27, "{report}");
+    assert!(report.checks.len() >= 32 && report.unsupported.is_empty(), "{report}");
 }
 
 #[test]
@@ -54,7 +44,7 @@ fn a_store_chosen_at_run_time_conforms() {
         let (clock, hand) = Clock::manual();
         let store: Arc<dyn DynStore> =
             Arc::new(MemoryStore::builder().clock(clock).build().unwrap());
-        InMemory(store, hand)
+        (store, hand)
     }));
     assert!(report.is_passed(), "{report}");
     let boxed: Box<dyn DynStore> = Box::new(MemoryStore::new());
@@ -63,13 +53,60 @@ fn a_store_chosen_at_run_time_conforms() {
     assert!(block_on(boxed.acquire(&mut demands)).unwrap().is_allowed());
 }
 
+/// Notes which operations are called.
+struct Noted<'a>(MemoryStore, &'a Mutex<HashSet<Operation>>);
+
+impl Noted<'_> {
+    async fn run<T>(
+        &self,
+        operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        self.1.lock().unwrap().insert(operation);
+        call.await
+    }
+}
+
+impl Store for Noted<'_> {
+    forward_store!(self => &self.0, through run);
+}
+
+#[test]
+fn a_wrapper_that_changes_nothing_conforms() {
+    let called = Mutex::default();
+    let report = block_on(conformance::run(async || {
+        let (clock, hand) = Clock::manual();
+        (Noted(MemoryStore::builder().clock(clock).build().unwrap(), &called), hand)
+    }));
+    assert!(report.is_passed(), "{report}");
+    assert_eq!(called.lock().unwrap().len(), Operation::ALL.len(), "the suite calls everything");
+}
+
+/// A store that says it has everything, and has lost `refund`.
+struct Forgetful(MemoryStore);
+
+impl Store for Forgetful {
+    forward_store!(self => &self.0, except refund);
+}
+
+#[test]
+fn a_store_that_lacks_an_operation_does_not_conform_unless_it_says_so() {
+    let report = block_on(conformance::run(async || {
+        let (clock, hand) = Clock::manual();
+        (Forgetful(MemoryStore::builder().clock(clock).build().unwrap()), hand)
+    }));
+    let failed: Vec<_> = report.checks.iter().filter_map(|(_, it)| it.as_ref().err()).collect();
+    assert_eq!(failed.len(), 3, "{report}");
+    assert!(failed.iter().all(|text| text.contains("does not support `refund`")), "{report}");
+}
+
 /// The suite can fail: a store that forgets to charge does not conform.
 #[test]
 fn a_store_that_is_wrong_does_not_conform() {
     let report = block_on(conformance::run(async || {
         let (clock, hand) = Clock::manual();
         // A table so small that keys lose their state.
-        InMemory(MemoryStore::builder().clock(clock).bounded(1).build().unwrap(), hand)
+        (MemoryStore::builder().clock(clock).bounded(1).build().unwrap(), hand)
     }));
     assert!(!report.is_passed());
     assert!(report.to_string().contains("FAILED"), "{report}");

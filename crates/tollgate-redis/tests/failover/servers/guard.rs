@@ -1,10 +1,10 @@
 //! What a guarded store answers, call by call, while the store below does and does not.
 
 use crate::servers::guard_support::{Flaky, Mode, drain, left, policy, take};
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 use tollgate::{
-    Algorithm, ManualClock, Quota,
-    store::{Demand, Permits, Policy, Store},
+    Algorithm, Clock, Decision, ManualClock, Quota,
+    store::{Demand, MemoryStore, Operation, Permits, Policy, Store, StoreError},
     testing::{Subject, block_on, conformance},
 };
 use tollgate_redis::{FailurePolicy, Failures, FleetSize, Guarded};
@@ -24,25 +24,11 @@ fn guarded() -> (Guarded<Flaky>, Flaky, ManualClock) {
     (store, flaky, hand)
 }
 
-struct Healthy(Guarded<Flaky>, ManualClock);
-
-impl Subject for Healthy {
-    type Store = Guarded<Flaky>;
-
-    fn store(&self) -> &Guarded<Flaky> {
-        &self.0
-    }
-
-    async fn advance(&self, by: Duration) {
-        self.1.advance(by);
-    }
-}
-
 #[test]
 fn a_healthy_store_is_as_good_as_without_a_guard() {
     let report = block_on(conformance::run(async || {
         let (store, _, hand) = guarded();
-        Healthy(store, hand)
+        (store, hand)
     }));
     assert!(report.is_passed(), "{report}");
 }
@@ -54,7 +40,7 @@ fn a_single_process_decides_alone_as_the_store_would() {
         let (flaky, hand) = Flaky::new();
         let store = Guarded::builder(flaky.clone()).build().unwrap();
         flaky.set(Mode::Down);
-        Healthy(store, hand)
+        (store, hand)
     }));
     // Refunds, resets and changes of quotas are the store's alone.
     let failed = report.checks.iter().filter(|(_, outcome)| outcome.is_err());
@@ -121,6 +107,63 @@ async fn only_failures_of_the_store_are_answered_for() {
                 (mode == Mode::Full, mode == Mode::Invalid)
             );
         }
+    }
+}
+
+/// A store that can only acquire and peek.
+struct Small(MemoryStore);
+
+impl Store for Small {
+    fn clock(&self) -> &Clock {
+        self.0.clock()
+    }
+
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.0.acquire(demands).await
+    }
+
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.0.peek(demands).await
+    }
+}
+
+struct Guarding(Guarded<Small>, ManualClock);
+
+impl Subject for Guarding {
+    type Store = Guarded<Small>;
+
+    fn store(&self) -> &Guarded<Small> {
+        &self.0
+    }
+
+    async fn advance(&self, by: Duration) {
+        self.1.advance(by);
+    }
+
+    fn operations(&self) -> &[Operation] {
+        &[Operation::Acquire, Operation::Peek]
+    }
+}
+
+/// The suite wants every operation that is missing to say so.
+#[test]
+fn no_failure_policy_answers_for_an_operation_that_the_store_does_not_have() {
+    for failure in [FailurePolicy::Open, FailurePolicy::Closed, FailurePolicy::Local] {
+        let report = block_on(conformance::run(async || {
+            let (clock, hand) = Clock::manual();
+            let small = Small(MemoryStore::builder().clock(clock).build().unwrap());
+            Guarding(Guarded::builder(small).failure(failure).build().unwrap(), hand)
+        }));
+        assert!(report.is_passed(), "{failure:?}: {report}");
+        let missing: HashSet<_> = report.unsupported.iter().map(|(_, missing)| *missing).collect();
+        assert_eq!(missing.len(), Operation::ALL.len() - 2, "{failure:?}: {report}");
+        let store = Guarded::builder(Small(MemoryStore::new())).failure(failure).build().unwrap();
+        let pages = policy("pages", Quota::per_second(40));
+        let error = block_on(store.force(&Demand::new(&pages, b"alice", 1))).unwrap_err();
+        assert!(error.is_unsupported() && !error.is_transient(), "{failure:?}: {error}");
+        assert!(error.to_string().contains("does not support `force`; implement"), "{error}");
+        let status = store.status();
+        assert_eq!((status.store_errors, status.is_degraded_now), (0, false), "{failure:?}");
     }
 }
 

@@ -4,7 +4,7 @@ use crate::servers::guard_support::{Flaky, Mode, drain, left, policy, take};
 use std::{pin::pin, task::Context, time::Duration};
 use tollgate::{
     Algorithm, ManualClock, Quota,
-    store::{Demand, Policy, Store},
+    store::{Demand, Policy, Store, forward_store},
     testing::block_on,
 };
 use tollgate_redis::{FleetSize, Guarded};
@@ -32,6 +32,25 @@ async fn settled(store: &Guarded<Flaky>) {
         tokio::task::yield_now().await;
     }
     panic!("still pending: {:?}", store.status());
+}
+
+/// A store that cannot be charged afterwards.
+struct WithoutForce(Flaky);
+
+impl Store for WithoutForce {
+    forward_store!(self => &self.0, except force);
+}
+
+#[test]
+fn a_store_without_force_is_given_up_at_once() {
+    let (flaky, _hand) = Flaky::new();
+    let store = Guarded::builder(WithoutForce(flaky.clone())).build().unwrap();
+    flaky.set(Mode::Down);
+    assert!(block_on(take(&store, &policy("pages", Quota::per_hour(40)), 1)).is_allowed());
+    flaky.set(Mode::Up);
+    assert_eq!(block_on(store.carry_back()), 0);
+    let status = store.status();
+    assert_eq!((status.pending_spend, status.dropped_spend), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]

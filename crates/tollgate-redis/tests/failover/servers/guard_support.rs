@@ -5,8 +5,7 @@
 use std::sync::{Arc, Mutex};
 use tollgate::{
     Clock, Decision, ManualClock, Quota,
-    store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call, StoreFuture},
+    store::{Demand, MemoryStore, Operation, Policy, Store, StoreError, forward_store},
 };
 
 /// What the store does with the next calls.
@@ -92,29 +91,35 @@ impl Flaky {
     }
 }
 
-impl Around for Flaky {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &MemoryStore {
-        &self.inner
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        let mode = self.next_mode();
-        if let (Call::Force { cost }, Mode::Up | Mode::Deaf) = (call, mode) {
-            self.state.lock().unwrap().forced += cost;
-        }
-        match mode {
-            Mode::Up => work.await,
+impl Flaky {
+    async fn run<T>(
+        &self,
+        _operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match self.next_mode() {
+            Mode::Up => call.await,
             Mode::Down | Mode::Half => Err(StoreError::unavailable("the store is down")),
             Mode::Deaf => {
-                let _ = work.await;
+                let _ = call.await;
                 Err(StoreError::timeout("no answer in time"))
             }
             Mode::Lost => Err(StoreError::timeout("no answer in time")),
             Mode::Full => Err(StoreError::full("the store is full")),
             Mode::Invalid => Err(StoreError::invalid("nonsense")),
         }
+    }
+}
+
+impl Store for Flaky {
+    forward_store!(self => &self.inner, through run, except force);
+
+    async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
+        let force = async {
+            self.state.lock().unwrap().forced += demand.cost();
+            self.inner.force(demand).await
+        };
+        self.run(Operation::Force, force).await
     }
 }
 

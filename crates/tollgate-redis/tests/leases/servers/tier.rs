@@ -11,8 +11,7 @@ use std::{
 };
 use tollgate::{
     Algorithm, Clock, Decision, Limiter, ManualClock, Quota, Tick,
-    store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call, StoreFuture},
+    store::{Demand, MemoryStore, Policy, Store, StoreError, forward_store},
 };
 use tollgate_redis::{FleetSize, LeaseSettings, TwoTier};
 
@@ -64,30 +63,34 @@ impl Away {
     }
 }
 
-impl Around for Away {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &MemoryStore {
-        &self.inner
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        if !matches!(call, Call::Acquire | Call::UpTo) {
-            return work.await;
-        }
+impl Away {
+    /// A call there and back.
+    async fn call(
+        &self,
+        call: impl Future<Output = Result<Decision, StoreError>>,
+    ) -> Result<Decision, StoreError> {
         self.calls.fetch_add(1, Relaxed);
         self.travel().await;
         let answer = if self.is_down.load(Relaxed) {
             Err(StoreError::unavailable("the test says no"))
         } else {
-            work.await
+            call.await
         };
         self.travel().await;
-        answer
+        let is_degraded = self.is_degraded.load(Relaxed);
+        answer.map(|decision| if is_degraded { decision.degraded() } else { decision })
+    }
+}
+
+impl Store for Away {
+    forward_store!(self => &self.inner, except acquire up_to);
+
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        self.call(self.inner.acquire(demands)).await
     }
 
-    fn decided(&self, _call: Call, decision: Decision) -> Decision {
-        if self.is_degraded.load(Relaxed) { decision.degraded() } else { decision }
+    async fn up_to(&self, demand: &mut Demand<'_>) -> Result<Decision, StoreError> {
+        self.call(self.inner.up_to(demand)).await
     }
 }
 

@@ -4,8 +4,7 @@ use super::{Bench, ask, entries, plan};
 use std::{sync::Arc, time::Duration};
 use tollgate::{
     Clock, Quota,
-    store::{MemoryStore, MemoryStoreBuilder, Policy, StoreError},
-    testing::{Around, Call, StoreFuture},
+    store::{MemoryStore, MemoryStoreBuilder, Operation, Policy, Store, StoreError, forward_store},
 };
 use tollgate_server::{
     config::{Rate, Unit},
@@ -69,16 +68,18 @@ fn a_bound_refuses_whatever_the_failure_policy_says() {
 /// A store that can make no sense of a call.
 struct Senseless(MemoryStore);
 
-impl Around for Senseless {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &MemoryStore {
-        &self.0
-    }
-
-    async fn run<T: Send>(&self, _call: Call, _work: impl StoreFuture<T>) -> Result<T, StoreError> {
+impl Senseless {
+    async fn run<T>(
+        &self,
+        _operation: Operation,
+        _call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         Err(StoreError::invalid("no quota for this"))
     }
+}
+
+impl Store for Senseless {
+    forward_store!(self => &self.0, through run);
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::{
 };
 use tollgate::{
     Clock, ManualClock,
-    store::{MemoryStore, StoreError},
-    testing::{Around, Call, StoreFuture, block_on},
+    store::{MemoryStore, Operation, Store, StoreError, forward_store},
+    testing::block_on,
 };
 use tollgate_server::{
     config::Config,
@@ -110,18 +110,20 @@ pub(crate) fn ask<'a>(entries: &'a [Entry<'a>], hits: Hits) -> Ask<'a> {
 /// A store that fails when it is told to.
 struct Shaky(MemoryStore, Arc<AtomicBool>);
 
-impl Around for Shaky {
-    type Inner = MemoryStore;
-
-    fn inner(&self) -> &MemoryStore {
-        &self.0
-    }
-
-    async fn run<T: Send>(&self, _call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
+impl Shaky {
+    async fn run<T>(
+        &self,
+        _operation: Operation,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         // ORDERING: SeqCst. A test.
         match self.1.load(SeqCst) {
             true => Err(StoreError::invalid("it was told to fail".to_owned())),
-            false => work.await,
+            false => call.await,
         }
     }
+}
+
+impl Store for Shaky {
+    forward_store!(self => &self.0, through run);
 }

@@ -11,8 +11,7 @@ use std::{
 use tokio::sync::Semaphore;
 use tollgate::{
     Clock, Decision, ManualClock,
-    store::{Demand, MemoryStore, Policy, Store, StoreError},
-    testing::{Around, Call, StoreFuture},
+    store::{Demand, MemoryStore, Policy, Store, StoreError, forward_store},
 };
 use tollgate_server::{
     config::{Config, Failure},
@@ -114,31 +113,33 @@ impl Fake {
     }
 }
 
-impl Around for Fake {
-    type Inner = MemoryStore;
+impl Store for Fake {
+    forward_store!(self => &self.inner, except acquire peek reset);
 
-    fn inner(&self) -> &MemoryStore {
-        &self.inner
-    }
-
-    fn instead(
-        &self,
-        _call: Call,
-        demands: &mut [Demand<'_>],
-    ) -> Option<Result<Decision, StoreError>> {
-        self.is_down.load(SeqCst).then(|| self.without(demands))
-    }
-
-    async fn run<T: Send>(&self, call: Call, work: impl StoreFuture<T>) -> Result<T, StoreError> {
-        if call == Call::Reset && self.is_down.load(SeqCst) {
-            return Err(StoreError::unavailable("the server is away"));
+    async fn acquire(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        if self.is_down.load(SeqCst) {
+            return self.without(demands);
         }
         // As with a server: they are carried out in the order in which they were sent.
-        let answer = work.await;
-        if matches!(call, Call::Acquire | Call::Peek) {
-            self.travel().await;
-        }
+        let answer = self.inner.acquire(demands).await;
+        self.travel().await;
         answer
+    }
+
+    async fn peek(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
+        if self.is_down.load(SeqCst) {
+            return self.without(demands);
+        }
+        let answer = self.inner.peek(demands).await;
+        self.travel().await;
+        answer
+    }
+
+    async fn reset(&self, demand: &Demand<'_>) -> Result<(), StoreError> {
+        match self.is_down.load(SeqCst) {
+            true => Err(StoreError::unavailable("the server is away")),
+            false => self.inner.reset(demand).await,
+        }
     }
 }
 

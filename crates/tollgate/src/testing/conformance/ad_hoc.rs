@@ -1,17 +1,17 @@
 //! Quotas that come with each call.
 
-use super::{Checked, holds, policy, same, text};
+use super::{Checked, holds, invalid, policy, same};
 use crate::{
     Algorithm, Decision, Quota,
-    store::{Demand, Policy, ReservationId, Store},
+    store::{Demand, Policy, Store},
     testing::Subject,
 };
 use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn demand<'a>(policy: &'a Policy, cost: u64, quota: Quota) -> Result<Demand<'a>, String> {
-    Demand::ad_hoc(policy, b"key", cost, quota).map_err(|error| error.to_string())
+fn demand<'a>(policy: &'a Policy, cost: u64, quota: Quota) -> Checked<Demand<'a>> {
+    Ok(Demand::ad_hoc(policy, b"key", cost, quota)?)
 }
 
 async fn take<S: Subject>(
@@ -19,21 +19,18 @@ async fn take<S: Subject>(
     policy: &Policy,
     cost: u64,
     quota: Quota,
-) -> Result<Decision, String> {
-    let mut demands = [demand(policy, cost, quota)?];
-    let decision = subject.store().acquire(&mut demands).await.map_err(text)?;
+) -> Checked<Decision> {
+    let decision = subject.store().acquire(&mut [demand(policy, cost, quota)?]).await?;
     same!(decision.limit(), quota.capacity(), "limit of {quota}");
     Ok(decision)
 }
 
-async fn left<S: Subject>(subject: &S, policy: &Policy, quota: Quota) -> Result<u64, String> {
-    let mut demands = [demand(policy, 0, quota)?];
-    Ok(subject.store().peek(&mut demands).await.map_err(text)?.remaining())
+async fn left<S: Subject>(subject: &S, policy: &Policy, quota: Quota) -> Checked<u64> {
+    Ok(subject.store().peek(&mut [demand(policy, 0, quota)?]).await?.remaining())
 }
 
-fn both() -> Result<[Policy; 2], String> {
-    let window = Policy::ad_hoc_window("ad hoc window", MINUTE);
-    Ok([Policy::ad_hoc("ad hoc"), window.map_err(|error| error.to_string())?])
+fn both() -> Checked<[Policy; 2]> {
+    Ok([Policy::ad_hoc("ad hoc"), Policy::ad_hoc_window("ad hoc window", MINUTE)?])
 }
 
 pub(super) async fn an_ad_hoc_quota_comes_with_the_call<S: Subject>(subject: &S) -> Checked {
@@ -44,9 +41,7 @@ pub(super) async fn an_ad_hoc_quota_comes_with_the_call<S: Subject>(subject: &S)
         same!((decision.is_allowed(), decision.remaining()), (true, expected), "one of seven");
     }
     let refused = take(subject, &cell, 1, slow).await?;
-    let Some(wait) = refused.retry_after(refused.at()) else {
-        return Err("a refusal without a time".into());
-    };
+    let wait = refused.retry_after(refused.at()).ok_or("a refusal without a time")?;
     holds!(wait <= Duration::from_secs(1) + rounding, "waits {wait:?} for one a second");
     holds!(take(subject, &cell, 8, slow).await?.is_never(), "eight of seven is not never");
     holds!(
@@ -81,35 +76,40 @@ pub(super) async fn an_ad_hoc_limit_counts_in_its_window<S: Subject>(subject: &S
     Ok(())
 }
 
-pub(super) async fn ad_hoc_demands_know_every_verb<S: Subject>(subject: &S) -> Checked {
+/// All or none, beside a policy with a quota of its own.
+pub(super) async fn ad_hoc_demands_are_charged_beside_others<S: Subject>(subject: &S) -> Checked {
     let (store, quota) = (subject.store(), Quota::per_minute(10));
     let fixed = policy("beside ad hoc", 1, Algorithm::Gcra)?;
     for one in &both()? {
         let name = one.name();
-        let forced = store.force(&demand(one, 12, quota)?).await.map_err(text)?;
-        same!(forced.remaining(), 0, "{name}: left in debt");
-        same!(store.refund(&demand(one, 8, quota)?).await.map_err(text)?, 8, "{name}: refund");
-        same!(left(subject, one, quota).await?, 6, "{name}: left after a refund");
-        store.reset(&demand(one, 0, quota)?).await.map_err(text)?;
-        same!(left(subject, one, quota).await?, 10, "{name}: left after a reset");
-        let mut demands = [demand(one, 6, quota)?];
-        let id = store.reserve(&mut demands, MINUTE).await.map_err(text)?.id;
-        let settled = store.settle(id.unwrap_or(ReservationId(0)), &[2]).await.map_err(text)?;
-        same!((settled, left(subject, one, quota).await?), (true, 8), "{name}: settled");
-        let mut wanted = demand(one, 99, quota)?;
-        let leased = store.lease(&mut wanted, MINUTE).await.map_err(text)?;
-        same!(leased.decision.cost(), 8, "{name}: leased");
-        store.reset(&demand(one, 0, quota)?).await.map_err(text)?;
-        // All or none, beside a policy with a quota of its own.
         for round in 0..2 {
             let key = name.as_bytes();
             let mut mixed = [demand(one, 1, quota)?, Demand::new(&fixed, key, 1)];
-            let decision = store.acquire(&mut mixed).await.map_err(text)?;
+            let decision = store.acquire(&mut mixed).await?;
             same!(decision.is_allowed(), round == 0, "{name}: round {round}");
             same!(left(subject, one, quota).await?, 9, "{name}: charged all or none");
         }
-        let error = store.acquire(&mut [Demand::new(one, b"key", 1)]).await.err();
-        holds!(error.is_some_and(|error| error.is_invalid()), "{name}: no quota came with it");
+        let decided = store.acquire(&mut [Demand::new(one, b"key", 1)]).await;
+        invalid(decided, "a call without its quota")?;
+    }
+    Ok(())
+}
+
+pub(super) async fn ad_hoc_demands_know_every_verb<S: Subject>(subject: &S) -> Checked {
+    let (store, quota) = (subject.store(), Quota::per_minute(10));
+    for one in &both()? {
+        let name = one.name();
+        let forced = store.force(&demand(one, 12, quota)?).await?;
+        same!(forced.remaining(), 0, "{name}: left in debt");
+        same!(store.refund(&demand(one, 8, quota)?).await?, 8, "{name}: refund");
+        same!(left(subject, one, quota).await?, 6, "{name}: left after a refund");
+        store.reset(&demand(one, 0, quota)?).await?;
+        same!(left(subject, one, quota).await?, 10, "{name}: left after a reset");
+        let id = store.reserve(&mut [demand(one, 6, quota)?], MINUTE).await?.id;
+        let settled = store.settle(id.ok_or("refused")?, &[2]).await?;
+        same!((settled, left(subject, one, quota).await?), (true, 8), "{name}: settled");
+        let leased = store.lease(&mut demand(one, 99, quota)?, MINUTE).await?;
+        same!(leased.decision.cost(), 8, "{name}: leased");
     }
     Ok(())
 }

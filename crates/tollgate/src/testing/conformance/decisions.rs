@@ -1,6 +1,6 @@
 //! Taking, looking, giving back.
 
-use super::{Checked, holds, left, policy, same, take, text, wait};
+use super::{Checked, holds, invalid, left, policy, same, take, wait};
 use crate::{
     Algorithm, Decision, Limits,
     store::{Demand, Store},
@@ -39,9 +39,7 @@ pub(super) async fn a_refused_call_passes_at_its_time_and_not_before<S: Subject>
             let _ = take(subject, &policy, &key, all).await?;
             let refused = take(subject, &policy, &key, cost).await?;
             holds!(refused.is_denied(), "{algorithm}: passed with nothing left");
-            let Some(wait) = wait(subject, &refused) else {
-                return Err(format!("{algorithm}: a refusal without a time"));
-            };
+            let wait = wait(subject, &refused).ok_or("a refusal without a time")?;
             let early = wait.saturating_sub(nano + 2 * rounding);
             subject.advance(early).await;
             let again = take(subject, &policy, &key, cost).await?;
@@ -87,7 +85,7 @@ pub(super) async fn several_demands_are_charged_all_or_none<S: Subject>(subject:
             || [(&global, 1), (&tenant, 2), (&user, 1)].map(|(it, n)| Demand::new(it, key, n));
         for round in 1..=2 {
             let mut now = demands();
-            let decision = subject.store().acquire(&mut now).await.map_err(text)?;
+            let decision = subject.store().acquire(&mut now).await?;
             holds!(decision.is_allowed(), "{algorithm}: round {round} was refused");
             let own = now.map(|demand| demand.decision().map(|own| own.remaining()));
             same!(own, [9 - round, 4 - 2 * round, 2 - round].map(Some), "{algorithm}: each");
@@ -98,7 +96,7 @@ pub(super) async fn several_demands_are_charged_all_or_none<S: Subject>(subject:
             );
         }
         let mut third = demands();
-        let decision = subject.store().acquire(&mut third).await.map_err(text)?;
+        let decision = subject.store().acquire(&mut third).await?;
         same!(decision.refusing().collect::<Vec<_>>(), [1, 2], "{algorithm}: those that refuse");
         let own = third.iter().filter_map(Demand::decision);
         same!(decision.retry_at(), own.filter_map(|own| own.retry_at()).max(), "{algorithm}: wait");
@@ -111,11 +109,11 @@ pub(super) async fn a_key_named_twice_is_charged_the_sum<S: Subject>(subject: &S
     for algorithm in Algorithm::ALL {
         let (policy, key) = (policy("twice", 5, algorithm)?, algorithm.name().as_bytes());
         let mut over = [3, 3].map(|cost| Demand::new(&policy, key, cost));
-        let decision = subject.store().acquire(&mut over).await.map_err(text)?;
+        let decision = subject.store().acquire(&mut over).await?;
         holds!(decision.is_denied(), "{algorithm}: six of five passed");
         same!(left(subject, &policy, key).await?, 5, "{algorithm}: left after a refusal");
         let mut fits = [3, 2].map(|cost| Demand::new(&policy, key, cost));
-        let decision = subject.store().acquire(&mut fits).await.map_err(text)?;
+        let decision = subject.store().acquire(&mut fits).await?;
         holds!(decision.is_allowed(), "{algorithm}: five of five were refused");
         same!(left(subject, &policy, key).await?, 0, "{algorithm}: left");
     }
@@ -129,13 +127,13 @@ pub(super) async fn as_many_demands_as_a_decision_can_name<S: Subject>(subject: 
         keys[..count].iter().map(|key| Demand::new(&policy, key.as_bytes(), 1)).collect()
     };
     for count in [0, Limits::MOST + 1] {
-        let error = subject.store().acquire(&mut demands(count)).await.err();
-        holds!(error.is_some_and(|error| error.is_invalid()), "{count} demands did not fail");
+        let decided = subject.store().acquire(&mut demands(count)).await;
+        invalid(decided, &format!("a call with {count} demands"))?;
     }
     let mut all = demands(Limits::MOST);
-    let decision = subject.store().acquire(&mut all).await.map_err(text)?;
+    let decision = subject.store().acquire(&mut all).await?;
     holds!(decision.is_allowed(), "{} demands were refused", Limits::MOST);
-    let decision = subject.store().acquire(&mut all).await.map_err(text)?;
+    let decision = subject.store().acquire(&mut all).await?;
     same!(decision.refusing().count(), Limits::MOST, "those that refuse");
     Ok(())
 }
@@ -172,8 +170,7 @@ pub(super) async fn peeking_changes_nothing<S: Subject>(subject: &S) -> Checked 
     for algorithm in Algorithm::ALL {
         let (policy, key) = (policy("peek", 3, algorithm)?, algorithm.name().as_bytes());
         for _ in 0..5 {
-            let mut demands = [Demand::new(&policy, key, 2)];
-            let decision = subject.store().peek(&mut demands).await.map_err(text)?;
+            let decision = subject.store().peek(&mut [Demand::new(&policy, key, 2)]).await?;
             same!((decision.is_allowed(), decision.remaining()), (true, 1), "{algorithm}: peek");
         }
         same!(take(subject, &policy, key, 3).await?.is_allowed(), true, "{algorithm}: take");
@@ -184,7 +181,7 @@ pub(super) async fn peeking_changes_nothing<S: Subject>(subject: &S) -> Checked 
 pub(super) async fn forcing_books_a_debt<S: Subject>(subject: &S) -> Checked {
     for algorithm in Algorithm::ALL {
         let (policy, key) = (policy("force", 6, algorithm)?, algorithm.name().as_bytes());
-        let decision = subject.store().force(&Demand::new(&policy, key, 9)).await.map_err(text)?;
+        let decision = subject.store().force(&Demand::new(&policy, key, 9)).await?;
         same!((decision.is_allowed(), decision.remaining()), (true, 0), "{algorithm}: forced");
         let refused = take(subject, &policy, key, 1).await?;
         holds!(refused.is_denied(), "{algorithm}: passed in debt");
@@ -203,9 +200,9 @@ pub(super) async fn a_refund_never_fills_above_full<S: Subject>(subject: &S) -> 
         let (policy, key) = (policy("refund", 5, algorithm)?, algorithm.name().as_bytes());
         let _ = take(subject, &policy, key, 4).await?;
         let demand = |cost| Demand::new(&policy, key, cost);
-        same!(subject.store().refund(&demand(1)).await.map_err(text)?, 1, "{algorithm}: one");
+        same!(subject.store().refund(&demand(1)).await?, 1, "{algorithm}: one");
         same!(left(subject, &policy, key).await?, 2, "{algorithm}: left");
-        same!(subject.store().refund(&demand(9)).await.map_err(text)?, 3, "{algorithm}: the rest");
+        same!(subject.store().refund(&demand(9)).await?, 3, "{algorithm}: the rest");
         same!(left(subject, &policy, key).await?, 5, "{algorithm}: full and no more");
     }
     Ok(())
@@ -216,10 +213,10 @@ pub(super) async fn a_reset_key_is_as_if_never_seen<S: Subject>(subject: &S) -> 
         let (policy, key) = (policy("reset", 5, algorithm)?, algorithm.name().as_bytes());
         let _ = take(subject, &policy, key, 5).await?;
         let _ = take(subject, &policy, b"another", 2).await?;
-        subject.store().reset(&Demand::new(&policy, key, 0)).await.map_err(text)?;
+        subject.store().reset(&Demand::new(&policy, key, 0)).await?;
         same!(left(subject, &policy, key).await?, 5, "{algorithm}: left");
         same!(left(subject, &policy, b"another").await?, 3, "{algorithm}: another key");
-        subject.store().reset(&Demand::new(&policy, b"another", 0)).await.map_err(text)?;
+        subject.store().reset(&Demand::new(&policy, b"another", 0)).await?;
     }
     Ok(())
 }
@@ -261,13 +258,14 @@ pub(super) async fn overlapping_sets_at_once_leave_no_trace_of_refusals<S: Subje
     subject: &S,
 ) -> Checked {
     for algorithm in Algorithm::ALL {
-        let (all, each) = (policy("all", 30, algorithm)?, policy("each", 20, algorithm)?);
+        let each = format!("each {algorithm}");
+        let (all, each) = (policy("all", 30, algorithm)?, policy(&each, 20, algorithm)?);
         let call = async |index: usize| {
             let key = [b"abcd"[index % 4]];
             let mut demands =
                 [Demand::new(&all, algorithm.name().as_bytes(), 1), Demand::new(&each, &key, 1)];
             let decision = subject.store().acquire(&mut demands).await;
-            decision.map(|decision| (index % 4, decision.is_allowed())).map_err(text)
+            decision.map(|decision| (index % 4, decision.is_allowed()))
         };
         let mut passed = [0_u64; 4];
         for outcome in together((0..200).map(call).collect()).await {
@@ -278,7 +276,6 @@ pub(super) async fn overlapping_sets_at_once_leave_no_trace_of_refusals<S: Subje
         for (key, passed) in passed.into_iter().enumerate() {
             let name = [b"abcd"[key]];
             same!(left(subject, &each, &name).await?, 20 - passed, "{algorithm}: left of a key");
-            subject.store().reset(&Demand::new(&each, &name, 0)).await.map_err(text)?;
         }
     }
     Ok(())
