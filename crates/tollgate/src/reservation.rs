@@ -1,5 +1,6 @@
 //! Taking now and acting later, with the right to give back.
 
+pub(crate) mod fenwick;
 pub(crate) mod ledger;
 
 use crate::{
@@ -271,7 +272,7 @@ impl Limiter {
     /// whole permits that were.
     fn give_back(&self, now: Tick, id: u64, (permits, cost): (u64, u64)) -> u64 {
         let mut book = self.book();
-        let Some(Open { mark, units, .. }) = book.ledger.remove(id) else {
+        let Some(Open { mark, units }) = book.ledger.remove(id) else {
             return 0;
         };
         let most = proportion(units, (permits, cost));

@@ -183,7 +183,7 @@ impl Core {
         self.settle_key(key.fingerprint);
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
-        let Some(Open { mark, units, .. }) = claims.remove(id, &who.rule) else {
+        let Some(Open { mark, units }) = claims.remove(id, &who.rule) else {
             return 0;
         };
         let most = proportion(units, share);

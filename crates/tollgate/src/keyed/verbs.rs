@@ -273,7 +273,7 @@ impl Core {
         });
         claims.change_line(|line| match is_gcra {
             true => line.lower_behind(0, units),
-            false => line.take_from_answers(units),
+            false => line.take_from_grants(units),
         });
         claims.release(self);
         self.watch_refund(permits);

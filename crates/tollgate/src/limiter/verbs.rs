@@ -220,7 +220,7 @@ impl Limiter {
             book.lower_line(0, units);
         } else {
             book.ledger.take_from_all(units);
-            book.line.iter_mut().for_each(|line| line.take_from_answers(units));
+            book.line.iter_mut().for_each(|line| line.take_from_grants(units));
         }
         self.shared.note_refund(units);
         self.release(book);

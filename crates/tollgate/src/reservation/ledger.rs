@@ -9,28 +9,37 @@
 //!
 //! where `mark` is the state's `tat` just after the take. `mark - now` is what time has not yet
 //! refilled of this take and those before it; a refund of an older take has already moved the state
-//! back by its part, so it is subtracted. Returning the whole cost would credit the refill twice. The ledger keeps the marks of the open
-//! takes in their order and lowers each by the refunds of older ones as they happen. Only
-//! reservations pay for it: plain takes never come here.
+//! back by its part, so it is subtracted. Returning the whole cost would credit the refill twice. The ledger keeps the marks of the
+//! open takes in their order and lowers those of younger takes by each refund, in logarithmic time
+//! ([`FenwickList`]). Only reservations pay for it: plain takes never come here.
 //!
 //! Bound: an entry leaves with its reservation, and entries whose mark has passed leave as soon as
 //! a new one comes. A reservation of nothing has none. So there are never more than live
 //! reservations, nor (forgotten ones included) more than permits that can be booked at once.
 
+use super::fenwick::FenwickList;
 use crate::{Inherit, Tick, algorithm::Gcra};
-use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// In the order of their takes, so ids rise.
-    open: VecDeque<Open>,
+    /// In the order of their takes, so ids rise. With GCRA marks rise, too.
+    open: FenwickList<Claim>,
     next_id: u64,
+    /// What was taken from the claims of all takes so far.
+    taken: u64,
+}
+
+/// What a take can claim, apart from its mark.
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    id: u64,
+    /// The most that can be given back, and all that was taken from all claims before it came.
+    units: u64,
 }
 
 /// One open take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
-    pub(crate) id: u64,
     pub(crate) mark: u64,
     /// The most that can be given back, in the algorithm's units.
     pub(crate) units: u64,
@@ -40,12 +49,15 @@ impl Ledger {
     /// Notes a take and returns its id. Entries whose mark is at most `passed` have nothing left
     /// to claim and leave.
     pub(crate) fn add(&mut self, mark: u64, units: u64, passed: u64) -> u64 {
-        while self.open.front().is_some_and(|oldest| oldest.mark <= passed) {
-            self.open.pop_front();
+        while let Some(oldest) = self.open.first()
+            && self.open.place(oldest) <= passed
+        {
+            self.open.remove(oldest);
         }
         let id = self.next_id;
         self.next_id += 1;
-        self.open.push_back(Open { id, mark, units });
+        // OVERFLOW: a claim is below 2^63, and so much is taken at most.
+        self.open.push(mark, Claim { id, units: units + self.taken });
         id
     }
 
@@ -55,37 +67,33 @@ impl Ledger {
         self.add(mark, units, passed)
     }
 
-    fn find(&self, id: u64) -> Option<usize> {
-        self.open.binary_search_by_key(&id, |open| open.id).ok()
-    }
-
     /// Removes a take and returns what it can claim.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Open> {
-        self.find(id).and_then(|index| self.open.remove(index))
+        let (index, is_open) = self.open.partition(|claim| claim.id < id);
+        if !is_open || self.open.value(index).id != id {
+            return None;
+        }
+        let mark = self.open.place(index);
+        let units = self.open.remove(index).units.saturating_sub(self.taken);
+        Some(Open { mark, units })
     }
 
-    /// Lowers the claims of all takes younger than `id`, because `id` gave back `units`.
+    /// Lowers the claims of all takes younger than `id`, which was removed and gave back `units`.
     pub(crate) fn lower_younger(&mut self, id: u64, units: u64) {
-        let first = self.open.partition_point(|open| open.id <= id);
-        for open in self.open.iter_mut().skip(first) {
-            open.mark = open.mark.saturating_sub(units);
-        }
+        // INVARIANT: marks rise. The tombstone of `id` is lowered as well, to where its take began.
+        let (first, _) = self.open.partition(|claim| claim.id < id);
+        self.open.lower_from(first, units);
     }
 
     /// Lowers the claims of all takes behind `mark`, because somebody who had booked up to there
     /// gave back `units`: for GCRA, whose marks rise with the order of takes.
     pub(crate) fn lower_behind(&mut self, mark: u64, units: u64) {
-        let first = self.open.partition_point(|open| open.mark <= mark);
-        for open in self.open.iter_mut().skip(first) {
-            open.mark = open.mark.saturating_sub(units);
-        }
+        self.open.lower_from(self.open.first_behind(mark), units);
     }
 
     /// Lowers the claims of all takes, because somebody unknown gave back `units`.
     pub(crate) fn lower_all(&mut self, units: u64) {
-        for open in &mut self.open {
-            open.mark = open.mark.saturating_sub(units);
-        }
+        self.open.lower_from(0, units);
     }
 
     /// Forgets all claims.
@@ -93,37 +101,47 @@ impl Ledger {
         self.open.clear();
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.open.len()
     }
 
     /// Takes `units` from the claims of all takes, because somebody unknown gave back so much: for
     /// windows, where a claim is a number of permits and not a place.
     pub(crate) fn take_from_all(&mut self, units: u64) {
-        for open in &mut self.open {
-            open.units = open.units.saturating_sub(units);
+        const MOST: u64 = 1 << 63;
+        let units = units.min(MOST);
+        if self.taken > MOST - units {
+            self.change_each(|mark, units| Some((mark, units)));
         }
+        self.taken += units;
     }
 
     /// Reads the marks of GCRA in another unit.
     pub(crate) fn reread(&mut self, place: impl Fn(u64) -> u64) {
-        for open in &mut self.open {
-            (open.mark, open.units) = (place(open.mark), place(open.units));
-        }
+        self.change_each(|mark, units| Some((place(mark), place(units))));
     }
 
     /// Carries the claims over to other parameters as the state was: both ends of each, so that a
     /// claim is what it is of the new state.
     pub(crate) fn rescale(&mut self, old: &Gcra, new: &Gcra, now: Tick, how: Inherit) {
         let (before, after) = (old.position(now), new.position(now));
-        for open in &mut self.open {
-            let ahead = open.mark.saturating_sub(before);
-            let ends = [ahead, ahead.saturating_sub(open.units)];
-            let [Some(upper), Some(lower)] = ends.map(|end| new.carry(old, end, how)) else {
-                return self.clear();
-            };
-            open.mark = after + upper;
-            open.units = upper - lower;
-        }
+        self.change_each(|mark, units| {
+            let ahead = mark.saturating_sub(before);
+            let upper = new.carry(old, ahead, how)?;
+            let lower = new.carry(old, ahead.saturating_sub(units), how)?;
+            Some((after + upper, upper - lower))
+        });
+    }
+
+    /// Changes the mark and the units of each take; forgets all if one has none.
+    fn change_each(&mut self, change: impl Fn(u64, u64) -> Option<(u64, u64)>) {
+        let taken = std::mem::take(&mut self.taken);
+        self.open.change_each(|mark, Claim { id, units }| {
+            let (mark, units) = change(mark, units.saturating_sub(taken))?;
+            Some((mark, Claim { id, units }))
+        });
     }
 }
+
+#[cfg(test)]
+mod tests;

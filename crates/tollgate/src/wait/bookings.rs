@@ -15,39 +15,43 @@
 //! acts in [s, t] lie in [s, t + burst]. Where a gap makes the front too old for that, the old part
 //! is given up for as much at the rear (`line/serve.rs`).
 
-use std::collections::VecDeque;
+use crate::reservation::fenwick::FenwickList;
 
 #[derive(Debug, Default)]
 pub(crate) struct Bookings {
-    spans: VecDeque<Span>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Span {
-    start: u64,
-    end: u64,
+    /// The lengths of the spans, at the places where they start.
+    spans: FenwickList<u64>,
+    /// INVARIANT: the sum of all lengths.
+    length: u64,
 }
 
 impl Bookings {
+    fn span(&self, index: usize) -> (u64, u64) {
+        (self.spans.place(index), self.spans.value(index))
+    }
+
     /// Adds `[start, end)`, which lies behind all others.
     pub(crate) fn add(&mut self, start: u64, end: u64) {
         if start == end {
             return;
         }
-        debug_assert!(self.spans.back().is_none_or(|last| last.end <= start) && start < end);
-        match self.spans.back_mut() {
-            Some(last) if last.end == start => last.end = end,
-            _ => self.spans.push_back(Span { start, end }),
+        debug_assert!(self.end().is_none_or(|last| last <= start) && start < end);
+        let length = end - start;
+        self.length += length;
+        match self.spans.last() {
+            Some(last) if self.end() == Some(start) => {
+                self.spans.set_value(last, self.spans.value(last) + length);
+            }
+            _ => self.spans.push(start, length),
         }
     }
 
     /// Returns the position at which the first `length` end; `None` if there is not so much.
     pub(crate) fn front_end(&self, length: u64) -> Option<u64> {
         let mut left = length;
-        for span in &self.spans {
-            let has = span.end - span.start;
+        for (start, has) in self.spans.indices().map(|index| self.span(index)) {
             if left <= has {
-                return Some(span.start + left);
+                return Some(start + left);
             }
             left -= has;
         }
@@ -58,56 +62,60 @@ impl Bookings {
     pub(crate) fn take_front(&mut self, length: u64) {
         let mut left = length;
         while left > 0 {
-            let Some(span) = self.spans.front_mut() else { break };
-            let taken = left.min(span.end - span.start);
-            span.start += taken;
+            let Some(first) = self.spans.first() else { break };
+            let (start, has) = self.span(first);
+            let taken = left.min(has);
             left -= taken;
-            if span.start == span.end {
-                self.spans.pop_front();
-            }
+            self.spans.set_place(first, start + taken);
+            self.shorten(first, taken);
         }
     }
 
     /// Takes up to `length` of the last span away, and returns where it ended and how much that was.
     /// More may be left to take.
     pub(crate) fn take_rear(&mut self, length: u64) -> Option<(u64, u64)> {
-        let span = self.spans.back_mut()?;
-        let (end, taken) = (span.end, length.min(span.end - span.start));
-        span.end -= taken;
-        if span.start == span.end {
-            self.spans.pop_back();
-        }
-        Some((end, taken))
+        let last = self.spans.last()?;
+        let (start, has) = self.span(last);
+        let taken = length.min(has);
+        self.shorten(last, taken);
+        Some((start + has, taken))
     }
 
-    /// Somebody who booked up to `position` gave back `amount`: all that is behind moves up.
-    pub(crate) fn lower_behind(&mut self, position: u64, amount: u64) {
-        for span in self.spans.iter_mut().filter(|span| span.start >= position) {
-            // At the origin of the clock it cannot move up all the way, but must not get shorter.
-            let up = amount.min(span.start);
-            span.start -= up;
-            span.end -= up;
+    /// Takes `length` from a span, which goes if nothing is left of it.
+    fn shorten(&mut self, index: usize, length: u64) {
+        self.length -= length;
+        match self.spans.value(index) - length {
+            0 => _ = self.spans.remove(index),
+            left => self.spans.set_value(index, left),
         }
+    }
+
+    /// Somebody who booked up to `position` gave back `amount`: all that is behind moves up. At the
+    /// origin of the clock it cannot move up all the way, but does not get shorter.
+    pub(crate) fn lower_behind(&mut self, position: u64, amount: u64) {
+        let first = position.checked_sub(1).map_or(0, |before| self.spans.first_behind(before));
+        self.spans.lower_from(first, amount);
     }
 
     /// Returns where the first one starts, and its length.
     pub(crate) fn front(&self) -> Option<(u64, u64)> {
-        self.spans.front().map(|first| (first.start, first.end - first.start))
+        self.spans.first().map(|first| self.span(first))
     }
 
     /// Returns where the last one ends.
     pub(crate) fn end(&self) -> Option<u64> {
-        self.spans.back().map(|last| last.end)
+        self.spans.last().map(|last| self.span(last)).map(|(start, length)| start + length)
     }
 
     /// Forgets all of them.
     pub(crate) fn clear(&mut self) {
         self.spans.clear();
+        self.length = 0;
     }
 
     /// Returns the sum of all lengths.
-    pub(crate) fn length(&self) -> u64 {
-        self.spans.iter().map(|span| span.end - span.start).sum()
+    pub(crate) const fn length(&self) -> u64 {
+        self.length
     }
 }
 
@@ -116,7 +124,8 @@ mod tests {
     use super::*;
 
     fn spans(bookings: &Bookings) -> Vec<(u64, u64)> {
-        bookings.spans.iter().map(|span| (span.start, span.end)).collect()
+        let spans = bookings.spans.indices().map(|index| bookings.span(index));
+        spans.map(|(start, length)| (start, start + length)).collect()
     }
 
     #[test]

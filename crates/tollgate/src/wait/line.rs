@@ -19,6 +19,7 @@ use crate::{
     Algorithm, Decision, Quota, Refused, Tick,
     algorithm::AnyRule,
     algorithm::{Entry, Gcra},
+    reservation::ledger::Ledger,
     wait::{
         Wakes,
         bookings::Bookings,
@@ -42,6 +43,9 @@ pub(crate) const MAX_WAITING: usize = 10_000;
 pub(crate) struct Line {
     queue: Queue<Answer>,
     bookings: Bookings,
+    /// What can be given back of grants that nobody has fetched, in the order in which they were
+    /// granted.
+    granted: Ledger,
     /// What the bookings are measured by, and the claims of the answers.
     rule: Option<AnyRule>,
     /// Nothing is booked for those who wait, and they are not to pass before it is.
@@ -140,9 +144,8 @@ pub(crate) struct Grant {
     pub(crate) decision: Decision,
     /// When they were due, which is before they are fetched.
     pub(crate) due: Tick,
-    /// What can be given back: the mark of the take, and its units.
-    mark: u64,
-    units: u64,
+    /// Its entry among the granted ones, if it can be given back.
+    id: Option<u64>,
 }
 
 /// What somebody wants.
@@ -183,6 +186,7 @@ impl Line {
         Self {
             queue: Queue::new(order),
             bookings: Bookings::default(),
+            granted: Ledger::default(),
             rule: None,
             is_unbooked: false,
             told: None,
@@ -213,27 +217,17 @@ impl Line {
     /// Somebody who had booked up to `position` gave back `amount`: what is behind moves up.
     pub(crate) fn lower_behind(&mut self, position: u64, amount: u64) {
         self.bookings.lower_behind(position, amount);
-        self.queue.each_answer(|answer| {
-            if let Answer::Granted(grant) = answer
-                && grant.mark > position
-            {
-                grant.mark = grant.mark.saturating_sub(amount);
-            }
-        });
+        self.granted.lower_behind(position, amount);
     }
 
-    /// Takes `units` from what can be given back of every answer: for windows.
-    pub(crate) fn take_from_answers(&mut self, units: u64) {
-        self.queue.each_answer(|answer| {
-            if let Answer::Granted(grant) = answer {
-                grant.units = grant.units.saturating_sub(units);
-            }
-        });
+    /// Takes `units` from what can be given back of every grant: for windows.
+    pub(crate) fn take_from_grants(&mut self, units: u64) {
+        self.granted.take_from_all(units);
     }
 
-    /// Makes all answers final: nothing can be given back any more.
+    /// Makes all grants final: nothing can be given back any more.
     pub(crate) fn forget_claims(&mut self) {
-        self.take_from_answers(u64::MAX);
+        self.granted.clear();
     }
 
     /// Returns the waker of a thread at the head that sleeps for longer than until `target`.

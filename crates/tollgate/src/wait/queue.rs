@@ -1,9 +1,8 @@
 //! Who waits, in which order, and until when: a pure queue.
 //!
-//! The idea: a slab of slots. A slot is on one of two lists: those who wait, in the order in which
-//! they are served, and those who have their answer and have not fetched it. A slot that has a
-//! deadline is also in a heap of deadlines. All of it lives in two vectors that only grow to the
-//! largest crowd so far, so a queue that is warm allocates nothing.
+//! The idea: a slab of slots. Those of callers who wait are on a list, in the order in which they are
+//! served. A slot that has a deadline is also in a heap of deadlines. All of it lives in two vectors
+//! that only grow to the largest crowd so far, so a queue that is warm allocates nothing.
 //!
 //! Cost: O(1), and O(log w) among w deadlines. No clock, no lock, and wakers are only handed over:
 //! whoever hosts a queue fires and drops them where no lock is held.
@@ -34,7 +33,8 @@ pub(crate) struct Queue<A> {
     slots: Vec<Slot<A>>,
     free: List,
     waiting: List,
-    answered: List,
+    /// How many have their answer and have not fetched it.
+    answered: usize,
     /// A heap of slots by their deadlines, the first one on top. Of those with one deadline, it is
     /// who would be served first: when that one is refused, the others may still pass.
     deadlines: Vec<u32>,
@@ -99,7 +99,7 @@ impl<A> Queue<A> {
             slots: Vec::new(),
             free: EMPTY,
             waiting: EMPTY,
-            answered: EMPTY,
+            answered: 0,
             deadlines: Vec::new(),
             came: 0,
             len: 0,
@@ -118,7 +118,7 @@ impl<A> Queue<A> {
 
     /// Tells whether nobody waits and every answer was fetched.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.len == 0 && self.answered.first == NONE
+        self.len == 0 && self.answered == 0
     }
 
     /// Returns how many slots it has memory for.
@@ -228,7 +228,7 @@ impl<A> Queue<A> {
     pub(crate) fn answer(&mut self, ticket: Ticket, answer: A) -> Option<Waker> {
         self.wish(ticket)?;
         self.take_out(ticket.index);
-        link_last(&mut self.slots, &mut self.answered, ticket.index);
+        self.answered += 1;
         let state = &mut self.slots[ticket.index as usize].state;
         match std::mem::replace(state, State::Answered(answer)) {
             State::Waits(waker) => Some(waker),
@@ -259,24 +259,13 @@ impl<A> Queue<A> {
         let (index, cost) = (ticket.index, slot.cost);
         match slot.state {
             State::Waits(_) => self.take_out(index),
-            _ => unlink(&mut self.slots, &mut self.answered, index),
+            _ => self.answered -= 1,
         }
         link_first(&mut self.slots, &mut self.free, index);
         match std::mem::replace(&mut self.slots[index as usize].state, State::Free) {
             State::Waits(waker) => Left::Place { cost, waker },
             State::Answered(answer) => Left::Answer(answer),
             State::Free => Left::Nothing,
-        }
-    }
-
-    /// Goes through the answers that nobody has fetched.
-    pub(crate) fn each_answer(&mut self, mut each: impl FnMut(&mut A)) {
-        let mut index = self.answered.first;
-        while let Some(slot) = self.slots.get_mut(index as usize) {
-            if let State::Answered(answer) = &mut slot.state {
-                each(answer);
-            }
-            index = slot.next;
         }
     }
 

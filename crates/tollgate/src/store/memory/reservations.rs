@@ -2,8 +2,7 @@
 //!
 //! Each limit of a reservation takes a slot, whatever it costs: a reservation of zero permits is held
 //! in memory like any other. Slots are bounded in all, so that memory is; per policy, so that one policy
-//! cannot keep the others from reserving; and per key, so that one client cannot do that to its policy,
-//! and because a cancel takes time in proportion to the open reservations of its key.
+//! cannot keep the others from reserving; and per key, so that one client cannot do that to its policy.
 //!
 //! A reservation takes its slots before the quotas decide, so a bound refuses without a charge.
 

@@ -1,6 +1,6 @@
 //! Coming to a line, fetching what one has got, and leaving.
 
-use super::{Answer, By, Host, Line, Post, Wish};
+use super::{Answer, By, Grant, Host, Line, Post, Wish};
 use crate::{
     Algorithm, Decision, Quota, Reason, Refused, Tick,
     algorithm::AnyRule,
@@ -112,6 +112,9 @@ impl Line {
             return (Poll::Ready(Some(*answer)), None);
         }
         let poll = self.queue.fetch(ticket, waker);
+        if let Poll::Ready(Some(Answer::Granted(Grant { id: Some(id), .. }))) = &poll {
+            self.granted.remove(*id);
+        }
         if poll.is_ready() {
             self.threads -= usize::from(by == By::Thread);
         } else if by == By::Thread && self.queue.first() == Some(ticket) {

@@ -5,7 +5,7 @@ use crate::{
     Decision, Reason, Refused, Tick,
     algorithm::AnyRule,
     algorithm::{Booked, Entry, Gcra, Step},
-    reservation::refusal,
+    reservation::{ledger::Open, refusal},
     wait::queue::Ticket,
 };
 use std::time::Duration;
@@ -158,7 +158,7 @@ impl Line {
                 },
                 Some(decision) => {
                     self.unbook(post, now, cost);
-                    Answer::Granted(Grant { decision, due: now, mark: 0, units: 0 })
+                    Answer::Granted(Grant { decision, due: now, id: None })
                 }
                 None => {
                     let rule = post.rule(now);
@@ -184,7 +184,7 @@ impl Line {
         now: Tick,
         (cost, since): (u64, Tick),
     ) -> Result<Answer, Option<Tick>> {
-        let Some(gcra) = self.gcra() else { return turn_at_window(post, now, cost) };
+        let Some(gcra) = self.gcra() else { return self.turn_at_window(post, now, cost) };
         let units = gcra.units(cost);
         // INVARIANT: as much is booked as those who wait cost.
         let Some(mark) = self.freshen(post, &gcra, (now, since), units) else {
@@ -198,7 +198,36 @@ impl Line {
         }
         self.bookings.take_front(units);
         let decision = post.read(now, |entry| entry.peek(now, 0)).forced(cost);
-        Ok(Answer::Granted(Grant { decision, due, mark, units }))
+        Ok(self.grant(decision, due, (mark, units)))
+    }
+
+    /// Windows are not booked: the head takes what it wants, or is told when to try again.
+    fn turn_at_window(
+        &mut self,
+        post: &impl Post,
+        now: Tick,
+        cost: u64,
+    ) -> Result<Answer, Option<Tick>> {
+        let tried = post.update(now, |entry| {
+            let decision = entry.decide(now, cost);
+            (decision, entry.taken(now, cost))
+        });
+        let Some((decision, taken)) = tried else {
+            return Err(post.without_room(now, cost).retry_at());
+        };
+        if decision.is_allowed() {
+            Ok(self.grant(decision, now, (taken.mark, taken.units)))
+        } else if decision.is_never() {
+            Ok(Answer::Refused(Refused::Never(decision)))
+        } else {
+            Err(decision.retry_at())
+        }
+    }
+
+    /// Grants what is taken, with the right to give it back until it is fetched.
+    fn grant(&mut self, decision: Decision, due: Tick, (mark, units): (u64, u64)) -> Answer {
+        let id = (units > 0).then(|| self.granted.add(mark, units, 0));
+        Answer::Granted(Grant { decision, due, id })
     }
 
     /// Returns where the front ends with which somebody is served who came at `since`.
@@ -253,11 +282,11 @@ impl Line {
 
     /// Gives back what a grant has taken and nobody has used.
     pub(super) fn give_back_grant(&mut self, post: &mut impl Post, now: Tick, grant: &Grant) {
-        let Grant { mark, units, .. } = *grant;
+        let claim = grant.id.and_then(|id| self.granted.remove(id));
         // Claims that were measured by another rule are final.
-        if units == 0 || self.rule != Some(post.rule(now)) {
+        let Some(Open { mark, units }) = claim.filter(|_| self.rule == Some(post.rule(now))) else {
             return;
-        }
+        };
         let given = post.update(now, |entry| entry.give_back(now, mark, units));
         let (amount, whole) = given.unwrap_or_default();
         if self.gcra().is_some() {
@@ -315,24 +344,5 @@ impl Line {
         self.bookings.add(start, end);
         self.bookings.take_front(units);
         Some(decision.forced(cost))
-    }
-}
-
-/// Windows are not booked: the head takes what it wants, or is told when to try again.
-fn turn_at_window(post: &impl Post, now: Tick, cost: u64) -> Result<Answer, Option<Tick>> {
-    let tried = post.update(now, |entry| {
-        let decision = entry.decide(now, cost);
-        (decision, entry.taken(now, cost))
-    });
-    let Some((decision, taken)) = tried else {
-        return Err(post.without_room(now, cost).retry_at());
-    };
-    if decision.is_allowed() {
-        let (mark, units) = (taken.mark, taken.units);
-        Ok(Answer::Granted(Grant { decision, due: now, mark, units }))
-    } else if decision.is_never() {
-        Ok(Answer::Refused(Refused::Never(decision)))
-    } else {
-        Err(decision.retry_at())
     }
 }
