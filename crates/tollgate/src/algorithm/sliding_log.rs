@@ -12,8 +12,8 @@
 //!
 //! # State and units
 //!
-//! A ring of (tick, cost), 16 bytes each. Events of one tick share an entry, so there are never
-//! more entries than permits in the limit; the ring is allocated once, at that size. What is
+//! A ring of (tick, sum of costs so far), 16 bytes each. Events of one tick share an entry, so there are
+//! never more entries than permits in the limit; the ring is allocated once, at that size. What is
 //! forced beyond a full ring is folded into its newest entry, which then counts from now and can no
 //! longer be given back.
 //!
@@ -31,10 +31,11 @@
 //! # Cost
 //!
 //! 16 bytes per permit of the limit, which is therefore at most 2^20; amortised one entry written
-//! and one removed per event, behind a short lock.
+//! and one removed per event, behind a short lock. Sums let a denial find its wait by bisection. A
+//! cancel in the middle lowers the sums behind it: one pass over the entries younger than its own.
 //!
-//! Source: the textbook log. Departures: (1) weighted entries; (2) refused events leave no entry;
-//! (3) the boundary is half-open; textbooks differ.
+//! Source: the textbook log. Departures: (1) weighted entries, as prefix sums; (2) refused events leave
+//! no entry; (3) the boundary is half-open; textbooks differ.
 
 use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed,
@@ -58,12 +59,12 @@ pub struct SlidingLog {
 }
 
 /// The state of a [`SlidingLog`]: what passed in the last window, oldest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Log {
-    /// INVARIANT: ticks rise strictly and costs are positive.
+    /// INVARIANT: ticks rise strictly and costs are positive, so sums rise strictly.
     entries: VecDeque<Entry>,
-    /// Sum of all costs, expired entries included.
-    total: u64,
+    /// The sum before the first entry.
+    before: u64,
 }
 
 impl Log {
@@ -71,12 +72,48 @@ impl Log {
     pub(crate) fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
     }
+
+    /// Returns the cost of the first `count` entries.
+    fn cost_of(&self, count: usize) -> u64 {
+        // OVERFLOW: sums wrap, but their differences are at most 2^60.
+        count.checked_sub(1).map_or(0, |last| self.entries[last].sum.wrapping_sub(self.before))
+    }
+
+    /// Returns the cost of all entries, expired ones included.
+    fn total(&self) -> u64 {
+        self.cost_of(self.entries.len())
+    }
+
+    /// Returns (tick, cost) of each entry but the first `skipped`.
+    fn iter(&self, skipped: usize) -> impl Iterator<Item = (Tick, u64)> {
+        let cost = |index| self.cost_of(index + 1) - self.cost_of(index);
+        (skipped..self.entries.len()).map(move |index| (self.entries[index].tick, cost(index)))
+    }
+
+    /// Returns how many entries come before the first that is not `old`. As a rule few are, so it
+    /// doubles its steps before it bisects.
+    fn count_while(&self, old: impl Fn(&Entry) -> bool) -> usize {
+        let mut end = 1;
+        while self.entries.get(end - 1).is_some_and(&old) {
+            end *= 2;
+        }
+        let (mut from, mut to) = (end / 2, self.entries.len().min(end - 1));
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            match old(&self.entries[middle]) {
+                true => from = middle + 1,
+                false => to = middle,
+            }
+        }
+        from
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     tick: Tick,
-    cost: u64,
+    /// Of the costs of this entry and all before, modulo 2^64.
+    sum: u64,
 }
 
 /// Costs are kept below this, so that no sum overflows.
@@ -131,7 +168,7 @@ impl SlidingLog {
     }
 
     fn empty(&self) -> Log {
-        Log { entries: VecDeque::with_capacity(self.room()), total: 0 }
+        Log { entries: VecDeque::with_capacity(self.room()), before: 0 }
     }
 
     fn leaves_at(&self, entry: &Entry) -> Tick {
@@ -147,15 +184,15 @@ impl SlidingLog {
 
     /// Returns how many entries have left, and their cost.
     fn expired(&self, log: &Log, now: Tick) -> (usize, u64) {
-        let gone = log.entries.iter().take_while(|entry| self.leaves_at(entry) <= now);
-        gone.fold((0, 0), |(count, cost), entry| (count + 1, cost + entry.cost))
+        let gone = log.count_while(|entry| self.leaves_at(entry) <= now);
+        (gone, log.cost_of(gone))
     }
 
     /// Returns the entries that are still inside, at most `most`: if there are more, neighbours are
     /// folded together and leave with the later one.
     pub(crate) fn live(&self, log: &Log, now: Tick, most: usize) -> Vec<(Tick, u64)> {
         let (gone, _) = self.expired(log, Self::clamp(log, now));
-        let live: Vec<_> = log.entries.iter().skip(gone).map(|it| (it.tick, it.cost)).collect();
+        let live: Vec<_> = log.iter(gone).collect();
         let group = live.len().div_ceil(most).max(1);
         let fold = |group: &[(Tick, u64)]| {
             let last = group.last().map_or(Tick::ZERO, |(tick, _)| *tick);
@@ -173,57 +210,52 @@ impl SlidingLog {
         let mut log = Log::default();
         for (tick, cost) in entries {
             let in_order = log.entries.back().is_none_or(|newest| newest.tick <= tick);
-            if cost > 0 && in_order && log.total.saturating_add(cost) <= TOTAL_MAX {
+            if cost > 0 && in_order && log.total().saturating_add(cost) <= TOTAL_MAX {
                 self.push(&mut log, tick.min(Tick::HORIZON), cost);
             }
         }
         let now = Self::clamp(&log, now);
         self.drop_expired(&mut log, now);
-        (log.total > 0).then_some(log)
+        (log.total() > 0).then_some(log)
     }
 
     fn used(&self, log: &Log, now: Tick) -> u64 {
-        log.total - self.expired(log, now).1
+        log.total() - self.expired(log, now).1
     }
 
     /// Returns when the oldest live entries that cost `needed` together have left.
     fn tick_until_freed(&self, log: &Log, now: Tick, needed: u64) -> Tick {
-        let (gone, _) = self.expired(log, now);
-        let mut freed = 0;
-        let last = log.entries.iter().skip(gone).find(|entry| {
-            freed += entry.cost;
-            freed >= needed
-        });
+        // OVERFLOW: what is used, a cost and a limit: at most 2^62.
+        let freed = self.expired(log, now).1 + needed;
+        let is_before = |entry: &Entry| entry.sum.wrapping_sub(log.before) < freed;
+        let last = log.entries.get(log.entries.partition_point(is_before));
         last.map_or(now, |entry| self.leaves_at(entry))
     }
 
     fn push(&self, log: &mut Log, tick: Tick, cost: u64) {
         let full = log.entries.len() >= self.room();
+        // OVERFLOW: see `cost_of`.
+        let sum = log.before.wrapping_add(log.total()).wrapping_add(cost);
         match log.entries.back_mut() {
-            Some(newest) if newest.tick == tick || full => {
-                newest.tick = tick;
-                newest.cost += cost;
-            }
-            _ => log.entries.push_back(Entry { tick, cost }),
+            Some(newest) if newest.tick == tick || full => *newest = Entry { tick, sum },
+            _ => log.entries.push_back(Entry { tick, sum }),
         }
-        log.total += cost;
     }
 
     fn drop_expired(&self, log: &mut Log, now: Tick) {
         let (gone, cost) = self.expired(log, now);
         log.entries.drain(..gone);
-        log.total -= cost;
+        log.before = log.before.wrapping_add(cost);
     }
 
     /// Takes up to `most` from the entry at `index`.
     fn take_from(log: &mut Log, index: usize, most: u64) -> u64 {
-        let Some(entry) = log.entries.get_mut(index) else {
-            return 0;
-        };
-        let amount = most.min(entry.cost);
-        entry.cost -= amount;
-        log.total -= amount;
-        if entry.cost == 0 {
+        let cost = log.cost_of(index + 1) - log.cost_of(index);
+        let amount = most.min(cost);
+        for entry in log.entries.range_mut(index..) {
+            entry.sum = entry.sum.wrapping_sub(amount);
+        }
+        if amount == cost {
             log.entries.remove(index);
         }
         amount
@@ -347,11 +379,11 @@ impl Succeed for SlidingLog {
         let (gone, _) = old.expired(log, now);
         let mut next = self.empty();
         let mut dropped = used.saturating_sub(after);
-        for entry in log.entries.iter().skip(gone) {
-            let cut = dropped.min(entry.cost);
+        for (tick, cost) in log.iter(gone) {
+            let cut = dropped.min(cost);
             dropped -= cut;
-            if entry.cost > cut {
-                self.push(&mut next, entry.tick, entry.cost - cut);
+            if cost > cut {
+                self.push(&mut next, tick, cost - cut);
             }
         }
         if after > used {
