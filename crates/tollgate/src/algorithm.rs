@@ -205,6 +205,13 @@ pub trait Step {
         }
     }
 
+    /// Books all of `cost`, even into debt, if at least one permit is free. Where one is free, nothing
+    /// is owed.
+    fn on_credit(&self, state: &mut Self::State, now: Tick, cost: u64) -> Decision {
+        let first = self.peek(state, now, cost.min(1));
+        if first.is_allowed() { self.force(state, now, cost) } else { first.costing(cost) }
+    }
+
     /// Books `most` even into debt, or as much of it as the state can hold. [`Decision::cost`] says
     /// how much.
     fn force_up_to(&self, state: &mut Self::State, now: Tick, most: u64) -> Decision {

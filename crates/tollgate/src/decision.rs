@@ -166,6 +166,12 @@ impl Decision {
         self
     }
 
+    /// The same answer to a call of another cost.
+    pub(crate) const fn costing(mut self, cost: u64) -> Self {
+        self.cost = cost;
+        self
+    }
+
     pub(crate) const fn with_bypass(self, cost: u64) -> Self {
         self.forced(cost).because(Reason::Bypassed)
     }

@@ -36,6 +36,7 @@ use std::fmt;
 /// | know when to act, and act then | [`reserve`](Self::reserve) | yes | yes |
 /// | take as much of a batch as fits | [`up_to`](Self::up_to) | yes | yes |
 /// | look without taking | [`peek`](Self::peek) | yes | yes |
+/// | let one call overshoot, and the next pay | [`try_acquire_on_credit`](Self::try_acquire_on_credit) | yes | yes |
 /// | charge what is known only afterwards | [`force`](Self::force) | yes | only absurd debts |
 ///
 /// `_n` takes a cost. `_at` takes the time: it is the real function, and the short form is one
@@ -318,12 +319,16 @@ impl Limiter {
 
     /// Decides in the modes in which there is more to do, and tells the watcher.
     fn special(&self, verb: Verb, now: Tick, cost: u64) -> Decision {
-        let waits = || (verb != Verb::Force).then(|| self.behind(now, cost)).flatten();
+        let waits = || match verb {
+            Verb::Force => None,
+            verb => self.behind(now, verb.least(cost)).map(|behind| behind.costing(cost)),
+        };
         let decision = match self.exempt(now, cost).or_else(waits) {
             Some(decision) => decision,
             None => on_cell!(&self.shared.cell, cell => cell.update(|step, state| match verb {
                 Verb::UpTo => step.up_to(state, now, cost),
                 Verb::Force => step.force(state, now, cost),
+                Verb::OnCredit => step.on_credit(state, now, cost),
                 _ => step.decide(state, now, cost),
             })),
         };

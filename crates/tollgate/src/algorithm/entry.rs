@@ -62,6 +62,10 @@ impl Entry<'_> {
         on_entry!(self, step, state => step.force(state, now, cost))
     }
 
+    pub(crate) fn on_credit(&mut self, now: Tick, cost: u64) -> Decision {
+        on_entry!(self, step, state => step.on_credit(state, now, cost))
+    }
+
     pub(crate) fn force_up_to(&mut self, now: Tick, most: u64) -> Decision {
         on_entry!(self, step, state => step.force_up_to(state, now, most))
     }

@@ -213,13 +213,15 @@ impl Core {
         let without_state = if verb == Verb::Force {
             None
         } else {
-            let waits = || self.behind(key.fingerprint, now, cost);
+            let waits = || self.behind(key.fingerprint, now, verb.least(cost));
+            let waits = || waits().map(|behind| behind.costing(cost));
             self.exempt(key, (now, access), cost).or_else(waits)
         };
         let decision = without_state.unwrap_or_else(|| {
             self.update(key, now, |entry| match verb {
                 Verb::UpTo => entry.up_to(now, cost),
                 Verb::Force => entry.force(now, cost),
+                Verb::OnCredit => entry.on_credit(now, cost),
                 _ => entry.decide(now, cost),
             })
             .map_or_else(|| self.without_room(key, now, cost, verb), |(decision, _)| decision)
@@ -275,11 +277,12 @@ impl Core {
         let shared = |overflow: &Limiter| match verb {
             Verb::UpTo => overflow.up_to_at(now, cost),
             Verb::Force => overflow.force_at(now, cost),
+            Verb::OnCredit => overflow.try_acquire_on_credit_at(now, cost),
             _ => overflow.try_acquire_at(now, cost),
         };
         let decision = match &self.overflow {
             Some(overflow) => shared(overflow),
-            None => self.refusal_without_room(key, now, cost),
+            None => self.refusal_without_room(key, now, verb.least(cost)).costing(cost),
         };
         decision.because(Reason::Saturated)
     }

@@ -123,6 +123,29 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.ask(key, (self.fingerprint(key), now), most, Verb::UpTo)
     }
 
+    /// Takes `cost` permits of a key if at least one of them is free now, and books the others into debt:
+    /// [`Limiter::try_acquire_on_credit`](crate::Limiter::try_acquire_on_credit) for a key.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{KeyedLimiter, Quota};
+    ///
+    /// let tokens: KeyedLimiter<str> = KeyedLimiter::builder(Quota::per_hour(1000)).build()?;
+    /// assert!(tokens.try_acquire_on_credit("alice", 1500).is_allowed());
+    /// assert!(tokens.try_acquire_on_credit("alice", 1).is_denied()); // until 500 are paid off
+    /// assert!(tokens.try_acquire_on_credit("bob", 1).is_allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_acquire_on_credit(&self, key: &K, cost: u64) -> Decision {
+        self.try_acquire_on_credit_at(key, self.now(), cost)
+    }
+
+    /// [`try_acquire_on_credit`](Self::try_acquire_on_credit) as of `now`.
+    pub fn try_acquire_on_credit_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
+        self.ask(key, (self.fingerprint(key), now), cost, Verb::OnCredit)
+    }
+
     /// Books `cost` permits of a key even into debt.
     pub fn force(&self, key: &K, cost: u64) -> Decision {
         self.force_at(key, self.now(), cost)

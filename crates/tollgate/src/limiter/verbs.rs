@@ -120,6 +120,47 @@ impl Limiter {
         self.special(Verb::UpTo, now, most)
     }
 
+    /// Takes `cost` permits if at least one of them is free now, and books the others into debt. Never
+    /// waits.
+    ///
+    /// For costs that are known only roughly or exceed the burst, such as the tokens of a language model:
+    /// one call may overshoot, and the next one waits until that is paid off. It passes when
+    /// [`try_acquire`](Self::try_acquire) would, and then books all of `cost`, even beyond the burst. A
+    /// permit is free only if nothing is owed. So at most burst + rate x w and the debt of one call pass
+    /// in an interval w.
+    ///
+    /// A denial books nothing, and [`retry_after`](Decision::retry_after) is exact: the first tick at
+    /// which the debt is paid off and one permit is free. In windows that is when so much has left the
+    /// window that fewer permits than the limit count. A cost of zero passes unless the limiter is in
+    /// debt. A debt beyond what the state can hold is denied as [never](Decision::is_never), as by
+    /// [`force`](Self::force).
+    ///
+    /// # Examples
+    ///
+    /// Let a prompt overshoot a budget of tokens:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Clock, Limiter, Quota};
+    ///
+    /// let (clock, hand) = Clock::manual();
+    /// let tokens = Limiter::builder(Quota::per_second(100).burst(1000)).clock(clock).build()?;
+    /// assert!(tokens.try_acquire_on_credit(1500).is_allowed()); // now 500 are owed
+    /// let denied = tokens.try_acquire_on_credit(20);
+    /// assert_eq!(denied.retry_after(tokens.now()), Some(Duration::from_millis(5010)));
+    /// hand.advance(Duration::from_millis(5010));
+    /// assert!(tokens.try_acquire_on_credit(20).is_allowed());
+    /// # Ok::<(), tollgate::QuotaError>(())
+    /// ```
+    pub fn try_acquire_on_credit(&self, cost: u64) -> Decision {
+        self.try_acquire_on_credit_at(self.now(), cost)
+    }
+
+    /// [`try_acquire_on_credit`](Self::try_acquire_on_credit) as of `now`.
+    pub fn try_acquire_on_credit_at(&self, now: Tick, cost: u64) -> Decision {
+        self.special(Verb::OnCredit, now, cost)
+    }
+
     /// Books `cost` permits even if they are not free: for a cost that is known only afterwards.
     ///
     /// Later calls wait until the debt is paid off. The answer is allowed, unless the debt would

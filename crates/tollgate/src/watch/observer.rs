@@ -17,6 +17,8 @@ pub enum Verb {
     Reserve,
     /// `force`.
     Force,
+    /// `try_acquire_on_credit`.
+    OnCredit,
 }
 
 impl Verb {
@@ -29,7 +31,13 @@ impl Verb {
             Self::UpTo => "up_to",
             Self::Reserve => "reserve",
             Self::Force => "force",
+            Self::OnCredit => "try_acquire_on_credit",
         }
+    }
+
+    /// Returns how many permits must be free for a call of `cost` to pass, if it asks at all.
+    pub(crate) fn least(self, cost: u64) -> u64 {
+        if self == Self::OnCredit { cost.min(1) } else { cost }
     }
 }
 

@@ -6,6 +6,7 @@ mod ad_hoc_model;
 mod api;
 mod claims_and_quotas;
 mod concurrency;
+mod credit;
 mod flood;
 mod full_tables;
 mod hierarchy;

@@ -27,6 +27,7 @@ enum Call {
     Peek(u64),
     UpTo(u64),
     Force(u64),
+    OnCredit(u64),
     /// A cost, and how long it may wait.
     Reserve(u64, Duration),
     Cancel(Index),
@@ -102,6 +103,7 @@ impl Trial {
                 }
                 self.check_level(&decision)?;
             }
+            Call::OnCredit(cost) => self.on_credit(cost)?,
             Call::Reserve(cost, max_wait) => self.reserve(cost, max_wait)?,
             Call::Cancel(pick) => {
                 let Some((reservation, id)) = self.pick(pick) else { return Ok(()) };
@@ -146,6 +148,26 @@ impl Trial {
 
     fn pick(&mut self, pick: Index) -> Option<(Reservation, Option<u64>)> {
         (!self.open.is_empty()).then(|| self.open.swap_remove(pick.index(self.open.len())))
+    }
+
+    fn on_credit(&mut self, cost: u64) -> Checked {
+        let (now, least) = (self.now, cost.min(1));
+        let (first, passes) = (self.limiter.peek_at(now, least), self.model.passes(now, least));
+        let decision = self.limiter.try_acquire_on_credit_at(now, cost);
+        prop_assert_eq!(decision.cost(), cost);
+        if decision.is_allowed() {
+            prop_assert!(passes != Some(false), "{decision:?}");
+            self.model.take(now, cost);
+            return self.check_level(&decision);
+        }
+        if first.is_allowed() {
+            prop_assert!(decision.is_never() && self.model.may_refuse_debt(now, cost));
+            return Ok(());
+        }
+        // It waits for one permit, and the model knows when that is free.
+        prop_assert!(passes != Some(true), "{decision:?}");
+        prop_assert_eq!(decision.retry_at(), first.retry_at());
+        check_by_model(&self.model, &first)
     }
 
     fn reserve(&mut self, cost: u64, max_wait: Duration) -> Checked {
@@ -331,6 +353,7 @@ fn events(scale: Scale, quotas: Vec<Quota>) -> impl Strategy<Value = Vec<Event>>
         4 => few().prop_map(Call::Peek),
         6 => few().prop_map(Call::UpTo),
         3 => few().prop_map(Call::Force),
+        3 => few().prop_map(Call::OnCredit),
         12 => (few(), wait)
             .prop_map(|(cost, wait)| Call::Reserve(cost, Duration::from_nanos(wait))),
         5 => any::<Index>().prop_map(Call::Cancel),
