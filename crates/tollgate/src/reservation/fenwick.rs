@@ -25,10 +25,16 @@
 /// fits a word.
 const BOUND: u64 = 1 << 63;
 
-/// The list. Items are named by their index, which holds until the next removal.
-#[derive(Debug)]
-pub(crate) struct FenwickList<T> {
-    items: Vec<Item<T>>,
+/// Ids that are looked through at once.
+const BLOCK: usize = 64;
+
+/// The list. An item has an id for life, and an index that holds until the next removal.
+#[derive(Debug, Default)]
+pub(crate) struct FenwickList {
+    items: Vec<Item>,
+    /// Ids of the items, which rise: apart from them, so that a search reads little memory.
+    ids: Vec<u64>,
+    next_id: u64,
     /// Node n (from one) has the sum of what was lowered at the `n & -n` items that end with the nth.
     tree: Vec<u64>,
     /// INVARIANT: the sum of what was lowered at all items.
@@ -40,16 +46,10 @@ pub(crate) struct FenwickList<T> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Item<T> {
+struct Item {
     base: u64,
-    value: T,
+    value: u64,
     is_removed: bool,
-}
-
-impl<T> Default for FenwickList<T> {
-    fn default() -> Self {
-        Self { items: Vec::new(), tree: Vec::new(), total: 0, first: 0, len: 0 }
-    }
 }
 
 /// Returns how many items a node of the tree covers.
@@ -57,7 +57,7 @@ const fn covered(node: usize) -> usize {
     node & node.wrapping_neg()
 }
 
-impl<T: Copy> FenwickList<T> {
+impl FenwickList {
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -66,6 +66,11 @@ impl<T: Copy> FenwickList<T> {
     #[cfg(test)]
     pub(super) const fn room(&self) -> usize {
         self.items.capacity()
+    }
+
+    #[cfg(test)]
+    pub(super) const fn next_id(&self) -> u64 {
+        self.next_id
     }
 
     /// Tells whether there is far more memory than items. What 256 items take stays, so that small
@@ -98,26 +103,34 @@ impl<T: Copy> FenwickList<T> {
         self.items[index].base = place + self.lowered(index + 1);
     }
 
-    pub(crate) fn value(&self, index: usize) -> T {
+    pub(crate) fn value(&self, index: usize) -> u64 {
         self.items[index].value
     }
 
-    pub(crate) fn set_value(&mut self, index: usize, value: T) {
+    pub(crate) fn set_value(&mut self, index: usize, value: u64) {
         self.items[index].value = value;
     }
 
-    /// Adds an item, whose place lies behind all others.
-    pub(crate) fn push(&mut self, place: u64, value: T) {
+    /// Gives ids not below `first` from now on.
+    pub(crate) fn skip_ids(&mut self, first: u64) {
+        self.next_id = self.next_id.max(first);
+    }
+
+    /// Adds an item, whose place lies behind all others, and returns its id.
+    pub(crate) fn push(&mut self, place: u64, value: u64) -> u64 {
         debug_assert!(place < BOUND, "{place} is no place");
         // OVERFLOW: both are at most the bound, and the place is below.
         let base = place.min(BOUND - 1) + self.total;
         self.items.push(Item { base, value, is_removed: false });
         self.tree.push(self.below(self.items.len()));
+        self.ids.push(self.next_id);
         self.len += 1;
+        self.next_id += 1;
+        self.next_id - 1
     }
 
     /// Removes an item. Other items may have another index afterwards.
-    pub(crate) fn remove(&mut self, index: usize) -> T {
+    pub(crate) fn remove(&mut self, index: usize) -> u64 {
         let Item { value, is_removed, .. } = self.items[index];
         debug_assert!(!is_removed, "an item is removed once");
         self.items[index].is_removed = true;
@@ -129,6 +142,7 @@ impl<T: Copy> FenwickList<T> {
             let node = self.items.len();
             self.total -= self.tree[node - 1] - self.below(node);
             self.items.pop();
+            self.ids.pop();
             self.tree.pop();
         }
         while self.items.get(self.first).is_some_and(|item| item.is_removed) {
@@ -174,15 +188,31 @@ impl<T: Copy> FenwickList<T> {
         node
     }
 
-    /// Returns the index of the first item whose value is not `before`, and whether it is no
-    /// tombstone. Values must rise.
-    pub(crate) fn partition(&self, before: impl Fn(T) -> bool) -> (usize, bool) {
-        let index = self.items.partition_point(|item| before(item.value));
-        (index, self.items.get(index).is_some_and(|item| !item.is_removed))
+    /// Returns the index of an item, unless it is removed.
+    pub(crate) fn index_of(&self, id: u64) -> Option<usize> {
+        let index = self.first_from(id);
+        let is_here = self.ids.get(index) == Some(&id) && !self.items[index].is_removed;
+        is_here.then_some(index)
+    }
+
+    /// Returns the index of the first item whose id is not below `id`, tombstones included.
+    ///
+    /// Bisects the blocks, and counts in one of them: its eight cache lines come at once, where the last
+    /// steps of a bisection wait for one after the other.
+    pub(crate) fn first_from(&self, id: u64) -> usize {
+        let (blocks, rest) = self.ids.as_chunks::<BLOCK>();
+        let (start, block) = match rest.first() {
+            Some(first) if *first <= id => (blocks.len() * BLOCK, rest),
+            _ => {
+                let block = blocks.partition_point(|block| block[0] <= id).saturating_sub(1);
+                (block * BLOCK, blocks.get(block).map_or(&[][..], |block| &block[..]))
+            }
+        };
+        start + block.iter().filter(|known| **known < id).count()
     }
 
     /// Gives every item another place and value, in the same order; drops all of them if one has none.
-    pub(crate) fn change_each(&mut self, change: impl Fn(u64, T) -> Option<(u64, T)>) {
+    pub(crate) fn change_each(&mut self, change: impl Fn(u64, u64) -> Option<(u64, u64)>) {
         self.rebuild();
         for index in 0..self.items.len() {
             let item = &mut self.items[index];
@@ -195,6 +225,7 @@ impl<T: Copy> FenwickList<T> {
 
     pub(crate) fn clear(&mut self) {
         self.items.clear();
+        self.ids.clear();
         self.tree.clear();
         (self.total, self.first, self.len) = (0, 0, 0);
     }
@@ -233,11 +264,14 @@ impl<T: Copy> FenwickList<T> {
             lowered += own;
             item.base = item.base.saturating_sub(lowered);
         }
+        let mut items = self.items.iter();
+        self.ids.retain(|_| items.next().is_some_and(|item| !item.is_removed));
         self.items.retain(|item| !item.is_removed);
         self.tree.clear();
         self.tree.resize(self.items.len(), 0);
         if self.is_roomy() {
             self.items.shrink_to(2 * self.len);
+            self.ids.shrink_to(2 * self.len);
             self.tree.shrink_to(2 * self.len);
         }
         (self.total, self.first) = (0, 0);

@@ -22,19 +22,11 @@ use crate::{Inherit, Tick, algorithm::Gcra};
 
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
-    /// In the order of their takes, so ids rise. With GCRA marks rise, too.
-    open: FenwickList<Claim>,
-    next_id: u64,
+    /// In the order of their takes. At the mark of each, the most that can be given back and all that was
+    /// taken from all claims before it came.
+    open: FenwickList,
     /// What was taken from the claims of all takes so far.
     taken: u64,
-}
-
-/// What a take can claim, apart from its mark.
-#[derive(Clone, Copy, Debug)]
-struct Claim {
-    id: u64,
-    /// The most that can be given back, and all that was taken from all claims before it came.
-    units: u64,
 }
 
 /// One open take.
@@ -54,35 +46,28 @@ impl Ledger {
         {
             self.open.remove(oldest);
         }
-        let id = self.next_id;
-        self.next_id += 1;
         // OVERFLOW: a claim is below 2^63, and so much is taken at most.
-        self.open.push(mark, Claim { id, units: units + self.taken });
-        id
+        self.open.push(mark, units + self.taken)
     }
 
     /// [`add`](Self::add), with a number not below `first`.
     pub(crate) fn add_from(&mut self, first: u64, (mark, units): (u64, u64), passed: u64) -> u64 {
-        self.next_id = self.next_id.max(first);
+        self.open.skip_ids(first);
         self.add(mark, units, passed)
     }
 
     /// Removes a take and returns what it can claim.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Open> {
-        let (index, is_open) = self.open.partition(|claim| claim.id < id);
-        if !is_open || self.open.value(index).id != id {
-            return None;
-        }
+        let index = self.open.index_of(id)?;
         let mark = self.open.place(index);
-        let units = self.open.remove(index).units.saturating_sub(self.taken);
+        let units = self.open.remove(index).saturating_sub(self.taken);
         Some(Open { mark, units })
     }
 
     /// Lowers the claims of all takes younger than `id`, which was removed and gave back `units`.
     pub(crate) fn lower_younger(&mut self, id: u64, units: u64) {
         // INVARIANT: marks rise. The tombstone of `id` is lowered as well, to where its take began.
-        let (first, _) = self.open.partition(|claim| claim.id < id);
-        self.open.lower_from(first, units);
+        self.open.lower_from(self.open.first_from(id), units);
     }
 
     /// Lowers the claims of all takes behind `mark`, because somebody who had booked up to there
@@ -136,10 +121,7 @@ impl Ledger {
     /// Changes the mark and the units of each take; forgets all if one has none.
     fn change_each(&mut self, change: impl Fn(u64, u64) -> Option<(u64, u64)>) {
         let taken = std::mem::take(&mut self.taken);
-        self.open.change_each(|mark, Claim { id, units }| {
-            let (mark, units) = change(mark, units.saturating_sub(taken))?;
-            Some((mark, Claim { id, units }))
-        });
+        self.open.change_each(|mark, units| change(mark, units.saturating_sub(taken)));
     }
 }
 

@@ -20,7 +20,7 @@ use crate::reservation::fenwick::FenwickList;
 #[derive(Debug, Default)]
 pub(crate) struct Bookings {
     /// The lengths of the spans, at the places where they start.
-    spans: FenwickList<u64>,
+    spans: FenwickList,
     /// INVARIANT: the sum of all lengths.
     length: u64,
 }
@@ -42,7 +42,7 @@ impl Bookings {
             Some(last) if self.end() == Some(start) => {
                 self.spans.set_value(last, self.spans.value(last) + length);
             }
-            _ => self.spans.push(start, length),
+            _ => _ = self.spans.push(start, length),
         }
     }
 

@@ -27,10 +27,9 @@ impl Plain {
 
 fn all(ledger: &Ledger) -> Vec<(u64, u64, u64)> {
     let mut all = Vec::new();
-    for id in 0..ledger.next_id {
-        let (index, is_open) = ledger.open.partition(|claim| claim.id < id);
-        if is_open && ledger.open.value(index).id == id {
-            let units = ledger.open.value(index).units.saturating_sub(ledger.taken);
+    for id in 0..ledger.open.next_id() {
+        if let Some(index) = ledger.open.index_of(id) {
+            let units = ledger.open.value(index).saturating_sub(ledger.taken);
             all.push((id, ledger.open.place(index), units));
         }
     }
