@@ -32,7 +32,7 @@
 //!
 //! 16 bytes per permit of the limit, which is therefore at most 2^20; amortised one entry written
 //! and one removed per event, behind a short lock. Sums let a denial find its wait by bisection. A
-//! cancel in the middle lowers the sums behind it: one pass over the entries younger than its own.
+//! cancel changes the sums of all younger entries, or of all older ones if they are fewer.
 //!
 //! Source: the textbook log. Departures: (1) weighted entries, as prefix sums; (2) refused events leave
 //! no entry; (3) the boundary is half-open; textbooks differ.
@@ -252,8 +252,14 @@ impl SlidingLog {
     fn take_from(log: &mut Log, index: usize, most: u64) -> u64 {
         let cost = log.cost_of(index + 1) - log.cost_of(index);
         let amount = most.min(cost);
-        for entry in log.entries.range_mut(index..) {
-            entry.sum = entry.sum.wrapping_sub(amount);
+        // Only differences matter: all sums behind it fall, or all before it rise, whichever are fewer.
+        if index < log.entries.len() / 2 {
+            log.before = log.before.wrapping_add(amount);
+            let older = log.entries.range_mut(..index);
+            older.for_each(|entry| entry.sum = entry.sum.wrapping_add(amount));
+        } else {
+            let younger = log.entries.range_mut(index..);
+            younger.for_each(|entry| entry.sum = entry.sum.wrapping_sub(amount));
         }
         if amount == cost {
             log.entries.remove(index);
