@@ -148,6 +148,7 @@ pub(crate) fn run(options: &Options) {
             print!("\n{}", section.table());
         }
     }
+    crate::ledger::run(options);
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod grid;
 mod harness;
 mod keyed;
 mod latency;
+mod ledger;
 mod machine;
 mod middleware;
 mod pacer;
@@ -57,6 +58,7 @@ Tables:
   keyed-expiry what callers feel while a million keys expire
   middleware   what a limit adds to a request of axum, beside tower_governor
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
+  ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
   pacer        how even the output of a pacer is
@@ -115,6 +117,7 @@ impl Options {
                 "--quick" => options.quick = true,
                 "all" => options.tables.extend(TABLES),
                 "decisions" => options.tables.push("decisions"),
+                "ledger" => options.tables.push("ledger"),
                 "service" => options.tables.push("service"),
                 "redis" => options.tables.push("redis"),
                 "waiting" => options.tables.push("waiting"),
@@ -155,6 +158,7 @@ impl Options {
                 "middleware" => middleware::run(self),
                 "debounce" => debounce::run(self),
                 "pacer" => pacer::run(self),
+                "ledger" => ledger::run(self),
                 "service" => service::run(self),
                 "redis" => redis::run(self),
                 "waiting" => waiting::run(self),
