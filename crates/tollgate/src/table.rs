@@ -16,7 +16,7 @@ mod words;
 
 pub(crate) use hint::Hint;
 pub(crate) use wide::{Ready, State, Wide, WideShard};
-pub(crate) use words::{HeldKey, WordTable, Writer};
+pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
 
 use crate::{
     Tick,

@@ -9,7 +9,8 @@ use super::{
 use crate::{
     Algorithm, Decision, Tick,
     algorithm::{AnyRule, PerCall, Rule, gcra_per_call},
-    store::{InForce, Policy},
+    store::{Demand, InForce, Policy},
+    table::Ask,
     watch::Verb,
 };
 use std::num::NonZeroU64;
@@ -108,6 +109,31 @@ impl Core {
         self.update(key, now, |entry| entry.decide(now, cost)).map(|(decision, _)| decision)
     }
 
+    /// Takes from at most `N` keys on the fast path, from all or none; `None` if the general path has to decide.
+    /// Tells each demand its decision, and returns a mask of those that refused.
+    pub(crate) fn take_demands<const N: usize>(
+        &self,
+        demands: &mut [Demand<'_>],
+        now: Tick,
+    ) -> Option<u64> {
+        if self.mode() != 0 {
+            return None;
+        }
+        let mut asks = [Ask { fingerprint: 0, rule: &Rule::Unlimited, cost: 0 }; N];
+        let asks = asks.get_mut(..demands.len())?;
+        for (ask, demand) in asks.iter_mut().zip(&*demands) {
+            let known = demand.policy().in_force(self.id)?;
+            let (AnyRule::Word(rule), false) = (&known.rule, demand.has_own_quota()) else {
+                return None;
+            };
+            let fingerprint = self.fingerprint_of(demand.policy(), demand.key());
+            let fingerprint = (fingerprint ^ known.rule.salt()).max(1);
+            *ask = Ask { fingerprint, rule, cost: demand.cost() };
+        }
+        let tell = |index: usize, decision| demands[index].tell(decision);
+        self.tables.words.take_all::<N>(asks, now, tell)
+    }
+
     /// Looks at a single key on the short way; `None` if there is more to do.
     pub(crate) fn peek_stored(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
         if self.mode() != 0 || !self.tables.takes_all_in() {
@@ -166,13 +192,10 @@ mod tests {
         core.admit(&policy).expect("a sound quota");
         let fingerprint = core.fingerprint_of(&policy, b"key");
         assert_eq!(fingerprint, core.seed.fingerprint(&(policy.id(), &b"key"[..])));
-        let known = take().expect_err("the key is new").expect("hardly any is zero");
-        assert_eq!(known.get(), fingerprint);
-        let decision = core
-            .take_any(Key { fingerprint: known.get(), ..key(&policy) }, now, 1)
-            .expect("there is room");
-        assert_eq!(decision.remaining(), 4);
-        assert_eq!(take().expect("it is there").remaining(), 3);
+        assert_eq!(take().expect("there is room").remaining(), 4);
+        let decision =
+            core.take_any(Key { fingerprint, ..key(&policy) }, now, 1).expect("it is there");
+        assert_eq!(decision.remaining(), 3);
         for mode in [BYPASS, NOTED, WATCHED, WAITED] {
             core.set_mode(mode, true);
             assert_eq!(take().expect_err("there is more to do"), None, "{mode}");

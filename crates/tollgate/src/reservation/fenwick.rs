@@ -116,6 +116,15 @@ impl FenwickList {
         self.next_id = self.next_id.max(first);
     }
 
+    /// Asks for the memory that a queue of a dozen ever needs, at once.
+    pub(crate) fn warm_up(&mut self) {
+        if self.items.capacity() == 0 {
+            self.items.reserve(64);
+            self.ids.reserve(64);
+            self.tree.reserve(64);
+        }
+    }
+
     /// Adds an item, whose place lies behind all others, and returns its id.
     pub(crate) fn push(&mut self, place: u64, value: u64) -> u64 {
         debug_assert!(place < BOUND, "{place} is no place");

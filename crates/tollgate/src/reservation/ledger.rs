@@ -50,6 +50,11 @@ impl Ledger {
         self.open.push(mark, units + self.taken)
     }
 
+    /// Asks for the memory that a queue of a dozen ever needs, at once.
+    pub(crate) fn warm_up(&mut self) {
+        self.open.warm_up();
+    }
+
     /// [`add`](Self::add), with a number not below `first`.
     pub(crate) fn add_from(&mut self, first: u64, (mark, units): (u64, u64), passed: u64) -> u64 {
         self.open.skip_ids(first);

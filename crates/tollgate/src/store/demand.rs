@@ -255,6 +255,10 @@ impl<'a> Demand<'a> {
         self.decision
     }
 
+    pub(crate) const fn decided(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
     /// Notes what the demand is told: for stores.
     pub fn tell(&mut self, decision: Decision) {
         self.decision = Some(decision);

@@ -18,9 +18,11 @@
 //! because readers hold no reference to it. A segment is at most a 32nd of the table.
 
 mod held;
+mod multi_take;
 mod shard;
 
 pub(crate) use held::HeldKey;
+pub(crate) use multi_take::Ask;
 pub(crate) use shard::Writer;
 
 use super::{
@@ -201,7 +203,9 @@ impl WordTable {
         let (shard, tag) = (self.shards.get(index)?, name | gcra.hint().bits());
         let head = shard.head.0.load();
         // With its hint: a word that a quota like this one wrote means what it says.
-        let slot = self.find(index, head, tag, u64::MAX)?;
+        let Some(slot) = self.find(index, head, tag, u64::MAX) else {
+            return self.take_new((fingerprint, cost), gcra, exact());
+        };
         let seen = slot.load();
         let word = seen.state();
         if seen.tag != tag || word >= word_time::OWED {
@@ -236,6 +240,36 @@ impl WordTable {
         Some(gcra.answer((before, word), after, (now, position), cost))
     }
 
+    /// [`take`](Self::take) from a key that is not there, and so is idle. `None` if it is there after all, or if the
+    /// table is full.
+    #[inline(never)]
+    fn take_new(
+        &self,
+        (fingerprint, cost): (u64, u64),
+        gcra: &Gcra,
+        now: Tick,
+    ) -> Option<Decision> {
+        let place = Place::of(fingerprint);
+        let shard = &self.shards[place.shard];
+        // A key that another quota wrote may be denied without a mutex.
+        if self.find(place.shard, shard.head.0.load(), place.name, NAME).is_some() {
+            return None;
+        }
+        let writer = &mut *lock(&shard.writer);
+        if self.find_locked(place, writer).is_some() {
+            return None;
+        }
+        let (decision, word) = gcra.decide_at(0, now, gcra.position(now), cost);
+        if !word_time::is_idle(word, now) {
+            if !self.cap.is_none_or(|cap| self.count_one(cap)) {
+                return None;
+            }
+            let content = Content::new(place.name, Rule::Gcra(*gcra).hint(word, now), word);
+            self.insert(place.shard, writer, (content, true), now);
+        }
+        Some(decision)
+    }
+
     /// Applies `step` to the state of a key, atomically. A key that is not there is idle. The step may run several
     /// times; the last run counts.
     #[inline]
@@ -258,7 +292,7 @@ impl WordTable {
             return Ok(result);
         }
         let writer = &mut *lock(&shard.writer);
-        while let Some(slot) = self.find_locked(place) {
+        while let Some(slot) = self.find_locked(place, writer) {
             let step = |content| who.step(rule, content, &mut step);
             if let Some(result) = slot.apply(place.name, || true, step) {
                 return Ok(result);
@@ -278,10 +312,12 @@ impl WordTable {
     }
 
     /// Returns the slot of a key; the caller holds the mutex of its shard.
-    fn find_locked(&self, Place { shard, name }: Place) -> Option<&Slot> {
-        let head = self.shards[shard].head.0.load();
-        let slot = self.find(shard, head, name, NAME);
-        let overflow = &self.shards[shard].overflow;
+    fn find_locked(&self, Place { shard, name }: Place, writer: &Writer) -> Option<&Slot> {
+        let Shard { head, overflow, .. } = &self.shards[shard];
+        let slot = self.find(shard, head.0.load(), name, NAME);
+        if writer.overflowing == 0 {
+            return slot;
+        }
         slot.or_else(|| overflow.find(name, NAME))
     }
 
@@ -296,8 +332,7 @@ impl WordTable {
         {
             return content;
         }
-        let _writer = lock(&shard.writer);
-        let slot = self.find_locked(place);
+        let slot = self.find_locked(place, &lock(&shard.writer));
         slot.and_then(|slot| slot.apply(place.name, || true, copy)).unwrap_or_default()
     }
 
@@ -306,7 +341,7 @@ impl WordTable {
         let place = Place::of(fingerprint);
         let writer = &mut *lock(&self.shards[place.shard].writer);
         let content = Content::new(place.name, hint, word);
-        if let Some(slot) = self.find_locked(place) {
+        if let Some(slot) = self.find_locked(place, writer) {
             return slot.apply(place.name, || true, |_| ((), Some(content))).is_some();
         }
         let has_room = self.make_room(place.shard, writer, now);
@@ -322,7 +357,7 @@ impl WordTable {
         let place = Place::of(fingerprint);
         let shard = &self.shards[place.shard];
         let writer = &mut *lock(&shard.writer);
-        if let Some(slot) = self.find_locked(place)
+        if let Some(slot) = self.find_locked(place, writer)
             && slot.lock(place.name).is_some()
         {
             self.free(shard, writer, slot);

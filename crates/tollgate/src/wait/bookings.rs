@@ -42,7 +42,10 @@ impl Bookings {
             Some(last) if self.end() == Some(start) => {
                 self.spans.set_value(last, self.spans.value(last) + length);
             }
-            _ => _ = self.spans.push(start, length),
+            _ => {
+                self.spans.warm_up();
+                self.spans.push(start, length);
+            }
         }
     }
 

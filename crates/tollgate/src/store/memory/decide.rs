@@ -84,7 +84,18 @@ impl MemoryStore {
         taking: Taking,
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         Limits::check(demands.len())?;
-        let nothing = Charge { target: Target::Key(&self.shared.core, Key::plain(0)), cost: 0 };
+        let core = &self.shared.core;
+        let refused = match demands.len() {
+            _ if taking != Taking::Take => None,
+            0..=4 => core.take_demands::<4>(demands, now),
+            5..=16 => core.take_demands::<16>(demands, now),
+            _ => core.take_demands::<{ Limits::MOST }>(demands, now),
+        };
+        let each = demands.iter().filter_map(Demand::decided);
+        if let Some(decision) = refused.and_then(|refused| Decision::joined(each, refused)) {
+            return Ok((decision, None));
+        }
+        let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
         // A list on the stack for as many demands as are usual.
         match demands.len() {
             0..=4 => self.decide_in(&mut [nothing; 4], demands, (now, taking)),

@@ -51,7 +51,7 @@ impl<'a> HeldKey<'a> {
 
     /// Looks for the key again, with the mutex of its shard locked. If it is absent, counts room for it.
     pub(crate) fn find_again(&mut self, writer: &mut Writer, now: Tick) {
-        self.slot = self.table.find_locked(self.place);
+        self.slot = self.table.find_locked(self.place, writer);
         if self.slot.is_none() {
             self.has_room = self.table.make_room(self.place.shard, writer, now);
         }

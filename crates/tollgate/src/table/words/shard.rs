@@ -15,11 +15,9 @@ pub(crate) struct Writer {
     /// The row that was looked at last.
     hand: usize,
     /// Entries in the overflow bucket.
-    overflowing: usize,
+    pub(super) overflowing: usize,
 }
 
-/// Buckets that a new key looks at for idle entries before the shard grows.
-const SWEEP: usize = 2;
 /// Splits that a new key may cause if its homes are full.
 const SPLITS: usize = 64;
 
@@ -98,9 +96,16 @@ impl WordTable {
         let rows = self.rows(shard);
         let homes_of = homes(name, rows);
         for home in homes_of {
-            let mut slots = self.slots_of(shard, home).iter();
-            if let Some(slot) = slots.find(|slot| self.claim(shard, writer, slot, now)) {
-                return Some(slot);
+            // All idle entries of the bucket leave, and not only one: so idle entries leave faster than new ones
+            // come, as soon as a quarter of the slots has one.
+            let mut free = None;
+            for slot in self.slots_of(shard, home) {
+                if self.claim(shard, writer, slot, now) {
+                    free = Some(slot);
+                }
+            }
+            if free.is_some() {
+                return free;
             }
         }
         for home in homes_of {
@@ -131,12 +136,16 @@ impl WordTable {
     }
 
     /// Makes a slot free if it is, or if its entry is idle.
+    #[inline]
     fn claim(&self, shard: usize, writer: &mut Writer, slot: &Slot, now: Tick) -> bool {
         let seen = slot.load();
-        if seen.tag == 0 {
-            return true;
-        }
-        let left = seen.is_idle(now) && self.leave(&self.shards[shard], writer, (slot, seen));
+        seen.tag == 0 || (seen.is_idle(now) && self.forget(shard, writer, (slot, seen)))
+    }
+
+    /// Frees the slot of an idle entry, and counts it.
+    #[cold]
+    fn forget(&self, shard: usize, writer: &mut Writer, (slot, seen): (&Slot, Content)) -> bool {
+        let left = self.leave(&self.shards[shard], writer, (slot, seen));
         if left {
             self.base.tally.forgot(1);
             self.give_up(1);
@@ -219,17 +228,13 @@ impl WordTable {
         lightest
     }
 
-    /// After a new entry: a shard that is rather full evicts a few idle entries, or else grows.
+    /// After a new entry: a shard that is rather full grows.
     fn tidy(&self, shard: usize, writer: &mut Writer, now: Tick) {
         if writer.overflowing > 0 {
             self.take_home(shard, writer, now);
         }
-        let before = writer.len;
-        if !self.is_reserved && before * 16 > self.rows(shard) * SLOTS * LOAD {
-            self.sweep(shard, writer, SWEEP, now);
-            if writer.len == before {
-                self.split(shard, writer, now);
-            }
+        if !self.is_reserved && writer.len * 16 > self.rows(shard) * SLOTS * LOAD {
+            self.split(shard, writer, now);
         }
     }
 

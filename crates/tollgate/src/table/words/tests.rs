@@ -145,3 +145,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn several_keys_take_the_fast_path() {
+    let (clock, _hand) = Clock::manual();
+    let store = MemoryStore::builder().clock(clock).build().expect("sound");
+    let policies = ["one", "two", "three"]
+        .map(|name| Policy::new(name, Quota::per_minute(1).burst(9)).expect("sound"));
+    let mut demands = policies.each_ref().map(|policy| Demand::new(policy, b"key", 1));
+    let now = store.clock().now();
+    let core = store.core();
+    assert_eq!(core.take_demands::<4>(&mut demands, now), None, "the policies are not in force");
+    assert!(store.acquire_at(now, &mut demands).expect("sound").is_allowed());
+    assert_eq!(core.take_demands::<4>(&mut demands, now), Some(0), "all are there");
+    demands[1] = Demand::new(&policies[1], b"key", 8);
+    assert_eq!(core.take_demands::<4>(&mut demands, now), Some(2), "one has too little");
+    let left = |demand: &Demand<'_>| demand.decision().map(|decision| decision.remaining());
+    assert_eq!(demands.each_ref().map(left), [Some(7); 3]);
+    assert_eq!(core.take_demands::<2>(&mut demands, now), None, "there are more");
+    demands[1] = Demand::new(&policies[0], b"key", 1);
+    assert_eq!(core.take_demands::<4>(&mut demands, now), None, "a key is there twice");
+}

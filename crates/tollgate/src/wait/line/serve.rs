@@ -226,6 +226,7 @@ impl Line {
 
     /// Grants what is taken, with the right to give it back until it is fetched.
     fn grant(&mut self, decision: Decision, due: Tick, (mark, units): (u64, u64)) -> Answer {
+        self.granted.warm_up();
         let id = (units > 0).then(|| self.granted.add(mark, units, 0));
         Answer::Granted(Grant { decision, due, id })
     }
