@@ -1,6 +1,6 @@
 //! Several limits as one decision.
 
-pub(crate) mod few;
+pub(crate) mod inline_vec;
 pub(crate) mod locks;
 mod parts;
 mod ticket;

@@ -3,19 +3,19 @@
 //! | table | a key costs | lock |
 //! |---|---|---|
 //! | [`WordTable`] | 17 to 27 bytes | none for a key that is there but the lock bit of its word |
-//! | [`Wide`] | what its state takes | a shard's, short |
+//! | [`BoxedTable`] | what its state takes | a shard's, short |
 //!
 //! Both answer the same calls ([`Tables::update`], [`Tables::read`]): apply a step to the state
 //! of a key, which is that of a fresh one if the key is not there. [`Tables`] chooses by the rule, which comes
 //! with the call. A word says itself when it is idle, so the table of words knows no rules.
 
+mod boxed;
 mod hint;
 mod slot;
-mod wide;
 mod words;
 
+pub(crate) use boxed::{BoxedShard, BoxedTable, Ready, State};
 pub(crate) use hint::Hint;
-pub(crate) use wide::{Ready, State, Wide, WideShard};
 pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
 
 use crate::{
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 /// Which key is meant, when, and by which rule.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Who {
+pub(crate) struct KeyRef {
     /// With the [salt](AnyRule::salt) of the rule.
     pub(crate) fingerprint: u64,
     pub(crate) now: Tick,
@@ -37,7 +37,7 @@ pub(crate) struct Who {
     pub(crate) since: Tick,
 }
 
-impl Who {
+impl KeyRef {
     /// Applies `step` to the state that a word stands for. Returns the word afterwards, if that changes.
     #[inline]
     fn step<R>(
@@ -107,7 +107,7 @@ impl Tally {
 pub(crate) struct Tables {
     pub(crate) base: Arc<Base>,
     pub(crate) words: WordTable,
-    pub(crate) wide: Wide,
+    pub(crate) boxed: BoxedTable,
 }
 
 /// How large the tables may become.
@@ -127,28 +127,28 @@ impl Tables {
         let base = Arc::new(base);
         let cap = bounded.or(cap);
         let words = WordTable::new(Arc::clone(&base), cap, bounded.unwrap_or(0));
-        let wide = Wide::new(Arc::clone(&base), cap, max_idle);
-        Self { base, words, wide }
+        let boxed = BoxedTable::new(Arc::clone(&base), cap, max_idle);
+        Self { base, words, boxed }
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run
     /// counts.
     pub(crate) fn update<R>(
         &self,
-        who: &Who,
+        who: &KeyRef,
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         match &who.rule {
             AnyRule::Word(rule) => self.words.update(who, rule, step),
-            _ => self.wide.update(who, step),
+            _ => self.boxed.update(who, step),
         }
     }
 
     /// Applies `look` to a copy of the state of a key.
-    pub(crate) fn read<R>(&self, who: &Who, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+    pub(crate) fn read<R>(&self, who: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
         match &who.rule {
             AnyRule::Word(rule) => who.step(rule, self.words.read(who.fingerprint), look).0,
-            _ => self.wide.read(who, look),
+            _ => self.boxed.read(who, look),
         }
     }
 
@@ -160,24 +160,24 @@ impl Tables {
     /// Forgets a key.
     pub(crate) fn remove(&self, fingerprint: u64) {
         self.words.remove(fingerprint);
-        self.wide.remove(fingerprint);
+        self.boxed.remove(fingerprint);
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.words.len() + self.wide.len()
+        self.words.len() + self.boxed.len()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.words.bytes() + self.wide.bytes()
+        self.words.bytes() + self.boxed.bytes()
     }
 
     pub(crate) fn clear(&self) {
         self.words.clear();
-        self.wide.clear();
+        self.boxed.clear();
     }
 
     pub(crate) fn shrink(&self, now: Tick) {
         self.words.shrink(now);
-        self.wide.shrink(now);
+        self.boxed.shrink(now);
     }
 }

@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn finds_what_was_pushed_and_nothing_else() {
-        // Few hashes, so that many keys share one.
+        // InlineVec hashes, so that many keys share one.
         for hashes in [1, 2, 7, u64::MAX] {
             let mut index = Index::default();
             let hash = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15) % hashes;

@@ -13,7 +13,7 @@ use crate::{
     clock::Early,
     store::Policy,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed},
-    table::{Tables, Who},
+    table::{KeyRef, Tables},
     wait::line::LineRules,
     watch::{Verb, Watch},
 };
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Names a key as its quota is now, and says whether it is subject to that.
-    pub(crate) fn who(&self, key: Key<'_>, now: Tick) -> (Who, Access) {
+    pub(crate) fn who(&self, key: Key<'_>, now: Tick) -> (KeyRef, Access) {
         let (own, access) = self.notes.look(key.fingerprint, now);
         let (rule, since) = match (key.policy, own) {
             (Some(policy), _) => self.stored_rule(policy, key.call),
@@ -166,7 +166,7 @@ impl Core {
             }
         };
         let fingerprint = (key.fingerprint ^ rule.salt()).max(1);
-        (Who { fingerprint, now, rule, since }, access)
+        (KeyRef { fingerprint, now, rule, since }, access)
     }
 
     /// The fast path of a take by GCRA, as of `when` or of now. `None` if the general path has to decide.
@@ -192,7 +192,7 @@ impl Core {
         key: Key<'_>,
         now: Tick,
         step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<(R, Who)> {
+    ) -> Option<(R, KeyRef)> {
         let (who, _) = self.who(key, now);
         self.tables.update(&who, step).ok().map(|result| (result, who))
     }

@@ -9,7 +9,7 @@ use crate::{
     algorithm::{AnyRule, word_time},
     clock::tick::duration_nanos,
     snapshot::{self, Head, Reader, Writer},
-    table::{Hint, State, Who},
+    table::{Hint, KeyRef, State},
 };
 use std::{hash::Hash, path::Path, time::Duration};
 
@@ -90,7 +90,7 @@ impl Core {
             let kind = if is_budget { BUDGET } else { WORD };
             failed = writer.record(fingerprint, kind, &[hint.bits(), saved]);
         });
-        self.tables.wide.visit(|fingerprint, rule, state| {
+        self.tables.boxed.visit(|fingerprint, rule, state| {
             words.clear();
             if failed.is_ok() && moment.write(rule, state, &mut words) {
                 failed = writer.record(fingerprint, RULE, &words);
@@ -146,7 +146,7 @@ impl Core {
                 }
                 (RULE, words) => moment.read(words).is_some_and(|(rule, state)| {
                     let (now, since) = (moment.now, Tick::MAX);
-                    self.tables.wide.put_back(&Who { fingerprint, now, rule, since }, &state)
+                    self.tables.boxed.put_back(&KeyRef { fingerprint, now, rule, since }, &state)
                 }),
                 _ => false,
             });

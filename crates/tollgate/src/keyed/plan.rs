@@ -50,7 +50,7 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
 
 impl Core {
     fn rule(&self, quota: &Quota) -> Result<AnyRule, KeyedError> {
-        check(quota, self.tables.wide.max_idle())?;
+        check(quota, self.tables.boxed.max_idle())?;
         let rule = AnyRule::new(self.algorithm, quota, self.epoch)?;
         Ok(rule.with_margin(self.early.margin()))
     }

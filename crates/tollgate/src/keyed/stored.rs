@@ -35,7 +35,7 @@ impl Core {
     }
 
     fn rule_of(&self, policy: &Policy) -> Result<AnyRule, KeyedError> {
-        check(&policy.quota(), self.tables.wide.max_idle())?;
+        check(&policy.quota(), self.tables.boxed.max_idle())?;
         if policy.is_ad_hoc() && policy.algorithm() == Algorithm::Gcra {
             return Ok(AnyRule::Word(Rule::PerCall(gcra_per_call(&policy.quota())?)));
         }

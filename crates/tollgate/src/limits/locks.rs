@@ -9,21 +9,21 @@
 //! First all mutexes are locked, then all lock bits, both in the order of rank, address and fingerprint. So two
 //! decisions never wait for each other in a circle, and a thread that holds a lock bit waits for no mutex.
 
-use super::few::Lent;
+use super::inline_vec::BorrowedVec;
 use crate::{
     Limiter,
     algorithm::{AnyRule, Entry},
     keyed::core::Core,
     limiter::cell::{Cell, HeldCell},
     sync::{Mutex, MutexGuard, lock},
-    table::{Full, HeldKey, Who, Wide, WideShard, Writer},
+    table::{BoxedShard, BoxedTable, Full, HeldKey, KeyRef, Writer},
 };
 
 /// Which state is meant.
 #[derive(Clone, Copy)]
 pub(crate) enum State<'a> {
     Limiter(&'a Cell),
-    Key(&'a Core, Who),
+    Key(&'a Core, KeyRef),
 }
 
 /// The order in which states are locked; equal for one and the same state.
@@ -35,7 +35,7 @@ impl<'a> State<'a> {
     }
 
     /// Returns the key, if it is one.
-    pub(crate) const fn who(&self) -> Option<&Who> {
+    pub(crate) const fn who(&self) -> Option<&KeyRef> {
         match self {
             Self::Limiter(_) => None,
             Self::Key(_, who) => Some(who),
@@ -60,20 +60,20 @@ enum Held<'a> {
     Cell(HeldCell<'a>),
     /// With the number of its guard, if its shard is locked.
     Key(HeldKey<'a>, Option<usize>),
-    Wide(&'a Wide, usize),
+    BoxedTable(&'a BoxedTable, usize),
 }
 
 enum Guard<'a> {
     Words(MutexGuard<'a, Writer>),
-    Wide(MutexGuard<'a, WideShard>),
+    BoxedTable(MutexGuard<'a, BoxedShard>),
 }
 
 /// All states of a decision, locked until dropped. They are numbered as they were added.
 pub(crate) struct Locks<'r, 'a> {
-    states: Lent<'r, (State<'a>, Option<Held<'a>>)>,
+    states: BorrowedVec<'r, (State<'a>, Option<Held<'a>>)>,
     /// The states in the order in which they are locked, each once.
-    order: Lent<'r, (Rank, usize)>,
-    guards: Lent<'r, (usize, Guard<'a>)>,
+    order: BorrowedVec<'r, (Rank, usize)>,
+    guards: BorrowedVec<'r, (usize, Guard<'a>)>,
 }
 
 /// Room for the states of as many limits as are usual.
@@ -91,7 +91,11 @@ impl Room<'_> {
 
 impl<'r, 'a> Locks<'r, 'a> {
     pub(crate) const fn new(Room { states, order, guards }: &'r mut Room<'a>) -> Self {
-        Self { states: Lent::new(states), order: Lent::new(order), guards: Lent::new(guards) }
+        Self {
+            states: BorrowedVec::new(states),
+            order: BorrowedVec::new(order),
+            guards: BorrowedVec::new(guards),
+        }
     }
 
     /// Adds a state and returns its number.
@@ -142,9 +146,9 @@ impl<'r, 'a> Locks<'r, 'a> {
                     Some(Held::Key(key, guard))
                 }
                 State::Key(core, who) => {
-                    let wide = &core.tables.wide;
-                    let number = guard(guards, wide.shard_of(who.fingerprint), Guard::Wide);
-                    Some(Held::Wide(wide, number))
+                    let wide = &core.tables.boxed;
+                    let number = guard(guards, wide.shard_of(who.fingerprint), Guard::BoxedTable);
+                    Some(Held::BoxedTable(wide, number))
                 }
             };
         }
@@ -154,7 +158,7 @@ impl<'r, 'a> Locks<'r, 'a> {
     }
 
     /// Calls `each` with the keys whose shards are locked.
-    fn each_guarded(&mut self, mut each: impl FnMut(&mut HeldKey<'a>, &Who, &mut Writer)) {
+    fn each_guarded(&mut self, mut each: impl FnMut(&mut HeldKey<'a>, &KeyRef, &mut Writer)) {
         for (state, held) in self.states.iter_mut() {
             if let (State::Key(_, who), Some(Held::Key(key, Some(number)))) = (state, held)
                 && let Some(Some((_, Guard::Words(writer)))) =
@@ -211,9 +215,9 @@ impl<'r, 'a> Locks<'r, 'a> {
         match (state, held) {
             (_, Held::Cell(held)) => Ok(step(&mut held.entry())),
             (State::Key(_, who), Held::Key(key, _)) => key.update(who, step),
-            (State::Key(_, who), Held::Wide(wide, number)) => {
+            (State::Key(_, who), Held::BoxedTable(wide, number)) => {
                 match self.guards.slice_mut().get_mut(*number) {
-                    Some(Some((_, Guard::Wide(shard)))) => wide.update_held(who, shard, step),
+                    Some(Some((_, Guard::BoxedTable(shard)))) => wide.update_held(who, shard, step),
                     _ => Err(Full),
                 }
             }
@@ -224,7 +228,7 @@ impl<'r, 'a> Locks<'r, 'a> {
 
 /// Returns the number of a guard, after its mutex was locked. Mutexes come in order: what is locked was locked last.
 fn guard<'a, T>(
-    guards: &mut Lent<'_, (usize, Guard<'a>)>,
+    guards: &mut BorrowedVec<'_, (usize, Guard<'a>)>,
     mutex: &'a Mutex<T>,
     of: impl FnOnce(MutexGuard<'a, T>) -> Guard<'a>,
 ) -> usize {

@@ -2,7 +2,7 @@
 
 use super::{
     Charge, Whose,
-    few::Lent,
+    inline_vec::BorrowedVec,
     locks::{Locks, Room, State},
     ticket::{Books, Made},
 };
@@ -40,7 +40,7 @@ struct Part<'a> {
 
 /// The parts of one decision.
 pub(crate) struct Parts<'r, 'a> {
-    parts: Lent<'r, Part<'a>>,
+    parts: BorrowedVec<'r, Part<'a>>,
     now: Tick,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Parts<'_, 'a> {
         loop {
             // Room for as many limits as are usual.
             let mut room = [const { None }; 8];
-            let mut parts = Parts { parts: Lent::new(&mut room), now };
+            let mut parts = Parts { parts: BorrowedVec::new(&mut room), now };
             parts.add(charges, saturated);
             match parts.run(taking) {
                 Ok((refused, reservations)) => {

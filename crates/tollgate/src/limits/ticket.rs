@@ -1,6 +1,6 @@
 //! What was taken from several limits, with the right to give back.
 
-use super::{Whose, few::Few};
+use super::{Whose, inline_vec::InlineVec};
 use crate::{
     Decision, Limiter, Reservation, Tick,
     keyed::{
@@ -10,7 +10,7 @@ use crate::{
     limiter::Book,
     reservation::{Owner, Taken},
     sync::{Arc, MutexGuard},
-    table::Who,
+    table::KeyRef,
 };
 use std::fmt;
 
@@ -86,14 +86,14 @@ impl fmt::Debug for Ticket {
 pub(super) struct Made<'a> {
     pub(super) whose: Whose<'a>,
     pub(super) cost: u64,
-    pub(super) who: Option<&'a Who>,
+    pub(super) who: Option<&'a KeyRef>,
     pub(super) taken: Option<Taken>,
     pub(super) decision: Decision,
 }
 
 /// The ledgers of all limits of a decision, locked before their states.
 pub(super) struct Books<'a> {
-    books: Few<(usize, Locked<'a>)>,
+    books: InlineVec<(usize, Locked<'a>)>,
 }
 
 enum Locked<'a> {
@@ -129,7 +129,7 @@ impl<'a> Books<'a> {
         let mut ledgers: Vec<_> = each.map(Ledger::of).collect();
         ledgers.sort_unstable_by_key(Ledger::address);
         ledgers.dedup_by_key(|ledger| ledger.address());
-        let mut books = Few::new();
+        let mut books = InlineVec::new();
         for ledger in ledgers {
             books.push((
                 ledger.address(),

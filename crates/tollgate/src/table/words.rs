@@ -26,7 +26,7 @@ pub(crate) use multi_take::Ask;
 pub(crate) use shard::Writer;
 
 use super::{
-    Base, Full, Hint, Room, Who,
+    Base, Full, Hint, KeyRef, Room,
     slot::{Bucket, Content, HINT_BITS, Head, NAME, SLOTS, Slot},
 };
 use crate::{
@@ -275,7 +275,7 @@ impl WordTable {
     #[inline]
     pub(super) fn update<R>(
         &self,
-        who: &Who,
+        who: &KeyRef,
         rule: &Rule,
         mut step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {

@@ -1,6 +1,6 @@
 //! Wakers to fire when no lock is held.
 
-use crate::limits::few::Few;
+use crate::limits::inline_vec::InlineVec;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     task::Waker,
@@ -8,11 +8,11 @@ use std::{
 
 /// Wakers in the order in which they are fired. As a rule they are few, and cost no allocation.
 #[derive(Debug)]
-pub(crate) struct Wakes(Few<Waker>);
+pub(crate) struct Wakes(InlineVec<Waker>);
 
 impl Wakes {
     pub(crate) const fn new() -> Self {
-        Self(Few::new())
+        Self(InlineVec::new())
     }
 
     pub(crate) fn push(&mut self, waker: impl Into<Option<Waker>>) {

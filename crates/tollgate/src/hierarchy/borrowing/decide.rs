@@ -10,7 +10,7 @@ use crate::{
     hierarchy::{PathError, path::PathBytes},
     limits::{
         Taking, Target,
-        few::Few,
+        inline_vec::InlineVec,
         locks::{Locks, Room, State},
     },
     sync::{AtomicU64, Ordering::Relaxed},
@@ -57,9 +57,9 @@ impl BorrowingTree {
         path: &[&str],
         keys: &PathBytes,
         cost: u64,
-    ) -> Result<Few<Place<'a>>, PathError> {
+    ) -> Result<InlineVec<Place<'a>>, PathError> {
         let nodes = &self.inner.nodes;
-        let mut places = Few::new();
+        let mut places = InlineVec::new();
         let mut at = 0;
         places.push(Place::of(&nodes[at], &[], cost));
         for (index, part) in path.iter().enumerate() {
@@ -100,7 +100,7 @@ fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
     }
 }
 
-fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
+fn decide_once(places: &InlineVec<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
     let mut room = Room::new();
     let mut locks = Locks::new(&mut room);
     for place in places.iter() {
@@ -108,7 +108,7 @@ fn decide_once(places: &Few<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Ver
         locks.push(state(&place.ceiling, ask.now));
     }
     locks.lock(|_, _| debug_assert!(false, "the buckets of a path are distinct"));
-    let mut rungs = Few::new();
+    let mut rungs = InlineVec::new();
     for (index, place) in places.iter().enumerate() {
         let (rate, ceiling) = (look(&mut locks, 2 * index)?, look(&mut locks, 2 * index + 1)?);
         rungs.push(Rung { rate, ceiling, is_hard: place.node.is_hard() });
@@ -147,7 +147,7 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Relaxed);
 }
 
-fn count(places: &Few<Place<'_>>, admission: &Admission) {
+fn count(places: &InlineVec<Place<'_>>, admission: &Admission) {
     let cost = admission.decision.cost();
     let Some(Place { node, .. }) = places.iter().last() else { return };
     let Tally { admitted, borrowed, refused, .. } = &node.tally.0;

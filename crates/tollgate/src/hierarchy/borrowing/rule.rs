@@ -45,7 +45,7 @@ use crate::{
     Decision, Tick,
     algorithm::{Gcra, Step, word_time},
     decision::Level,
-    limits::few::Few,
+    limits::inline_vec::InlineVec,
 };
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ struct Way {
 }
 
 /// Decides. If the event passes, the rungs are charged.
-pub(super) fn decide(rungs: &mut Few<Rung>, ask: &Ask) -> Verdict {
+pub(super) fn decide(rungs: &mut InlineVec<Rung>, ask: &Ask) -> Verdict {
     let Ask { now, cost, .. } = *ask;
     let way = earliest(rungs, ask);
     let is_allowed = way.ready <= now.as_nanos();
@@ -155,7 +155,7 @@ const fn is_asked(index: usize, lender: usize, is_hard: bool) -> bool {
 }
 
 /// Returns the lender that can lend first; of several, the one nearest to the leaf.
-fn earliest(rungs: &Few<Rung>, ask: &Ask) -> Way {
+fn earliest(rungs: &InlineVec<Rung>, ask: &Ask) -> Way {
     let Ask { now, cost, priority } = *ask;
     let leaf = rungs.len().saturating_sub(1);
     let mut best = Way { lender: leaf, ready: NEVER };
@@ -179,7 +179,7 @@ fn earliest(rungs: &Few<Rung>, ask: &Ask) -> Way {
 }
 
 /// Returns the largest cost that some lender would lend, if buckets held what `held` says.
-fn most(rungs: &Few<Rung>, priority: u8, held: impl Fn(&Bucket) -> u64) -> u64 {
+fn most(rungs: &InlineVec<Rung>, priority: u8, held: impl Fn(&Bucket) -> u64) -> u64 {
     let leaf = rungs.len().saturating_sub(1);
     let lent = rungs.iter().enumerate().map(|(lender, rung)| {
         let ceilings = rungs.iter().enumerate();
@@ -192,7 +192,7 @@ fn most(rungs: &Few<Rung>, priority: u8, held: impl Fn(&Bucket) -> u64) -> u64 {
 }
 
 /// Returns the classes that the earliest way waits for, one bit each.
-fn refusing(rungs: &Few<Rung>, lender: usize, ask: &Ask) -> u64 {
+fn refusing(rungs: &InlineVec<Rung>, lender: usize, ask: &Ask) -> u64 {
     let Ask { now, cost, priority } = *ask;
     let leaf = rungs.len().saturating_sub(1);
     let mut refused = 0;
@@ -207,7 +207,7 @@ fn refusing(rungs: &Few<Rung>, lender: usize, ask: &Ask) -> u64 {
     refused
 }
 
-fn charge(rungs: &mut Few<Rung>, lender: usize, ask: &Ask) {
+fn charge(rungs: &mut InlineVec<Rung>, lender: usize, ask: &Ask) {
     for (index, rung) in rungs.slice_mut().iter_mut().flatten().enumerate() {
         rung.ceiling.charge(ask);
         if index <= lender {

@@ -9,7 +9,7 @@ use crate::{
         rule_cell::RuleCell,
     },
     sync::{Arc, lock},
-    table::Who,
+    table::KeyRef,
     wait::{
         Wakes,
         line::{At, Line, LineRules, Post, Settled},
@@ -81,7 +81,7 @@ impl Post for KeyPost<'_> {
         step: impl FnMut(&mut Entry<'_>) -> R,
     ) -> Option<R> {
         let fingerprint = (self.fingerprint ^ rule.salt()).max(1);
-        let who = Who { fingerprint, now, rule: *rule, since: Tick::MAX };
+        let who = KeyRef { fingerprint, now, rule: *rule, since: Tick::MAX };
         self.core.tables.update(&who, step).ok()
     }
 

@@ -8,7 +8,7 @@ use crate::{
     Tick,
     algorithm::{AnyRule, Entry, Rule},
     sync::Mutex,
-    table::{Full, Room, Who},
+    table::{Full, KeyRef, Room},
 };
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct HeldKey<'a> {
     state: u64,
 }
 
-fn word_rule(who: &Who) -> &Rule {
+fn word_rule(who: &KeyRef) -> &Rule {
     match &who.rule {
         AnyRule::Word(rule) => rule,
         _ => &Rule::Unlimited,
@@ -58,7 +58,7 @@ impl<'a> HeldKey<'a> {
     }
 
     /// Sets the lock bit if the key is there. Returns false if it has left its slot.
-    pub(crate) fn lock(&mut self, who: &Who) -> bool {
+    pub(crate) fn lock(&mut self, who: &KeyRef) -> bool {
         if let Some(slot) = self.slot {
             let Some(seen) = slot.lock(self.place.name) else {
                 self.slot = None;
@@ -76,7 +76,7 @@ impl<'a> HeldKey<'a> {
     #[inline]
     pub(crate) fn update<R>(
         &mut self,
-        who: &Who,
+        who: &KeyRef,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         let rule = word_rule(who);
@@ -88,13 +88,13 @@ impl<'a> HeldKey<'a> {
     }
 
     /// Returns what the state has become; `None` if it is as it was.
-    fn next(&self, who: &Who) -> Option<Content> {
+    fn next(&self, who: &KeyRef) -> Option<Content> {
         let changed = self.state != self.before;
         changed.then(|| who.content(word_rule(who), self.place.name, self.state))
     }
 
     /// Stores the state and clears the lock bit.
-    pub(crate) fn unlock(&mut self, who: &Who) {
+    pub(crate) fn unlock(&mut self, who: &KeyRef) {
         if let Some(slot) = self.slot {
             match self.next(who) {
                 Some(next) => slot.store(self.seen, next),
@@ -104,7 +104,7 @@ impl<'a> HeldKey<'a> {
     }
 
     /// Adds a key that was absent, with the mutex of its shard locked, if it is not idle.
-    pub(crate) fn insert(&mut self, who: &Who, writer: &mut Writer) {
+    pub(crate) fn insert(&mut self, who: &KeyRef, writer: &mut Writer) {
         let Self { table, place, has_room, .. } = *self;
         if self.slot.is_some() {
             return;

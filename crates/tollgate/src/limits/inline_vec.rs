@@ -2,7 +2,7 @@
 
 /// Up to sixteen values in place, more on the heap.
 #[derive(Debug)]
-pub(crate) struct Few<T> {
+pub(crate) struct InlineVec<T> {
     short: [Option<T>; SHORT],
     len: usize,
     long: Vec<Option<T>>,
@@ -11,7 +11,7 @@ pub(crate) struct Few<T> {
 /// Two states for each of eight limits.
 const SHORT: usize = 16;
 
-impl<T> Few<T> {
+impl<T> InlineVec<T> {
     pub(crate) const fn new() -> Self {
         Self { short: [const { None }; SHORT], len: 0, long: Vec::new() }
     }
@@ -53,16 +53,16 @@ impl<T> Few<T> {
     }
 }
 
-/// As [`Few`], in room that somebody lends: small itself, where moving the values would cost more
+/// As [`InlineVec`], in room that somebody lends: small itself, where moving the values would cost more
 /// than what is done with them.
 #[derive(Debug)]
-pub(crate) struct Lent<'r, T> {
+pub(crate) struct BorrowedVec<'r, T> {
     room: &'r mut [Option<T>],
     len: usize,
     long: Vec<Option<T>>,
 }
 
-impl<'r, T> Lent<'r, T> {
+impl<'r, T> BorrowedVec<'r, T> {
     /// Returns an empty list. The room is empty as well.
     #[inline]
     pub(crate) const fn new(room: &'r mut [Option<T>]) -> Self {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn keeps_its_values_when_it_moves_to_the_heap() {
         for count in [0, 1, 15, 16, 17, 64] {
-            let mut few = Few::new();
+            let mut few = InlineVec::new();
             (0..count).for_each(|value| few.push(value));
             assert!(few.iter().copied().eq(0..count), "{count}");
             assert_eq!(few.get(0), (count > 0).then_some(&0));
@@ -140,7 +140,7 @@ mod tests {
     fn outgrows_what_it_was_lent() {
         for (room, count) in [(0, 2), (3, 0), (3, 3), (3, 4), (3, 64)] {
             let mut room = vec![None; room];
-            let mut lent = Lent::new(&mut room);
+            let mut lent = BorrowedVec::new(&mut room);
             (0..count).rev().for_each(|value| lent.push(value));
             lent.sort_by_key(|value| *value);
             lent.iter_mut().for_each(|value| *value += 1);

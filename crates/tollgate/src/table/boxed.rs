@@ -9,7 +9,7 @@
 //! Entries leave when they are idle, or, if a `max_idle` is declared, when nobody asked for them
 //! for so long: a few for each new key.
 
-use super::{Base, Full, Hint, Room, Who, slot::Content};
+use super::{Base, Full, Hint, KeyRef, Room, slot::Content};
 use crate::{
     Tick,
     algorithm::{AnyRule, Entry, Gcra, Idle, Log, Step, TwoWindows},
@@ -32,23 +32,23 @@ const SWEEP: usize = 4;
 const CANDIDATES: usize = 16;
 
 #[derive(Debug)]
-pub(crate) struct Wide {
+pub(crate) struct BoxedTable {
     base: Arc<Base>,
-    shards: Box<[Mutex<WideShard>]>,
+    shards: Box<[Mutex<BoxedShard>]>,
     max_idle: Option<Duration>,
     cap: Option<u64>,
     len: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct WideShard {
-    entries: HashMap<u64, WideEntry, BuildHasherDefault<Ready>>,
+pub(crate) struct BoxedShard {
+    entries: HashMap<u64, BoxedEntry, BuildHasherDefault<Ready>>,
     /// The fingerprints in the order in which they are looked at for idle ones.
     ring: VecDeque<u64>,
 }
 
 #[derive(Debug)]
-struct WideEntry {
+struct BoxedEntry {
     /// The rule by which it was last asked for.
     rule: AnyRule,
     used_at: Tick,
@@ -115,7 +115,7 @@ impl State {
     /// Applies `step` to the state.
     fn step<R>(
         &mut self,
-        who: &Who,
+        who: &KeyRef,
         written_by: &AnyRule,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> R {
@@ -140,7 +140,7 @@ impl State {
     }
 }
 
-impl Wide {
+impl BoxedTable {
     pub(super) fn new(base: Arc<Base>, cap: Option<u64>, max_idle: Option<Duration>) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
         Self { base, shards, max_idle, cap, len: AtomicU64::new(0) }
@@ -151,13 +151,13 @@ impl Wide {
     }
 
     /// The shard of a key, for whoever locks several keys at once.
-    pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<WideShard> {
+    pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<BoxedShard> {
         // By the upper bits, so that fingerprints in order have shards in order.
         &self.shards[(fingerprint >> SHARD_SHIFT) as usize & (SHARDS - 1)]
     }
 
     /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.
-    fn may_leave(&self, entry: &WideEntry, now: Tick) -> bool {
+    fn may_leave(&self, entry: &BoxedEntry, now: Tick) -> bool {
         let rule = entry.rule;
         let stale = |max_idle| now.since(entry.used_at) > max_idle;
         match rule {
@@ -169,7 +169,7 @@ impl Wide {
     /// Applies `step` to the state of a key, atomically.
     pub(super) fn update<R>(
         &self,
-        who: &Who,
+        who: &KeyRef,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         self.update_held(who, &mut lock(self.shard_of(who.fingerprint)), step)
@@ -178,8 +178,8 @@ impl Wide {
     /// [`update`](Self::update) with the key's shard locked.
     pub(crate) fn update_held<R>(
         &self,
-        who: &Who,
-        shard: &mut WideShard,
+        who: &KeyRef,
+        shard: &mut BoxedShard,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
         let rule = who.rule;
@@ -195,7 +195,7 @@ impl Wide {
         }
         let mut state = State::fresh(&rule, who.now);
         let result = state.step(who, &rule, step);
-        let entry = WideEntry { rule, used_at: who.now, state };
+        let entry = BoxedEntry { rule, used_at: who.now, state };
         // A kept key is kept from its first look on.
         if rule.is_kept() || !self.may_leave(&entry, who.now) {
             if !has_room {
@@ -212,7 +212,7 @@ impl Wide {
     }
 
     /// Counts one more entry if the cap allows it, or some in other shards may leave.
-    fn make_room(&self, shard: &mut WideShard, now: Tick) -> bool {
+    fn make_room(&self, shard: &mut BoxedShard, now: Tick) -> bool {
         if self.count_one() {
             return true;
         }
@@ -236,7 +236,7 @@ impl Wide {
     }
 
     /// Looks at the next entries and removes those that may leave.
-    fn sweep(&self, shard: &mut WideShard, now: Tick, count: usize) {
+    fn sweep(&self, shard: &mut BoxedShard, now: Tick, count: usize) {
         for _ in 0..count.min(shard.ring.len()) {
             let Some(fingerprint) = shard.ring.pop_front() else { return };
             match shard.entries.get(&fingerprint) {
@@ -252,7 +252,7 @@ impl Wide {
     }
 
     /// Removes the entry nearest to full of some, of this shard if it has any.
-    fn evict(&self, shard: &mut WideShard, now: Tick) {
+    fn evict(&self, shard: &mut BoxedShard, now: Tick) {
         self.base.tally.evicted();
         if self.evict_from(shard, now) {
             return;
@@ -264,7 +264,7 @@ impl Wide {
         }
     }
 
-    fn evict_from(&self, shard: &mut WideShard, now: Tick) -> bool {
+    fn evict_from(&self, shard: &mut BoxedShard, now: Tick) -> bool {
         let weight = |fingerprint: &u64| {
             let entry = shard.entries.get(fingerprint)?;
             Some((entry.state.burden(&entry.rule, now), *fingerprint))
@@ -277,7 +277,7 @@ impl Wide {
         lightest.is_some()
     }
 
-    fn forget(&self, shard: &mut WideShard, fingerprint: u64) {
+    fn forget(&self, shard: &mut BoxedShard, fingerprint: u64) {
         if shard.entries.remove(&fingerprint).is_some() {
             shard.ring.retain(|other| *other != fingerprint);
             self.len.fetch_sub(1, Relaxed);
@@ -285,7 +285,7 @@ impl Wide {
     }
 
     /// Applies `look` to a copy of the state of a key; a fresh one if there is none.
-    pub(super) fn read<R>(&self, who: &Who, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
+    pub(super) fn read<R>(&self, who: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
         match lock(self.shard_of(who.fingerprint)).entries.get_mut(&who.fingerprint) {
             // A look changes nothing, so the state itself will do.
             Some(entry) => entry.state.step(who, &entry.rule, look),
@@ -304,13 +304,13 @@ impl Wide {
 
     /// Returns about how much memory the entries take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let one = |entry: &WideEntry| match &entry.state {
+        let one = |entry: &BoxedEntry| match &entry.state {
             State::Log(log) => log.bytes(),
             _ => 0,
         };
-        let shard = |shard: &Mutex<WideShard>| {
+        let shard = |shard: &Mutex<BoxedShard>| {
             let shard = lock(shard);
-            let slots = shard.entries.capacity() * (size_of::<(u64, WideEntry)>() + 1);
+            let slots = shard.entries.capacity() * (size_of::<(u64, BoxedEntry)>() + 1);
             let rings = shard.ring.capacity() * size_of::<u64>();
             slots + rings + shard.entries.values().map(one).sum::<usize>()
         };
@@ -335,7 +335,7 @@ impl Wide {
     }
 
     /// Puts a state back. Tells whether there was room.
-    pub(crate) fn put_back(&self, who: &Who, state: &State) -> bool {
+    pub(crate) fn put_back(&self, who: &KeyRef, state: &State) -> bool {
         let put = |entry: &mut Entry<'_>| match (entry, state) {
             (Entry::Word(_, word), State::Word(state)) => **word = *state,
             (Entry::Counter(_, windows), State::Counter(state)) => **windows = *state,
