@@ -23,6 +23,9 @@ pub mod store;
 mod striped;
 mod sync;
 mod table;
+#[cfg(tollgate_loom)]
+#[doc(hidden)]
+pub use table::loom_model;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;

@@ -16,6 +16,8 @@ mod words;
 
 pub(crate) use boxed::{BoxedShard, BoxedTable, Ready, State};
 pub(crate) use hint::Hint;
+#[cfg(tollgate_loom)]
+pub use words::loom_model;
 pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
 
 use crate::{

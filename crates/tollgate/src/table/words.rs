@@ -18,6 +18,8 @@
 //! because readers hold no reference to it. A segment is at most a 32nd of the table.
 
 mod held;
+#[cfg(tollgate_loom)]
+pub mod loom_model;
 mod multi_take;
 mod shard;
 

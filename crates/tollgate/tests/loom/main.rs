@@ -8,6 +8,7 @@ mod concurrency;
 mod engine;
 mod keyed;
 mod limiter;
+mod table;
 
 /// Explores every interleaving with at most this many preemptions; as many as five seconds allow, unless
 /// `TOLLGATE_LONG` is set, as `./test long` sets it.

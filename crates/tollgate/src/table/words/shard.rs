@@ -257,7 +257,7 @@ impl WordTable {
     }
 
     /// Adds a bucket to a shard. Tells whether that was possible.
-    fn split(&self, shard: usize, writer: &mut Writer, now: Tick) -> bool {
+    pub(super) fn split(&self, shard: usize, writer: &mut Writer, now: Tick) -> bool {
         let rows = self.rows(shard);
         if rows == ROWS_MAX {
             return false;
