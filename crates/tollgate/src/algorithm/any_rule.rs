@@ -36,14 +36,6 @@ impl AnyRule {
         })
     }
 
-    /// Prepares for a clock whose early reading lags by up to `margin`.
-    pub(crate) const fn with_margin(self, margin: Duration) -> Self {
-        match self {
-            Self::Word(Rule::Gcra(gcra)) => Self::Word(Rule::Gcra(gcra.with_margin(margin))),
-            other => other,
-        }
-    }
-
     pub(crate) const fn as_gcra(&self) -> Option<&Gcra> {
         match self {
             Self::Word(rule) | Self::Kept(rule) => rule.as_gcra(),

@@ -248,7 +248,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let (epoch, now) = (clock.wall_offset(), clock.now());
         let make = |quota: Quota| -> Result<Arc<RuleCell>, KeyedError> {
             check(&quota, size.max_idle)?;
-            let rule = AnyRule::new(algorithm, &quota, epoch)?.with_margin(clock.early().margin());
+            let rule = AnyRule::new(algorithm, &quota, epoch)?;
             Ok(Arc::new(RuleCell::new(quota, rule, now)))
         };
         let default = make(quota)?;

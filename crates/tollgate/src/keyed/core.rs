@@ -9,8 +9,7 @@ use super::{
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Reason, Tick,
-    algorithm::{AnyRule, Entry, Gcra, PerCall, Step},
-    clock::Early,
+    algorithm::{AnyRule, Entry, PerCall, Step},
     store::Policy,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed},
     table::{KeyRef, Tables},
@@ -24,8 +23,6 @@ pub(crate) struct Core {
     pub(super) id: u64,
     pub(crate) tables: Tables,
     pub(crate) clock: Clock,
-    /// The cheap reading of the clock, if it has one.
-    pub(super) early: Early,
     /// Time from the Unix epoch to the clock's origin, by which all rules read the words of windows.
     pub(super) epoch: Duration,
     /// When it was made.
@@ -113,7 +110,6 @@ impl Core {
             tables,
             epoch: clock.wall_offset(),
             since: clock.now(),
-            early: clock.early(),
             clock,
             seed,
             algorithm,
@@ -169,20 +165,11 @@ impl Core {
         (KeyRef { fingerprint, now, rule, since }, access)
     }
 
-    /// The fast path of a take by GCRA, as of `when` or of now. `None` if the general path has to decide.
+    /// The fast path for a key without a quota of its own; `None` if the general path has to decide.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    pub(super) fn take(
-        &self,
-        fingerprint: u64,
-        gcra: impl FnOnce() -> Option<Gcra>,
-        when: Option<Tick>,
-        cost: u64,
-    ) -> Option<Decision> {
-        // First of all: it is a call, and then there is little to keep in registers meanwhile.
-        let early = self.early.read_if(when.is_none() && !self.early.margin().is_zero());
-        let exact = || when.unwrap_or_else(|| self.clock.now());
-        self.tables.words.take((fingerprint, cost), &gcra()?, early, exact)
+    pub(super) fn take_plain(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
+        self.tables.words.take((fingerprint, now), &self.default.gcra()?, cost)
     }
 
     /// Applies `step` to the state of a key, atomically; `None` if the table is full. Returns also under which

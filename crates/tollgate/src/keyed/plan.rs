@@ -51,8 +51,7 @@ pub(super) fn check(quota: &Quota, max_idle: Option<Duration>) -> Result<(), Key
 impl Core {
     fn rule(&self, quota: &Quota) -> Result<AnyRule, KeyedError> {
         check(quota, self.tables.boxed.max_idle())?;
-        let rule = AnyRule::new(self.algorithm, quota, self.epoch)?;
-        Ok(rule.with_margin(self.early.margin()))
+        Ok(AnyRule::new(self.algorithm, quota, self.epoch)?)
     }
 
     /// Returns a quota that a key has for itself.

@@ -39,8 +39,7 @@ impl Core {
         if policy.is_ad_hoc() && policy.algorithm() == Algorithm::Gcra {
             return Ok(AnyRule::Word(Rule::PerCall(gcra_per_call(&policy.quota())?)));
         }
-        let rule = AnyRule::new(policy.algorithm(), &policy.quota(), self.epoch)?;
-        Ok(rule.with_margin(self.early.margin()))
+        Ok(AnyRule::new(policy.algorithm(), &policy.quota(), self.epoch)?)
     }
 
     /// Returns the rule of a policy's key, and since when it is in force.
@@ -84,7 +83,7 @@ impl Core {
         &self,
         policy: &Policy,
         key: &[u8],
-        when: Option<Tick>,
+        now: Tick,
         cost: u64,
     ) -> Result<Decision, Option<NonZeroU64>> {
         let Some(known) = policy.in_force(self.id).filter(|_| self.mode() == 0) else {
@@ -95,7 +94,9 @@ impl Core {
             None => self.fingerprint_anew(policy, key),
         };
         let taken = match &known.rule {
-            AnyRule::Word(Rule::Gcra(gcra)) => self.take(fingerprint, || Some(*gcra), when, cost),
+            AnyRule::Word(Rule::Gcra(gcra)) => {
+                self.tables.words.take((fingerprint, now), gcra, cost)
+            }
             _ => None,
         };
         taken.ok_or(NonZeroU64::new(fingerprint))
@@ -187,7 +188,7 @@ mod tests {
         let limiter = KeyedLimiter::<[u8]>::builder(Quota::unlimited()).build().expect("sound");
         let (core, policy) = (&limiter.core, policy(5));
         let now = core.clock.now();
-        let take = || core.take_one(&policy, b"key", Some(now), 1);
+        let take = || core.take_one(&policy, b"key", now, 1);
         assert_eq!(take().expect_err("it is not in force"), None);
         core.admit(&policy).expect("a sound quota");
         let fingerprint = core.fingerprint_of(&policy, b"key");

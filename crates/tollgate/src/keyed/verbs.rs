@@ -66,28 +66,19 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     #[doc(alias = "check_key_n")]
     pub fn try_acquire_n(&self, key: &K, cost: u64) -> Decision {
-        self.take(key, None, cost)
+        self.try_acquire_at(key, self.now(), cost)
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub fn try_acquire_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
-        self.take(key, Some(now), cost)
-    }
-
-    /// Takes as of `when`, or of now.
-    #[inline(always)]
-    #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    fn take(&self, key: &K, when: Option<Tick>, cost: u64) -> Decision {
         let fingerprint = self.fingerprint(key);
         if self.is_plain()
-            && let Some(decision) =
-                self.core.take(fingerprint, || self.core.default.gcra(), when, cost)
+            && let Some(decision) = self.core.take_plain(fingerprint, now, cost)
         {
             return decision;
         }
-        let now = when.unwrap_or_else(|| self.now());
         self.general(key, (fingerprint, now), cost).taken_apart()
     }
 

@@ -267,7 +267,7 @@ impl WaitedKey {
         if core.mode() != 0 || core.waiting() > 0 {
             return None;
         }
-        core.take(self.fingerprint, || core.default.gcra(), None, cost)
+        core.take_plain(self.fingerprint, core.clock.now(), cost)
     }
 
     /// Returns the budget that keys without room share, if they do.

@@ -125,7 +125,7 @@ impl MemoryStore {
     ///
     /// When there are no demands, or too many.
     pub fn acquire_now(&self, demands: &mut [Demand<'_>]) -> Result<Decision, StoreError> {
-        self.acquire_when(None, demands)
+        self.acquire_at(self.now(), demands)
     }
 
     /// [`acquire_now`](Self::acquire_now) as of `now`.
@@ -138,27 +138,17 @@ impl MemoryStore {
         now: Tick,
         demands: &mut [Demand<'_>],
     ) -> Result<Decision, StoreError> {
-        self.acquire_when(Some(now), demands)
-    }
-
-    #[inline]
-    fn acquire_when(
-        &self,
-        when: Option<Tick>,
-        demands: &mut [Demand<'_>],
-    ) -> Result<Decision, StoreError> {
-        let now = || when.unwrap_or_else(|| self.now());
-        let [demand] = demands else { return Ok(self.decide(demands, now(), Taking::Take)?.0) };
+        let [demand] = demands else { return Ok(self.decide(demands, now, Taking::Take)?.0) };
         if demand.has_own_quota() {
-            return self.acquire_any(demand, now(), None);
+            return self.acquire_any(demand, now, None);
         }
         let (policy, key, cost) = (demand.policy(), demand.key(), demand.cost());
-        match self.shared.core.take_one(policy, key, when, cost) {
+        match self.shared.core.take_one(policy, key, now, cost) {
             Ok(decision) => {
                 demand.tell(decision);
                 Ok(decision)
             }
-            Err(known) => self.acquire_any(demand, now(), known),
+            Err(known) => self.acquire_any(demand, now, known),
         }
     }
 
@@ -189,7 +179,7 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.take_one(None, policy, key, cost)
+        self.take_one(self.now(), policy, key, cost)
     }
 
     /// [`acquire_one_now`](Self::acquire_one_now) as of `now`.
@@ -204,7 +194,7 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.take_one(Some(now), policy, key, cost)
+        self.take_one(now, policy, key, cost)
     }
 
     /// [`acquire_one_at`](Self::acquire_one_at), inlined into both its names.
@@ -212,17 +202,14 @@ impl MemoryStore {
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     fn take_one(
         &self,
-        when: Option<Tick>,
+        now: Tick,
         policy: &Policy,
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        match self.shared.core.take_one(policy, key, when, cost) {
+        match self.shared.core.take_one(policy, key, now, cost) {
             Ok(decision) => Ok(decision),
-            Err(known) => {
-                let now = when.unwrap_or_else(|| self.now());
-                self.acquire_any(&mut Demand::new(policy, key, cost), now, known)
-            }
+            Err(known) => self.acquire_any(&mut Demand::new(policy, key, cost), now, known),
         }
     }
 

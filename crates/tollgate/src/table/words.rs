@@ -189,43 +189,30 @@ impl WordTable {
         self.bucket(shard, second)?.find(tag, mask)
     }
 
-    /// The fast path of a take by GCRA; `None` if the key is new or anything is unusual. It decides by the early
-    /// reading of the clock if there is one, and if that does not suffice by the exact one. Inlined into the caller,
-    /// so that only what is read of the decision is computed.
+    /// The fast path of a take by GCRA; `None` if anything is unusual. Inlined into the caller, so that only what is
+    /// read of the decision is computed; so there is one place to leave it with a decision.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
     pub(crate) fn take(
         &self,
-        (fingerprint, cost): (u64, u64),
+        (fingerprint, now): (u64, Tick),
         gcra: &Gcra,
-        early: Option<Tick>,
-        exact: impl Fn() -> Tick,
+        cost: u64,
     ) -> Option<Decision> {
         let Place { shard: index, name } = Place::of(fingerprint);
         let (shard, tag) = (self.shards.get(index)?, name | gcra.hint().bits());
         let head = shard.head.0.load();
         // With its hint: a word that a quota like this one wrote means what it says.
         let Some(slot) = self.find(index, head, tag, u64::MAX) else {
-            return self.take_new((fingerprint, cost), gcra, exact());
+            return self.take_new((fingerprint, now), gcra, cost);
         };
-        let seen = slot.load();
+        let (seen, position) = (slot.load(), gcra.position(now));
         let word = seen.state();
         if seen.tag != tag || word >= word_time::OWED {
             return None;
         }
         let before = gcra.place(word);
-        let mut judged = Judged::Open;
-        let (mut now, mut position) = (Tick::ZERO, 0);
-        if let Some(tick) = early {
-            (now, position) = (tick, gcra.position(tick));
-            judged = gcra.judge(before, position, true, cost);
-        }
-        if judged == Judged::Open {
-            now = exact();
-            position = gcra.position(now);
-            judged = gcra.judge(before, position, false, cost);
-        }
-        let after = match judged {
+        let after = match gcra.judge(before, position, false, cost) {
             Judged::Allowed(next) if cost > 0 => {
                 let after = (next, gcra.word(next));
                 if !slot.try_lock(seen) {
@@ -247,9 +234,9 @@ impl WordTable {
     #[inline(never)]
     fn take_new(
         &self,
-        (fingerprint, cost): (u64, u64),
+        (fingerprint, now): (u64, Tick),
         gcra: &Gcra,
-        now: Tick,
+        cost: u64,
     ) -> Option<Decision> {
         let place = Place::of(fingerprint);
         let shard = &self.shards[place.shard];

@@ -52,7 +52,7 @@ impl Table {
     /// Takes a permit by the shorter quota, on the fast path; `None` if the general path would have to decide.
     #[must_use]
     pub fn take(&self, key: u64, now: Tick) -> Option<bool> {
-        self.0.take((key, 1), &gcra(false), None, || now).map(|decision| decision.is_allowed())
+        self.0.take((key, now), &gcra(false), 1).map(|decision| decision.is_allowed())
     }
 
     /// Reads an entry; one with a word of zero if it is not there.

@@ -36,6 +36,15 @@ impl WordTable {
         now: Tick,
         mut tell: impl FnMut(usize, Decision),
     ) -> Option<u64> {
+        let mut order = [(0, 0); N];
+        let order = order.get_mut(..asks.len())?;
+        for (index, (place, ask)) in order.iter_mut().zip(asks).enumerate() {
+            *place = (ask.fingerprint, index);
+        }
+        order.sort_unstable();
+        if order.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return None;
+        }
         let (mut keys, mut refused) = ([const { None::<Seen<'_>> }; N], 0);
         for (index, (ask, key)) in asks.iter().zip(&mut keys).enumerate() {
             let mut seen = self.read_like(ask, now)?;
@@ -45,7 +54,7 @@ impl WordTable {
             *key = Some(seen);
         }
         if refused == 0 {
-            return self.store_all::<N>(asks, &keys, now).then_some(0);
+            return Self::store_all(asks, &keys, order, now).then_some(0);
         }
         for (index, (ask, key)) in asks.iter().zip(keys.iter().flatten()).enumerate() {
             if refused >> index & 1 == 0 {
@@ -77,24 +86,17 @@ impl WordTable {
         is_settled.then_some(Seen { slot: Some(slot), content, word })
     }
 
-    /// Stores the words of all keys, if they are as they were read.
-    fn store_all<const N: usize>(
-        &self,
+    /// Stores the words of all keys, if they are as they were read. Sets their lock bits in the order of fingerprints.
+    fn store_all(
         asks: &[Ask<'_>],
-        keys: &[Option<Seen<'_>>; N],
+        keys: &[Option<Seen<'_>>],
+        order: &[(u64, usize)],
         now: Tick,
     ) -> bool {
-        let mut order = [(0, 0); N];
-        let Some(order) = order.get_mut(..asks.len()) else { return false };
-        for (index, (place, ask)) in order.iter_mut().zip(asks).enumerate() {
-            *place = (ask.fingerprint, index);
-        }
-        order.sort_unstable();
         let lock = |(_, index): &(u64, usize)| {
             let key = keys[*index].as_ref();
             key.is_some_and(|key| key.slot.is_some_and(|slot| slot.try_lock(key.content)))
         };
-        // A key that is there twice cannot be locked twice.
         let locked = order.iter().take_while(|place| lock(place)).count();
         let (is_all, order) = (locked == order.len(), &order[..locked]);
         for (_, index) in order {
