@@ -11,8 +11,8 @@
 //! | an admission | the lock bit of the word: one exchange and one store |
 //! | a new key, eviction, growth, reset | the mutex of the shard, and the lock bit of each entry that leaves its slot |
 //!
-//! An entry that is idle equals an absent one, so it may leave at any time: new keys take its slot, and a shard that is
-//! rather full looks at a few buckets before it grows. No thread sweeps the whole table.
+//! An entry that is idle equals an absent one, so it may leave at any time: a new key frees all idle slots of its bucket.
+//! No thread sweeps the whole table.
 //!
 //! Memory is allocated in segments of rows (a row is a bucket for each shard) and never freed while the table lives,
 //! because readers hold no reference to it. A segment is at most a 32nd of the table.
@@ -58,7 +58,8 @@ const ROWS_MAX: usize = 1 << 22;
 const ROWS_MAX: usize = 4;
 const SEGMENTS: usize = segment(ROWS_MAX - 1).0 + 1;
 
-/// Sixteenths of the slots that are used before a shard grows. More would send more keys to their second home.
+/// Sixteenths of the slots that are used before a shard grows. More would send more keys to their second home. With nine,
+/// look-ups in a million take 5 to 10 % less, but a key of a small table takes up to 35 bytes.
 const LOAD: usize = 11;
 /// The same of a table whose memory is allocated at once. Its shards grow only if a key finds no room.
 const LOAD_RESERVED: usize = 12;
