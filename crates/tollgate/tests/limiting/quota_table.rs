@@ -1,4 +1,5 @@
 //! When an exhausted key passes next after a change of its quota, as the table in docs/keys.md says.
+#![cfg(feature = "testing")]
 
 use std::time::Duration;
 use tollgate::{

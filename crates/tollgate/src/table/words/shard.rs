@@ -18,9 +18,6 @@ pub(crate) struct Writer {
     pub(super) overflowing: usize,
 }
 
-/// Splits that a new key may cause if its homes are full.
-const SPLITS: usize = 64;
-
 /// How far from full an entry is, where it is, and what it holds.
 type Candidate<'a> = (u64, &'a Slot, Content);
 
@@ -62,7 +59,7 @@ impl WordTable {
     /// Returns a free slot for a key.
     fn place(&self, shard: usize, writer: &mut Writer, content: &Content, now: Tick) -> &Slot {
         let mut backoff = Backoff::new();
-        for attempt in 0.. {
+        loop {
             if let Some(slot) = self.free_home(shard, writer, content.name(), now) {
                 return slot;
             }
@@ -71,10 +68,14 @@ impl WordTable {
                 writer.overflowing += 1;
                 return slot;
             }
-            if attempt < SPLITS && self.split(shard, writer, now) {
+            if self.rows(shard) < ROWS_MAX {
+                // A shard that can grow evicts no live entry, also if one that has to move is just in use.
+                if !self.split(shard, writer, now) {
+                    backoff.wait();
+                }
                 continue;
             }
-            // The shard cannot grow, or splitting did not help: the lightest of its neighbours leaves.
+            // The shard cannot grow: the lightest of its neighbours leaves.
             let neighbours = homes(content.name(), self.rows(shard));
             let slots = neighbours.into_iter().flat_map(|row| self.slots_of(shard, row));
             let candidates = slots.map(|slot| (slot, slot.load()));
@@ -88,7 +89,6 @@ impl WordTable {
             }
             backoff.wait();
         }
-        unreachable!("the loop has no end")
     }
 
     /// Returns a free slot in one of the homes of a key, after a neighbour has moved if need be.
