@@ -150,7 +150,7 @@ impl BoxedTable {
         self.max_idle
     }
 
-    /// The shard of a key, for whoever locks several keys at once.
+    /// The shard of a key, for decisions that lock several keys at once.
     pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<BoxedShard> {
         // By the upper bits, so that fingerprints in order have shards in order.
         &self.shards[(fingerprint >> SHARD_SHIFT) as usize & (SHARDS - 1)]

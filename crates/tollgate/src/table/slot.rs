@@ -228,7 +228,7 @@ impl Bucket {
     pub(super) fn find(&self, tag: u64, mask: u64) -> Option<&Slot> {
         let mut bits = 0;
         for (index, slot) in self.0.iter().enumerate() {
-            // ORDERING: Relaxed. What is found is looked at again.
+            // ORDERING: Relaxed. The caller loads the slot again.
             bits |= u32::from(slot.tag.load(Relaxed) & mask == tag) << index;
         }
         self.0.get(bits.trailing_zeros() as usize)
