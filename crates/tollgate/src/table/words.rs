@@ -21,6 +21,7 @@ mod held;
 #[cfg(tollgate_loom)]
 pub mod loom_model;
 mod multi_take;
+mod room;
 mod shard;
 
 pub(crate) use held::HeldKey;
@@ -34,7 +35,7 @@ use super::{
 use crate::{
     Decision, Tick,
     algorithm::{Entry, Gcra, Judged, Rule, word_time},
-    sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, Padded, lock},
+    sync::{Arc, AtomicU64, Mutex, Padded, lock},
 };
 use std::sync::OnceLock;
 
@@ -63,13 +64,6 @@ const SEGMENTS: usize = segment(ROWS_MAX - 1).0 + 1;
 const LOAD: usize = 11;
 /// The same of a table whose memory is allocated at once. Its shards grow only if a key finds no room.
 const LOAD_RESERVED: usize = 12;
-
-/// Entries that are looked at, in as many shards as that takes, before a table counts as full.
-const ASKED: usize = 64;
-/// Buckets of a shard of which that are.
-const SWEEP_FULL: usize = 4;
-/// Entries from which the one nearest to full is chosen.
-const CANDIDATES: usize = 16;
 
 #[derive(Debug)]
 pub(crate) struct WordTable {
@@ -352,85 +346,6 @@ impl WordTable {
         {
             self.free(shard, writer, slot);
             self.give_up(1);
-        }
-    }
-
-    /// Counts one more entry if the cap allows it, or if idle ones can be found that leave.
-    fn make_room(&self, shard: usize, writer: &mut Writer, now: Tick) -> bool {
-        let Some(cap) = self.cap else { return true };
-        if self.count_one(cap) {
-            return true;
-        }
-        let mut asked = self.sweep(shard, writer, SWEEP_FULL, now);
-        for _ in 0..SHARDS {
-            if self.count_one(cap) {
-                return true;
-            }
-            if asked >= ASKED {
-                return false;
-            }
-            if let Some((other, mut writer)) = self.next_shard() {
-                asked += self.sweep(other, &mut writer, SWEEP_FULL, now);
-            }
-        }
-        self.count_one(cap)
-    }
-
-    fn count_one(&self, cap: u64) -> bool {
-        let more = |len: u64| (len < cap).then_some(len + 1);
-        // ORDERING: Relaxed, here and below. A count that guards nothing but itself.
-        self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
-    }
-
-    /// Gives up the room that was counted for so many.
-    fn give_up(&self, count: u64) {
-        if count > 0 && self.cap.is_some() {
-            self.len.fetch_sub(count, Relaxed);
-        }
-    }
-
-    /// Locks another shard if its mutex is free. It does not wait: the other thread may wait for this one's.
-    fn next_shard(&self) -> Option<(usize, MutexGuard<'_, Writer>)> {
-        // ORDERING: Relaxed. A hint that spreads the search.
-        let index = self.hand.fetch_add(1, Relaxed) as usize & (SHARDS - 1);
-        Some((index, self.shards[index].writer.try_lock().ok()?))
-    }
-
-    /// Removes the entry nearest to full of some, for a new one that takes its place in the count.
-    fn evict(&self, shard: usize, writer: &mut Writer, now: Tick) {
-        let mut seen = 0;
-        let mut best = self.lightest(shard, writer, (&mut seen, CANDIDATES), now);
-        let mut elsewhere = None;
-        for _ in 0..2 * SHARDS {
-            if seen >= CANDIDATES {
-                break;
-            }
-            let Some((other, mut guard)) = self.next_shard() else { continue };
-            let found = self.lightest(other, &mut guard, (&mut seen, CANDIDATES), now);
-            if let Some(found) = found.filter(|found| best.is_none_or(|best| found.0 < best.0)) {
-                (best, elsewhere) = (Some(found), Some((other, guard)));
-            }
-        }
-        let left = best.is_some_and(|(_, slot, content)| match &mut elsewhere {
-            Some((other, guard)) => self.leave(&self.shards[*other], guard, (slot, content)),
-            None => self.leave(&self.shards[shard], writer, (slot, content)),
-        });
-        match best.map_or(0, |(burden, ..)| burden) {
-            0 => self.base.tally.forgot(1),
-            _ => self.base.tally.evicted(),
-        }
-        if !left {
-            // None was found, or it is just being used. The count says what is there, and the next new key makes
-            // up for it.
-            self.len.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Removes one more if the table has more entries than its cap.
-    fn make_up(&self, shard: usize, writer: &mut Writer, now: Tick) {
-        let over = |len| self.cap.is_some_and(|cap| len > cap).then(|| len - 1);
-        if self.len.fetch_update(Relaxed, Relaxed, over).is_ok() {
-            self.evict(shard, writer, now);
         }
     }
 

@@ -3,7 +3,8 @@
 //! Every call here is the writer's: it holds the mutex of the shard. It takes lock bits only if they are free.
 
 use super::{
-    Bucket, CANDIDATES, Content, Head, LOAD, ROWS_MAX, SHARDS, SLOTS, Shard, Slot, WordTable, homes,
+    Bucket, Content, Head, LOAD, ROWS_MAX, SHARDS, SLOTS, Shard, Slot, WordTable, homes,
+    room::CANDIDATES,
 };
 use crate::{Tick, limiter::backoff::Backoff};
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::sync::Ordering::Relaxed;
 use crate::{
     Clock, Quota,
     store::{Demand, MemoryStore, Policy, Store},
