@@ -5,17 +5,18 @@
 //! in flight holds that pile: a call takes a [`Permit`], and the next one enters when it comes
 //! back.
 //!
-//! `line.rs` decides, without locks or atomics. `word.rs` hosts it in one word and a lock,
-//! `table.rs` in a table of keys, and `permit.rs` and `acquire.rs` are what callers hold.
+//! `queue.rs` decides, without locks or atomics. `word.rs` hosts it in one word and a lock,
+//! `table.rs` in a table of keys, `timer.rs` ends waits, and `permit.rs` and `acquire.rs` are what callers hold.
 
 mod acquire;
 mod builder;
 mod counts;
 mod full;
 mod keyed;
-mod line;
 mod permit;
+mod queue;
 mod table;
+mod timer;
 mod word;
 
 pub use acquire::Acquire;
@@ -28,6 +29,7 @@ pub use permit::Permit;
 use crate::sync::Arc;
 use builder::check_limit;
 use permit::Place;
+use queue::PermitQueue;
 use std::fmt;
 use word::Single;
 
@@ -36,10 +38,11 @@ use word::Single;
 /// | I want to | use | waits |
 /// |---|---|---|
 /// | turn away what does not fit now | [`try_acquire`](Self::try_acquire) | never |
-/// | wait my turn in async code | [`acquire`](Self::acquire) | as long as the future lives |
-/// | wait my turn on a thread | [`acquire_blocking`](Self::acquire_blocking) | until it is served |
+/// | wait my turn in async code | [`acquire`](Self::acquire) | at most [`max_wait`](ConcurrencyBuilder::max_wait) |
+/// | wait my turn on a thread | [`acquire_blocking`](Self::acquire_blocking) | at most [`max_wait`](ConcurrencyBuilder::max_wait) |
 ///
-/// `_n` takes a cost. A call passes when nobody waits and `in flight + cost <= limit`. Waiters are
+/// `_n` takes a cost. A call passes when nobody waits and `in flight + cost <= limit`. Waiters of
+/// one [`Priority`](crate::Priority) are
 /// served first come, first served: nobody overtakes, not even a small request that would fit, so
 /// a big one is never starved (`tests/limiting/concurrency.rs`: `a_big_request_is_not_starved`). A cost of 0
 /// is legal; it takes no permits but waits its turn like any other.
@@ -74,7 +77,7 @@ pub struct Concurrency {
 
 impl Concurrency {
     /// The highest limit: one billion permits.
-    pub const LIMIT_MAX: u64 = line::LIMIT_MAX;
+    pub const LIMIT_MAX: u64 = queue::LIMIT_MAX;
 
     /// The highest bound on waiters (and, for keys, on keys): one billion.
     pub const WAITING_MAX: u64 = 1_000_000_000;
@@ -113,12 +116,12 @@ impl Concurrency {
     /// [`Full`] says why not. A refusal changes nothing.
     #[inline]
     pub fn try_acquire_n(&self, cost: u64) -> Result<Permit, Full> {
-        let answer = self.single.try_enter(cost);
+        let answer = self.single.try_enter(|| self.place(), cost);
         self.single.tally.answer(&answer);
         answer.map(|()| Permit::new(self.place(), cost))
     }
 
-    /// Waits for one permit; first come, first served.
+    /// Waits for one permit, in turn.
     ///
     /// # Errors
     ///
@@ -144,14 +147,14 @@ impl Concurrency {
         self.acquire_n(1)
     }
 
-    /// Waits for `cost` permits; first come, first served.
+    /// Waits for `cost` permits, in turn.
     ///
     /// The place in the queue is that of the first poll.
     ///
     /// # Errors
     ///
     /// The future gives [`Full`] at once if the cost is above the limit, the queue is full or the
-    /// limit is closed; and later if a lower limit or a close ends the wait.
+    /// limit is closed; and later if the deadline, a lower limit, somebody more urgent or a close ends the wait.
     ///
     /// # Cancel safety
     ///
@@ -221,7 +224,8 @@ impl Concurrency {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_limit(&self, limit: u64) -> Result<(), ConcurrencyError> {
-        self.single.set_limit(check_limit(limit)?);
+        let limit = check_limit(limit)?;
+        self.place().change(|queue, wakes| queue.set_limit(limit, wakes));
         Ok(())
     }
 
@@ -229,7 +233,7 @@ impl Concurrency {
     ///
     /// There is no way back: it is the end of a service.
     pub fn close(&self) {
-        self.single.close();
+        self.place().change(PermitQueue::close);
     }
 
     /// Tells whether the limit is closed.
@@ -267,7 +271,7 @@ impl Concurrency {
     /// Returns how many may wait.
     #[must_use]
     pub fn max_waiting(&self) -> u64 {
-        self.single.max_waiting
+        self.single.timer.rules.max_waiting
     }
 
     /// Returns the name given to the builder; empty by default.

@@ -15,6 +15,7 @@ mod lease;
 mod limiter;
 mod limits;
 mod pacer;
+mod priority;
 mod quota;
 mod reservation;
 mod snapshot;
@@ -64,6 +65,7 @@ pub use limits::{Charge, Limits, LimitsError, Ticket};
 #[cfg(feature = "tokio")]
 pub use pacer::PacerWait;
 pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, Rejected, Slot};
+pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
 pub use snapshot::SnapshotError;

@@ -28,6 +28,7 @@ mod wakes;
 pub use action::Panicked;
 pub use driver::{Driver, NoRuntime, OnDrop};
 pub use end::{StillRunning, StopAndWait};
+pub(crate) use future::Patience;
 pub use future::{Passed, Wait};
 
 #[cfg(feature = "tokio")]

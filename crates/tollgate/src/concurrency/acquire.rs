@@ -1,19 +1,30 @@
 //! Waiting: the future, and its twin for plain threads.
 
-use super::{Full, Permit, permit::Place};
-use crate::sync::thread::{self, Thread};
+use super::{Full, Permit, permit::Place, queue::Entered};
+use crate::{
+    Priority, Tick,
+    wait::{
+        Patience, park,
+        queue::{Request, Ticket},
+        waker,
+    },
+};
 use std::{
     fmt,
     pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll},
+    time::Duration,
 };
 
 /// Waits its turn for permits; made by [`Concurrency::acquire`](super::Concurrency::acquire).
 ///
-/// It needs no runtime: anything that polls it and honours its waker will do. It takes its place in
-/// the queue when it is polled first, and permits may be set aside for it before it is polled
-/// again.
+/// It takes its place in the queue when it is polled first, and permits may be set aside for it before it is polled
+/// again. The most urgent [`priority`](Self::priority) is served first. Whoever is not served within
+/// [`max_wait`](super::ConcurrencyBuilder::max_wait), or the time given here, is refused then.
+///
+/// It needs no runtime: anything that polls it and honours its waker will do. Only the deadline needs a timer: that of
+/// tokio (feature `tokio`), a manual clock, or the thread itself in [`block`](Self::block). Elsewhere a late caller is
+/// refused when it is polled, or when its turn comes.
 ///
 /// # Cancel safety
 ///
@@ -24,18 +35,61 @@ use std::{
 pub struct Acquire {
     place: Place,
     cost: u64,
-    /// The place in the queue, while it waits.
-    ticket: Option<u64>,
+    priority: Priority,
+    patience: Option<Patience>,
+    is_task: bool,
+    /// The place in the queue, with the deadline, while it waits.
+    ticket: Option<(Ticket, Tick)>,
 }
 
 impl Acquire {
     pub(super) const fn new(place: Place, cost: u64) -> Self {
-        Self { place, cost, ticket: None }
+        let priority = Priority::NORMAL;
+        Self { place, cost, priority, patience: None, is_task: true, ticket: None }
     }
 
-    /// Waits on this thread.
-    pub(super) fn block(self) -> Result<Permit, Full> {
-        let waker = Waker::from(Arc::new(Parked(thread::current())));
+    /// Waits for at most `longest`, counted from the first poll, instead of the limit's
+    /// [`max_wait`](super::ConcurrencyBuilder::max_wait).
+    pub fn within(mut self, longest: Duration) -> Self {
+        self.patience = Some(Patience::Within(longest));
+        self
+    }
+
+    /// Waits at most until `deadline` on the limit's clock, instead of its
+    /// [`max_wait`](super::ConcurrencyBuilder::max_wait).
+    pub fn until(mut self, deadline: Tick) -> Self {
+        self.patience = Some(Patience::Until(deadline));
+        self
+    }
+
+    /// Is served before those who are less urgent, whenever they came. If the queue is full, the newest of the least
+    /// urgent has to leave it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tollgate::{Concurrency, Priority};
+    ///
+    /// # async fn work() {}
+    /// async fn pay(limit: &Concurrency) -> Result<(), tollgate::Full> {
+    ///     let _permit = limit.acquire().priority(Priority::CRITICAL).await?;
+    ///     work().await;
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Waits on this thread. In async code it would hold up the runtime.
+    ///
+    /// # Errors
+    ///
+    /// As the future.
+    pub fn block(mut self) -> Result<Permit, Full> {
+        self.is_task = false;
+        let waker = waker();
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(self);
         loop {
@@ -43,8 +97,26 @@ impl Acquire {
                 return answer;
             }
             // A wake-up since the poll has left its token, so this returns at once.
-            thread::park();
+            park(future.time_left());
         }
+    }
+
+    /// Returns for how long a thread may sleep; `None` if somebody wakes it at its deadline, or it has none.
+    fn time_left(&self) -> Option<Duration> {
+        let clock = &self.place.timer().rules.clock;
+        let deadline = self.ticket.map(|(_, deadline)| deadline).filter(|due| *due < Tick::MAX)?;
+        if clock.hand().is_some() { None } else { Some(deadline.since(clock.now())) }
+    }
+
+    fn request(&self) -> Request {
+        let rules = &self.place.timer().rules;
+        let patience = self.patience.unwrap_or(Patience::Within(rules.max_wait));
+        let since = match patience {
+            Patience::Within(Duration::MAX) | Patience::Endless => Tick::ZERO,
+            _ => rules.clock.now(),
+        };
+        let (cost, priority, is_task) = (self.cost, self.priority, self.is_task);
+        Request { cost, priority, deadline: patience.deadline(since), since, is_task }
     }
 }
 
@@ -54,26 +126,41 @@ impl Future for Acquire {
     /// Once it was ready, another poll asks anew.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Some(ticket) = this.ticket else {
-            return match this.place.enter(this.cost, context.waker()) {
-                Ok(answer) => Poll::Ready(answer),
-                Err(ticket) => {
-                    this.ticket = Some(ticket);
+        let place = &this.place;
+        let Some((ticket, deadline)) = this.ticket else {
+            let mut deadline = Tick::MAX;
+            let request = || {
+                let request = this.request();
+                deadline = request.deadline;
+                request
+            };
+            return match place.enter(this.cost, request, context.waker()) {
+                Entered::Passed => Poll::Ready(place.permit(this.cost, Ok(()))),
+                Entered::Refused(full) => Poll::Ready(place.permit(this.cost, Err(full))),
+                Entered::Waits(ticket) => {
+                    if this.is_task && deadline < Tick::MAX {
+                        place.start_timer();
+                    }
+                    this.ticket = Some((ticket, deadline));
                     Poll::Pending
                 }
             };
         };
-        let answer = this.place.fetch(ticket, this.cost, context.waker());
+        let mut answer = place.fetch(ticket, context.waker());
+        if answer.is_pending() && deadline <= place.timer().rules.clock.now() {
+            place.change(|queue, wakes| queue.expire(deadline, wakes));
+            answer = place.fetch(ticket, context.waker());
+        }
         if answer.is_ready() {
             this.ticket = None;
         }
-        answer
+        answer.map(|answer| this.place.permit(this.cost, answer))
     }
 }
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket {
+        if let Some((ticket, _)) = self.ticket {
             self.place.leave(ticket);
         }
     }
@@ -83,16 +170,8 @@ impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquire")
             .field("cost", &self.cost)
+            .field("priority", &self.priority)
             .field("waits", &self.ticket.is_some())
             .finish_non_exhaustive()
-    }
-}
-
-/// A thread that waits.
-struct Parked(Thread);
-
-impl Wake for Parked {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

@@ -3,12 +3,13 @@
 use super::{
     Concurrency, KeyedConcurrency,
     counts::Tally,
-    line::LIMIT_MAX,
+    queue::LIMIT_MAX,
     table::{Bounds, Table},
+    timer::WaitRules,
     word::Single,
 };
-use crate::sync::Arc;
-use std::{fmt, marker::PhantomData};
+use crate::{Clock, sync::Arc, wait::queue::Order};
+use std::{fmt, marker::PhantomData, time::Duration};
 
 /// Builds a [`Concurrency`]. Nothing is judged before [`build`](Self::build).
 ///
@@ -25,14 +26,14 @@ use std::{fmt, marker::PhantomData};
 #[must_use = "a builder does nothing until `build`"]
 pub struct ConcurrencyBuilder {
     limit: u64,
-    max_waiting: u64,
+    rules: WaitRules,
     name: Box<str>,
     counted: bool,
 }
 
 impl ConcurrencyBuilder {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, max_waiting: 0, name: Box::default(), counted: false }
+        Self { limit, rules: WaitRules::new(), name: Box::default(), counted: false }
     }
 
     /// Sets the name, by default none.
@@ -46,7 +47,30 @@ impl ConcurrencyBuilder {
     /// At most [`Concurrency::WAITING_MAX`]. A good start is what one limit's worth of holders
     /// works off in the longest wait that a caller accepts.
     pub fn max_waiting(mut self, max_waiting: u64) -> Self {
-        self.max_waiting = max_waiting;
+        self.rules.max_waiting = max_waiting;
+        self
+    }
+
+    /// Sets how long a call may wait that does not say so itself, by default 10 seconds. A call that is not served by then
+    /// is refused. [`Duration::MAX`] waits for as long as the caller does.
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.rules.max_wait = max_wait;
+        self
+    }
+
+    /// Serves the newest of equal priority first, by default the oldest.
+    ///
+    /// Under overload the oldest have often given up already, so that the newest are more likely to be still there. The
+    /// others wait until their deadline.
+    #[doc(alias = "lifo")]
+    pub fn newest_first(mut self) -> Self {
+        self.rules.order = Order::NewestFirst;
+        self
+    }
+
+    /// Sets the clock by which waits end, by default the monotonic one.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.rules.clock = clock;
         self
     }
 
@@ -64,9 +88,9 @@ impl ConcurrencyBuilder {
     /// [`Concurrency::WAITING_MAX`].
     pub fn build(self) -> Result<Concurrency, ConcurrencyError> {
         let limit = check_limit(self.limit)?;
-        check_most("max_waiting", self.max_waiting)?;
+        check_most("max_waiting", self.rules.max_waiting)?;
         let tally = if self.counted { Tally::on() } else { Tally::off() };
-        let single = Single::new(limit, self.max_waiting, self.name, tally);
+        let single = Single::new(limit, self.rules, self.name, tally);
         Ok(Concurrency { single: Arc::new(single) })
     }
 }
@@ -87,6 +111,7 @@ impl ConcurrencyBuilder {
 pub struct KeyedConcurrencyBuilder<K: ?Sized> {
     limit: u64,
     bounds: Bounds,
+    rules: WaitRules,
     name: Box<str>,
     counted: bool,
     keys: PhantomData<fn(&K)>,
@@ -94,13 +119,10 @@ pub struct KeyedConcurrencyBuilder<K: ?Sized> {
 
 impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
     pub(super) fn new(limit: u64) -> Self {
-        let bounds = Bounds {
-            max_waiting: 0,
-            max_waiting_total: 100_000,
-            max_keys: 1_000_000,
-            max_overrides: 10_000,
-        };
-        Self { limit, bounds, name: Box::default(), counted: false, keys: PhantomData }
+        let bounds =
+            Bounds { max_waiting_total: 100_000, max_keys: 1_000_000, max_overrides: 10_000 };
+        let (rules, name) = (WaitRules::new(), Box::default());
+        Self { limit, bounds, rules, name, counted: false, keys: PhantomData }
     }
 
     /// Sets the name, by default none.
@@ -112,7 +134,25 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
     /// Sets how many may wait for one key, by default 0: a queue hides overload, so it has to be
     /// asked for.
     pub fn max_waiting(mut self, max_waiting: u64) -> Self {
-        self.bounds.max_waiting = max_waiting;
+        self.rules.max_waiting = max_waiting;
+        self
+    }
+
+    /// Sets how long a call may wait; as [`ConcurrencyBuilder::max_wait`].
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.rules.max_wait = max_wait;
+        self
+    }
+
+    /// Serves the newest of equal priority first; as [`ConcurrencyBuilder::newest_first`].
+    pub fn newest_first(mut self) -> Self {
+        self.rules.order = Order::NewestFirst;
+        self
+    }
+
+    /// Sets the clock by which waits end, by default the monotonic one.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.rules.clock = clock;
         self
     }
 
@@ -157,8 +197,8 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
     /// [`Concurrency::WAITING_MAX`], or `max_keys` is zero.
     pub fn build(self) -> Result<KeyedConcurrency<K>, ConcurrencyError> {
         let limit = check_limit(self.limit)?;
-        let Bounds { max_waiting, max_waiting_total, max_keys, max_overrides } = self.bounds;
-        check_most("max_waiting", max_waiting)?;
+        let Bounds { max_waiting_total, max_keys, max_overrides } = self.bounds;
+        check_most("max_waiting", self.rules.max_waiting)?;
         check_most("max_waiting_total", max_waiting_total)?;
         check_most("max_keys", max_keys)?;
         check_most("max_key_limits", max_overrides)?;
@@ -166,7 +206,7 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
             return Err(ConcurrencyError::NoKeys);
         }
         let tally = if self.counted { Tally::on() } else { Tally::off() };
-        let table = Table::new(limit, self.bounds, self.name, tally);
+        let table = Table::new(limit, (self.bounds, self.rules), self.name, tally);
         Ok(KeyedConcurrency { table: Arc::new(table), keys: PhantomData })
     }
 }

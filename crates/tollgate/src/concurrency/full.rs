@@ -11,6 +11,8 @@ use std::fmt;
 /// | [`is_never`](Self::is_never) | no release can help: ask for less, or raise the limit |
 /// | [`is_queue_full`](Self::is_queue_full) | as many wait as may |
 /// | [`is_too_many_keys`](Self::is_too_many_keys) | the key is new, and too many are in use |
+/// | [`is_timed_out`](Self::is_timed_out) | it waited until its deadline |
+/// | [`is_displaced`](Self::is_displaced) | it waited, and left its place to somebody more urgent |
 /// | [`is_closed`](Self::is_closed) | the limit is closed for good |
 /// | none of them | it does not fit now, or somebody waits ahead |
 ///
@@ -48,6 +50,10 @@ pub(super) enum Why {
     QueuesFull { max_waiting_total: u64 },
     /// As many keys are in use as may be.
     TooManyKeys { max_keys: u64 },
+    /// It waited until its deadline.
+    TimedOut,
+    /// It waited, and left its place to somebody more urgent.
+    Displaced,
     /// The limit is closed.
     Closed,
 }
@@ -95,6 +101,20 @@ impl Full {
         matches!(self.why, Why::TooManyKeys { .. })
     }
 
+    /// Tells whether it waited until its deadline, and no permit came free for it.
+    #[must_use]
+    #[doc(alias = "timeout")]
+    pub const fn is_timed_out(&self) -> bool {
+        matches!(self.why, Why::TimedOut)
+    }
+
+    /// Tells whether it waited, and left its place in a full queue to somebody of a higher
+    /// [`Priority`](crate::Priority).
+    #[must_use]
+    pub const fn is_displaced(&self) -> bool {
+        matches!(self.why, Why::Displaced)
+    }
+
     /// Tells whether the limit is closed: no permit is given out any more.
     #[must_use]
     pub const fn is_closed(&self) -> bool {
@@ -115,6 +135,16 @@ impl fmt::Display for Full {
                 f,
                 "{max_keys} keys are in use, the maximum of max_keys, and this one is new; retry \
                  when one of them is done, or raise max_keys"
+            ),
+            Why::TimedOut => write!(
+                f,
+                "{in_flight} of {limit} permits are in flight, and none came free for cost {cost} until the deadline; \
+                 retry later, or wait longer (max_wait, within)"
+            ),
+            Why::Displaced => write!(
+                f,
+                "{in_flight} of {limit} permits are in flight, and a more urgent call took the place of cost {cost} in \
+                 the full queue; retry later, or raise max_waiting"
             ),
             Why::Closed => {
                 f.write_str("the limit is closed and grants no permits; build a new one")

@@ -59,6 +59,10 @@ impl<K: ?Sized> KeyedConcurrency<K> {
         KeyedConcurrencyBuilder::new(limit)
     }
 
+    fn place(&self, key: u64) -> Place {
+        Place::Key(Arc::clone(&self.table), key)
+    }
+
     /// Returns the name given to the builder; empty by default.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -85,13 +89,13 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// When the limit is above [`Concurrency::LIMIT_MAX`](super::Concurrency::LIMIT_MAX); the old
     /// one then stays in force.
     pub fn set_limit(&self, limit: u64) -> Result<(), ConcurrencyError> {
-        self.table.set_limit(check_limit(limit)?);
+        self.table.set_limit(&self.place(0), check_limit(limit)?);
         Ok(())
     }
 
     /// Refuses everybody from now on, and those who wait. What is in flight may finish.
     pub fn close(&self) {
-        self.table.close();
+        self.table.close(&self.place(0));
     }
 
     /// Tells whether the limit is closed.
@@ -165,10 +169,10 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         let key = self.key(key);
         let answer = self.table.try_enter(key, cost);
         self.table.tally.answer(&answer);
-        answer.map(|()| Permit::new(Place::Key(Arc::clone(&self.table), key), cost))
+        answer.map(|()| Permit::new(self.place(key), cost))
     }
 
-    /// Waits for one permit of a key; first come, first served.
+    /// Waits for one permit of a key, in turn.
     ///
     /// # Errors
     ///
@@ -177,7 +181,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         self.acquire_n(key, 1)
     }
 
-    /// Waits for `cost` permits of a key; first come, first served.
+    /// Waits for `cost` permits of a key, in turn.
     ///
     /// # Errors
     ///
@@ -189,7 +193,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     ///
     /// See [`Acquire`].
     pub fn acquire_n(&self, key: &K, cost: u64) -> Acquire {
-        Acquire::new(Place::Key(Arc::clone(&self.table), self.key(key)), cost)
+        Acquire::new(self.place(self.key(key)), cost)
     }
 
     /// [`acquire`](Self::acquire) for plain threads: parks this one while it waits.
@@ -231,7 +235,8 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     /// ```
     pub fn set_key_limit(&self, key: &K, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
-        match self.table.set_key_limit(self.key(key), limit) {
+        let key = self.key(key);
+        match self.table.set_key_limit((&self.place(key), key), limit) {
             true => Ok(()),
             false => Err(ConcurrencyError::TooManyKeyLimits {
                 max_key_limits: self.table.bounds.max_overrides,
@@ -241,7 +246,8 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
 
     /// Takes a key's own limit away: that of all others holds for it at once.
     pub fn clear_key_limit(&self, key: &K) {
-        self.table.clear_key_limit(self.key(key));
+        let key = self.key(key);
+        self.table.clear_key_limit((&self.place(key), key));
     }
 
     /// Returns the limit in force for a key.

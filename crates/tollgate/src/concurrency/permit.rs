@@ -3,11 +3,18 @@
 use super::{
     counts::{Counted, Tally},
     full::Full,
-    line::Entered,
+    queue::{Entered, PermitQueue},
     table::Table,
+    timer::Timer,
     word::Single,
 };
-use crate::sync::Arc;
+use crate::{
+    sync::Arc,
+    wait::{
+        Wakes,
+        queue::{Request, Ticket},
+    },
+};
 use std::{
     fmt,
     task::{Poll, Waker},
@@ -129,53 +136,73 @@ impl Place {
         }
     }
 
+    pub(super) fn timer(&self) -> &Timer {
+        match self {
+            Self::Single(single) => &single.timer,
+            Self::Key(table, _) => &table.timer,
+        }
+    }
+
+    /// Returns the place of another key of the same limit.
+    pub(super) fn of_key(&self, key: u64) -> Self {
+        match self {
+            Self::Single(_) => self.clone(),
+            Self::Key(table, _) => Self::Key(Arc::clone(table), key),
+        }
+    }
+
     /// Counts an answer, and makes a permit of a good one.
-    fn permit(&self, cost: u64, answer: Result<(), Full>) -> Result<Permit, Full> {
+    pub(super) fn permit(&self, cost: u64, answer: Result<(), Full>) -> Result<Permit, Full> {
         self.tally().answer(&answer);
         answer.map(|()| Permit::new(self.clone(), cost))
     }
 
-    /// Asks, with a place in the queue if need be. `Err` is the ticket of that place.
-    pub(super) fn enter(&self, cost: u64, waker: &Waker) -> Result<Result<Permit, Full>, u64> {
+    /// Takes `cost` permits, or a place in the queue, or says why not.
+    pub(super) fn enter(
+        &self,
+        cost: u64,
+        request: impl FnOnce() -> Request,
+        waker: &Waker,
+    ) -> Entered {
         let entered = match self {
-            Self::Single(single) => single.enter(cost, waker),
-            Self::Key(table, key) => table.enter(*key, cost, waker),
+            Self::Single(single) => single.enter(self, cost, request, waker),
+            Self::Key(table, key) => table.enter((self, *key), cost, request, waker),
         };
-        match entered {
-            Entered::Passed => Ok(self.permit(cost, Ok(()))),
-            Entered::Refused(full) => Ok(self.permit(cost, Err(full))),
-            Entered::Waits(ticket) => {
-                self.tally().add(Counted::Waited);
-                Err(ticket)
-            }
+        if matches!(entered, Entered::Waits(_)) {
+            self.tally().add(Counted::Waited);
+        }
+        entered
+    }
+
+    pub(super) fn fetch(&self, ticket: Ticket, waker: &Waker) -> Poll<Result<(), Full>> {
+        match self {
+            Self::Single(single) => single.fetch(ticket, waker),
+            Self::Key(table, key) => table.fetch((self, *key), ticket, waker),
         }
     }
 
-    pub(super) fn fetch(
-        &self,
-        ticket: u64,
-        cost: u64,
-        waker: &Waker,
-    ) -> Poll<Result<Permit, Full>> {
-        let answer = match self {
-            Self::Single(single) => single.fetch(ticket, waker),
-            Self::Key(table, key) => table.fetch(*key, ticket, waker),
-        };
-        answer.map(|answer| self.permit(cost, answer))
+    pub(super) fn leave(&self, ticket: Ticket) {
+        self.tally().add(Counted::Cancelled);
+        drop(self.change(|queue, wakes| queue.leave(ticket, wakes)));
     }
 
-    pub(super) fn leave(&self, ticket: u64) {
-        self.tally().add(Counted::Cancelled);
+    /// Changes the queue, after those were refused whose deadline has come; `None` if a key is not in use.
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+    ) -> Option<R> {
         match self {
-            Self::Single(single) => single.leave(ticket),
-            Self::Key(table, key) => table.leave(*key, ticket),
+            Self::Single(single) => Some(single.change(self, change)),
+            Self::Key(table, key) => table.change((self, *key), change),
         }
     }
 
     fn give_back(&self, cost: u64) {
-        match self {
-            Self::Single(single) => single.give_back(cost),
-            Self::Key(table, key) => table.give_back(*key, cost),
+        if let Self::Single(single) = self
+            && single.give_back(cost)
+        {
+            return;
         }
+        self.change(|queue, wakes| queue.give_back(cost, wakes));
     }
 }

@@ -1,6 +1,6 @@
-//! The host of many lines: one for each key in use, spread over locked shards.
+//! The host of many queues: one for each key in use, spread over locked shards.
 //!
-//! Keys are fingerprints. A line whose last permit has come back, with nobody in the queue, equals
+//! Keys are fingerprints. A queue whose last permit has come back, with nobody in the queue, equals
 //! an absent one and is removed at once, so memory follows what is in flight. Every bound is
 //! counted in one number and checked as it is raised, so it holds exactly.
 //!
@@ -9,11 +9,17 @@
 use super::{
     counts::Tally,
     full::{Full, Why},
-    line::{Entered, Gauge, Line, Wakes},
+    permit::Place,
+    queue::{Entered, Gauge, PermitQueue},
+    timer::{Timer, WaitRules},
 };
 use crate::{
     keyed::fingerprint::Seed,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
+    wait::{
+        Wakes,
+        queue::{Request, Ticket},
+    },
 };
 use std::{
     collections::HashMap,
@@ -37,6 +43,7 @@ pub(super) struct Table {
     pub(super) seed: Seed,
     pub(super) name: Box<str>,
     pub(super) bounds: Bounds,
+    pub(super) timer: Timer,
     pub(super) tally: Tally,
     keys: Count,
     waiting: Count,
@@ -53,7 +60,6 @@ struct Terms {
 /// How much there may be of what.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    pub(super) max_waiting: u64,
     pub(super) max_waiting_total: u64,
     pub(super) max_keys: u64,
     pub(super) max_overrides: u64,
@@ -63,23 +69,29 @@ pub(super) struct Bounds {
 struct Shard {
     /// A copy, so that a key needs one lock.
     terms: Terms,
-    lines: Map<Line>,
+    queues: Map<PermitQueue>,
     overrides: Map<u32>,
-    /// The sum over the lines.
+    /// The sum over the queues.
     in_flight: u64,
 }
 
 impl Table {
-    pub(super) fn new(limit: u32, bounds: Bounds, name: Box<str>, tally: Tally) -> Self {
+    pub(super) fn new(
+        limit: u32,
+        (bounds, rules): (Bounds, WaitRules),
+        name: Box<str>,
+        tally: Tally,
+    ) -> Self {
         let terms = Terms { limit, closed: false };
         let shard =
-            || Shard { terms, lines: Map::default(), overrides: Map::default(), in_flight: 0 };
+            || Shard { terms, queues: Map::default(), overrides: Map::default(), in_flight: 0 };
         Self {
             shards: std::iter::repeat_with(|| Padded(Mutex::new(shard()))).take(SHARDS).collect(),
             terms: Mutex::new(terms),
             seed: Seed::random(),
             name,
             bounds,
+            timer: Timer::new(rules),
             tally,
             keys: Count::default(),
             waiting: Count::default(),
@@ -95,53 +107,65 @@ impl Table {
         self.take(&mut lock(self.shard(key)), key, cost)
     }
 
-    pub(super) fn enter(&self, key: u64, cost: u64, waker: &Waker) -> Entered {
+    pub(super) fn enter(
+        &self,
+        (place, key): (&Place, u64),
+        cost: u64,
+        request: impl FnOnce() -> Request,
+        waker: &Waker,
+    ) -> Entered {
         // Cloned before the lock is taken, and dropped after: both may be a stranger's code.
-        let mut waker = waker.clone();
+        let (mut waker, mut wakes) = (waker.clone(), Wakes::new());
         let mut shard = lock(self.shard(key));
         let full = match self.take(&mut shard, key, cost) {
             Ok(()) => return Entered::Passed,
             Err(full) => full,
         };
-        match shard.lines.get_mut(&key) {
-            Some(line) => line.queue_up(full, &mut waker, |waiting| self.place(waiting)),
-            // A key that is not in use refuses only what no wait would help.
-            None => Entered::Refused(full),
+        let request = (request(), self.timer.rules.order, &mut waker);
+        let Shard { queues, in_flight, .. } = &mut *shard;
+        // A key that is not in use refuses only what no wait would help.
+        let Some(queue) = queues.get_mut(&key) else { return Entered::Refused(full) };
+        let before = queue.gauge.in_flight;
+        let has_room = |waiting| self.has_room(waiting);
+        let entered = queue.queue_up(full, request, &mut wakes, has_room);
+        *in_flight += u64::from(queue.gauge.in_flight - before);
+        if let Some(timer) = queue.reset_timer() {
+            place.set_timer(key, timer, &mut wakes);
         }
+        drop(shard);
+        wakes.fire();
+        entered
     }
 
-    pub(super) fn fetch(&self, key: u64, ticket: u64, waker: &Waker) -> Poll<Result<(), Full>> {
+    pub(super) fn fetch(
+        &self,
+        place: (&Place, u64),
+        ticket: Ticket,
+        waker: &Waker,
+    ) -> Poll<Result<(), Full>> {
         // As in `enter`.
         let mut waker = waker.clone();
-        self.on_key(key, |line, _| line.fetch(ticket, &mut waker)).unwrap_or(Poll::Pending)
+        self.change(place, |queue, _| queue.fetch(ticket, &mut waker)).unwrap_or(Poll::Pending)
     }
 
-    pub(super) fn leave(&self, key: u64, ticket: u64) {
-        self.on_key(key, |line, wakes| line.leave(ticket, wakes));
-    }
-
-    pub(super) fn give_back(&self, key: u64, cost: u64) {
-        self.on_key(key, |line, wakes| line.give_back(cost, wakes));
-    }
-
-    /// Takes `cost` permits of a key, which gets a line if it has none, or says why not.
+    /// Takes `cost` permits of a key, which gets a queue if it has none, or says why not.
     fn take(&self, shard: &mut Shard, key: u64, cost: u64) -> Result<(), Full> {
-        let in_flight = match shard.lines.get_mut(&key) {
-            Some(line) => {
-                line.try_enter(cost)?;
-                line.gauge.in_flight
+        let in_flight = match shard.queues.get_mut(&key) {
+            Some(queue) => {
+                queue.try_enter(cost)?;
+                queue.gauge.in_flight
             }
             None => {
                 let gauge = shard.fresh(key);
-                let mut line = Line::new(gauge);
-                line.try_enter(cost)?;
+                let mut queue = PermitQueue::new(gauge);
+                queue.try_enter(cost)?;
                 // A cost of nothing leaves nothing to remember.
                 if cost > 0 {
                     let max_keys = self.bounds.max_keys;
                     if !self.keys.raise(max_keys) {
                         return Err(gauge.full(cost, 0, Why::TooManyKeys { max_keys }));
                     }
-                    shard.lines.insert(key, line);
+                    shard.queues.insert(key, queue);
                 }
                 cost as u32 // OVERFLOW: it fitted the limit, a `u32`.
             }
@@ -152,8 +176,9 @@ impl Table {
     }
 
     /// Gives a place in the queue of a key in which `waiting` wait, and counts it.
-    fn place(&self, waiting: u64) -> Result<(), Why> {
-        let Bounds { max_waiting, max_waiting_total, .. } = self.bounds;
+    fn has_room(&self, waiting: u64) -> Result<(), Why> {
+        let (max_waiting, max_waiting_total) =
+            (self.timer.rules.max_waiting, self.bounds.max_waiting_total);
         if waiting >= max_waiting {
             return Err(Why::QueueFull { max_waiting });
         }
@@ -163,91 +188,115 @@ impl Table {
         }
     }
 
-    /// Changes the line of a key in use; removes it if that left it idle. Then wakes.
-    fn on_key<R>(&self, key: u64, change: impl FnOnce(&mut Line, &mut Wakes) -> R) -> Option<R> {
-        let mut wakes = Wakes::default();
+    /// Changes the queue of a key in use; removes it if that left it idle. Then wakes.
+    pub(super) fn change<R>(
+        &self,
+        (place, key): (&Place, u64),
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+    ) -> Option<R> {
+        let mut wakes = Wakes::new();
         let result =
-            self.on_shard_key(&mut lock(self.shard(key)), key, |line| change(line, &mut wakes));
+            self.change_locked((place, key), &mut lock(self.shard(key)), &mut wakes, change);
         wakes.fire();
         result
     }
 
-    fn on_shard_key<R>(
+    fn change_locked<R>(
         &self,
+        (place, key): (&Place, u64),
         shard: &mut Shard,
-        key: u64,
-        change: impl FnOnce(&mut Line) -> R,
+        wakes: &mut Wakes,
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
     ) -> Option<R> {
-        let line = shard.lines.get_mut(&key)?;
-        let result = self.on_line(line, &mut shard.in_flight, change);
-        if line.is_idle() {
-            shard.lines.remove(&key);
+        let queue = shard.queues.get_mut(&key)?;
+        let result = self.change_queue((place, key), (queue, &mut shard.in_flight), wakes, change);
+        if queue.is_idle() {
+            shard.queues.remove(&key);
             self.keys.lower(1);
-            shrink(&mut shard.lines);
+            shrink(&mut shard.queues);
         }
         Some(result)
     }
 
-    /// Changes a line, and the sums with it. The change puts nobody into the queue.
-    fn on_line<R>(&self, line: &mut Line, sum: &mut u64, change: impl FnOnce(&mut Line) -> R) -> R {
-        let (in_flight, waiting) = (line.gauge.in_flight, line.waiting());
-        let result = change(line);
-        // INVARIANT: the sum includes what this line had in flight; the queue has not grown.
-        *sum = *sum - u64::from(in_flight) + u64::from(line.gauge.in_flight);
-        self.waiting.lower(waiting - line.waiting());
-        self.tally.peak(line.gauge.in_flight);
+    /// Changes a queue, and the sums with it. The change puts nobody into the queue.
+    fn change_queue<R>(
+        &self,
+        (place, key): (&Place, u64),
+        (queue, sum): (&mut PermitQueue, &mut u64),
+        wakes: &mut Wakes,
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+    ) -> R {
+        let (in_flight, waiting) = (queue.gauge.in_flight, queue.waiting());
+        if queue.has_deadlines() {
+            queue.expire(self.timer.rules.about_now(), wakes);
+        }
+        let result = change(queue, wakes);
+        if let Some(timer) = queue.reset_timer() {
+            place.set_timer(key, timer, wakes);
+        }
+        queue.shrink(0);
+        // INVARIANT: the sum includes what this queue had in flight; nobody has joined it.
+        *sum = *sum - u64::from(in_flight) + u64::from(queue.gauge.in_flight);
+        self.waiting.lower(waiting - queue.waiting());
+        self.tally.peak(queue.gauge.in_flight);
         result
     }
 
-    /// Changes what holds for all keys, shard by shard, with each line in use. Then wakes.
-    fn on_all(
+    /// Changes what holds for all keys, shard by shard, with each queue in use. Then wakes.
+    fn change_all(
         &self,
+        place: &Place,
         change: impl Fn(&mut Terms),
-        change_line: impl Fn(&mut Line, Override, &mut Wakes),
+        change_queue: impl Fn(&mut PermitQueue, Override, &mut Wakes),
     ) {
-        let mut wakes = Wakes::default();
+        let mut wakes = Wakes::new();
         let mut terms = lock(&self.terms);
         change(&mut terms);
         for shard in &self.shards {
-            let Shard { terms: copy, lines, overrides, in_flight } = &mut *lock(&shard.0);
+            let Shard { terms: copy, queues, overrides, in_flight } = &mut *lock(&shard.0);
             *copy = *terms;
-            let before = lines.len();
-            lines.retain(|key, line| {
+            let before = queues.len();
+            queues.retain(|key, queue| {
                 let own = if overrides.contains_key(key) { Override::Has } else { Override::None };
-                self.on_line(line, in_flight, |line| change_line(line, own, &mut wakes));
-                !line.is_idle()
+                self.change_queue((place, *key), (queue, in_flight), &mut wakes, |queue, wakes| {
+                    change_queue(queue, own, wakes);
+                });
+                !queue.is_idle()
             });
-            self.keys.lower((before - lines.len()) as u64);
-            shrink(lines);
+            self.keys.lower((before - queues.len()) as u64);
+            shrink(queues);
         }
         drop(terms);
         wakes.fire();
     }
 
     /// Changes the limit of all keys that have none of their own.
-    pub(super) fn set_limit(&self, limit: u32) {
-        self.on_all(
+    pub(super) fn set_limit(&self, place: &Place, limit: u32) {
+        self.change_all(
+            place,
             |terms| terms.limit = limit,
-            |line, own, wakes| match own {
-                Override::None => line.set_limit(limit, wakes),
+            |queue, own, wakes| match own {
+                Override::None => queue.set_limit(limit, wakes),
                 Override::Has => {}
             },
         );
     }
 
-    pub(super) fn close(&self) {
-        self.on_all(|terms| terms.closed = true, |line, _, wakes| line.close(wakes));
+    pub(super) fn close(&self, place: &Place) {
+        self.change_all(place, |terms| terms.closed = true, |queue, _, wakes| queue.close(wakes));
     }
 
     /// Gives a key a limit of its own. Tells whether there was room for that.
-    pub(super) fn set_key_limit(&self, key: u64, limit: u32) -> bool {
-        let mut wakes = Wakes::default();
+    pub(super) fn set_key_limit(&self, (place, key): (&Place, u64), limit: u32) -> bool {
+        let mut wakes = Wakes::new();
         let mut shard = lock(self.shard(key));
         let known = shard.overrides.contains_key(&key);
         let room = known || self.overrides.raise(self.bounds.max_overrides);
         if room {
             shard.overrides.insert(key, limit);
-            self.on_shard_key(&mut shard, key, |line| line.set_limit(limit, &mut wakes));
+            self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
+                queue.set_limit(limit, wakes);
+            });
         }
         drop(shard);
         wakes.fire();
@@ -255,14 +304,16 @@ impl Table {
     }
 
     /// Takes a key's own limit away.
-    pub(super) fn clear_key_limit(&self, key: u64) {
-        let mut wakes = Wakes::default();
+    pub(super) fn clear_key_limit(&self, (place, key): (&Place, u64)) {
+        let mut wakes = Wakes::new();
         let mut shard = lock(self.shard(key));
         if shard.overrides.remove(&key).is_some() {
             self.overrides.lower(1);
             shrink(&mut shard.overrides);
             let limit = shard.terms.limit;
-            self.on_shard_key(&mut shard, key, |line| line.set_limit(limit, &mut wakes));
+            self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
+                queue.set_limit(limit, wakes);
+            });
         }
         drop(shard);
         wakes.fire();
@@ -271,8 +322,8 @@ impl Table {
     /// Returns the gauge of a key, and how many wait for it.
     pub(super) fn look(&self, key: u64) -> (Gauge, u64) {
         let shard = lock(self.shard(key));
-        match shard.lines.get(&key) {
-            Some(line) => (line.gauge, line.waiting()),
+        match shard.queues.get(&key) {
+            Some(queue) => (queue.gauge, queue.waiting()),
             None => (shard.fresh(key), 0),
         }
     }
@@ -379,23 +430,25 @@ impl Hasher for Identity {
 #[cfg(all(test, not(tollgate_loom)))]
 mod tests {
     use super::*;
+    use crate::{concurrency::Permit, sync::Arc};
 
     #[test]
     fn a_key_is_small() {
-        assert_eq!(size_of::<(u64, Line)>(), 32);
+        assert_eq!(size_of::<(u64, PermitQueue)>(), 32);
     }
 
     #[test]
     fn memory_follows_the_keys_in_use() {
-        let bounds =
-            Bounds { max_waiting: 0, max_waiting_total: 0, max_keys: 1 << 20, max_overrides: 0 };
-        let table = Table::new(1, bounds, Box::default(), Tally::off());
+        let bounds = Bounds { max_waiting_total: 0, max_keys: 1 << 20, max_overrides: 0 };
+        let rules = WaitRules::new();
+        let table = Arc::new(Table::new(1, (bounds, rules), Box::default(), Tally::off()));
+        let place = |key| Place::Key(Arc::clone(&table), key);
         let capacity =
-            || -> usize { table.shards.iter().map(|shard| lock(&shard.0).lines.capacity()).sum() };
+            || -> usize { table.shards.iter().map(|shard| lock(&shard.0).queues.capacity()).sum() };
         let keys: Vec<u64> = (0..100_000_u64).map(|key| table.seed.fingerprint(&key)).collect();
         keys.iter().for_each(|&key| assert_eq!(table.try_enter(key, 1), Ok(())));
         assert!(capacity() >= keys.len());
-        keys.iter().for_each(|&key| table.give_back(key, 1));
+        keys.iter().for_each(|&key| drop(Permit::new(place(key), 1)));
         assert_eq!((table.keys(), table.total_in_flight()), (0, 0));
         assert!(capacity() <= SHARDS * CAPACITY_MIN, "{} slots left", capacity());
     }

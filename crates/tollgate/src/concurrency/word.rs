@@ -1,10 +1,10 @@
-//! The host of one line: a word for those who need not wait, and a lock for the others.
+//! The host of one queue: a word for those who need not wait, and a lock for the others.
 //!
 //! | bits | what | range |
 //! |---|---|---|
 //! | 0 to 29 | permits in flight | up to 1 billion |
 //! | 30 to 59 | limit | up to 1 billion |
-//! | 60 | seized: whoever holds the lock is changing the line | |
+//! | 60 | seized: the holder of the lock is changing the queue | |
 //! | 61 | somebody waits | |
 //! | 62 | closed | |
 //!
@@ -19,12 +19,21 @@
 use super::{
     counts::Tally,
     full::{Full, Why},
-    line::{Entered, Gauge, Line, Wakes},
+    permit::Place,
+    queue::{Entered, Gauge, PermitQueue},
+    timer::{Timer, WaitRules},
 };
-use crate::sync::{
-    AtomicU64, Mutex,
-    Ordering::{Acquire, Relaxed, Release},
-    fence, lock, spin_loop,
+use crate::{
+    Tick,
+    sync::{
+        AtomicU64, Mutex,
+        Ordering::{Acquire, Relaxed, Release},
+        fence, lock, spin_loop,
+    },
+    wait::{
+        Wakes,
+        queue::{Request, Ticket},
+    },
 };
 use std::task::{Poll, Waker};
 
@@ -34,7 +43,13 @@ const SEIZED: u64 = 1 << 60;
 const WAITED_FOR: u64 = 1 << 61;
 const CLOSED: u64 = 1 << 62;
 
-const _: () = assert!(super::line::LIMIT_MAX <= FIELD);
+const _: () = assert!(super::queue::LIMIT_MAX <= FIELD);
+
+/// Bits of the level beside the number of those who wait.
+const LEVEL_BITS: u32 = 8;
+
+/// Places that a queue keeps memory for when nobody waits.
+const PLACES_KEPT: usize = 1024;
 
 fn pack(gauge: Gauge) -> u64 {
     let flag = |is: bool, flag: u64| if is { flag } else { 0 };
@@ -58,24 +73,24 @@ fn unpack(word: u64) -> Gauge {
 #[derive(Debug)]
 pub(super) struct Single {
     word: AtomicU64,
-    /// How many wait, for those who do not want the lock.
+    /// How many wait, and in the upper bits the lowest level of them, for those who do not want the lock.
     waiting: AtomicU64,
-    /// Its gauge is that of the word only within [`locked`](Self::locked).
-    line: Mutex<Line>,
+    /// Its gauge is that of the word only within [`change`](Self::change).
+    queue: Mutex<PermitQueue>,
     pub(super) name: Box<str>,
-    pub(super) max_waiting: u64,
+    pub(super) timer: Timer,
     pub(super) tally: Tally,
 }
 
 impl Single {
-    pub(super) fn new(limit: u32, max_waiting: u64, name: Box<str>, tally: Tally) -> Self {
+    pub(super) fn new(limit: u32, rules: WaitRules, name: Box<str>, tally: Tally) -> Self {
         let gauge = Gauge::new(limit);
         Self {
             word: AtomicU64::new(pack(gauge)),
             waiting: AtomicU64::new(0),
-            line: Mutex::new(Line::new(gauge)),
+            queue: Mutex::new(PermitQueue::new(gauge)),
             name,
-            max_waiting,
+            timer: Timer::new(rules),
             tally,
         }
     }
@@ -87,31 +102,36 @@ impl Single {
     }
 
     pub(super) fn waiting(&self) -> u64 {
+        self.waiting_and_level().0
+    }
+
+    fn waiting_and_level(&self) -> (u64, usize) {
         // ORDERING: Relaxed. A look, as in `gauge`.
-        self.waiting.load(Relaxed)
+        let word = self.waiting.load(Relaxed);
+        (word & (u64::MAX >> LEVEL_BITS), (word >> (u64::BITS - LEVEL_BITS)) as usize)
     }
 
     /// Takes `cost` permits, or says why not.
     ///
     /// What does not fit is refused without a lock and without a write. What fits while somebody
-    /// changes the line is decided after that change, under the lock.
+    /// changes the queue is decided after that change, under the lock.
     #[inline]
-    pub(super) fn try_enter(&self, cost: u64) -> Result<(), Full> {
+    pub(super) fn try_enter(&self, place: impl FnOnce() -> Place, cost: u64) -> Result<(), Full> {
         // ORDERING: Relaxed. A refusal publishes nothing, and a stale word makes the exchange fail.
         let mut seen = self.word.load(Relaxed);
         loop {
             let gauge = unpack(seen);
             if let Some(why) = gauge.refusal(cost) {
-                // ORDERING: Acquire pairs with the Release of `locked`: the number of waiters read
+                // ORDERING: Acquire pairs with the Release of `change`: the number of waiters read
                 // next is at least as new as the word, so nobody finds an emptied queue full.
                 fence(Acquire);
                 return Err(gauge.full(cost, self.waiting(), why));
             }
             if seen & SEIZED != 0 {
-                return self.locked(|line, _| line.try_enter(cost));
+                return self.change(&place(), |queue, _| queue.try_enter(cost));
             }
             let next = gauge.with(cost);
-            // ORDERING: Acquire pairs with the Release of `give_back` and `locked`: what earlier
+            // ORDERING: Acquire pairs with the Release of `give_back` and `change`: what earlier
             // holders did comes before what this one does. Exchanges between them keep the chain.
             match self.word.compare_exchange_weak(seen, pack(next), Acquire, Relaxed) {
                 Ok(_) => {
@@ -125,77 +145,104 @@ impl Single {
     }
 
     /// Takes `cost` permits, or a place in the queue, or says why not.
-    pub(super) fn enter(&self, cost: u64, waker: &Waker) -> Entered {
-        let refused = match self.try_enter(cost) {
+    pub(super) fn enter(
+        &self,
+        place: &Place,
+        cost: u64,
+        request: impl FnOnce() -> Request,
+        waker: &Waker,
+    ) -> Entered {
+        let refused = match self.try_enter(|| place.clone(), cost) {
             Ok(()) => return Entered::Passed,
             Err(full) if full.why != Why::Busy => return Entered::Refused(full),
             Err(full) => full,
         };
+        let request = request();
         // A queue that is full refuses without the lock, so that overload does not queue up there.
-        if let Err(why) = self.place(refused.waiting) {
+        let (waiting, lowest) = self.waiting_and_level();
+        if let Err(why) = self.has_room(waiting)
+            && request.priority.level() >= lowest
+        {
             return Entered::Refused(Full { why, ..refused });
         }
         // Cloned before the lock is taken, and dropped after: both may be a stranger's code.
-        let mut waker = waker.clone();
-        self.locked(|line, _| line.enter(cost, &mut waker, |waiting| self.place(waiting)))
+        let (mut waker, order) = (waker.clone(), self.timer.rules.order);
+        self.change_at(
+            place,
+            || request.since,
+            |queue, wakes| match queue.try_enter(cost) {
+                Ok(()) => Entered::Passed,
+                Err(full) => {
+                    let has_room = |waiting| self.has_room(waiting);
+                    queue.queue_up(full, (request, order, &mut waker), wakes, has_room)
+                }
+            },
+        )
     }
 
-    fn place(&self, waiting: u64) -> Result<(), Why> {
-        match waiting < self.max_waiting {
-            true => Ok(()),
-            false => Err(Why::QueueFull { max_waiting: self.max_waiting }),
-        }
+    fn has_room(&self, waiting: u64) -> Result<(), Why> {
+        let max_waiting = self.timer.rules.max_waiting;
+        if waiting < max_waiting { Ok(()) } else { Err(Why::QueueFull { max_waiting }) }
     }
 
-    pub(super) fn fetch(&self, ticket: u64, waker: &Waker) -> Poll<Result<(), Full>> {
+    pub(super) fn fetch(&self, ticket: Ticket, waker: &Waker) -> Poll<Result<(), Full>> {
         // As in `enter`.
         let mut waker = waker.clone();
-        lock(&self.line).fetch(ticket, &mut waker)
+        lock(&self.queue).fetch(ticket, &mut waker)
     }
 
-    pub(super) fn leave(&self, ticket: u64) {
-        self.locked(|line, wakes| line.leave(ticket, wakes));
-    }
-
-    pub(super) fn give_back(&self, cost: u64) {
+    /// Takes `cost` permits out of flight; `false` if somebody waits or changes the queue, so that the lock is needed.
+    pub(super) fn give_back(&self, cost: u64) -> bool {
         // ORDERING: Relaxed. A stale word makes the exchange fail.
         let mut seen = self.word.load(Relaxed);
         while seen & (SEIZED | WAITED_FOR) == 0 {
             let next = pack(unpack(seen).without(cost));
-            // ORDERING: Release pairs with the Acquire of `try_enter` and `locked`: the next holder
+            // ORDERING: Release pairs with the Acquire of `try_enter` and `change`: the next holder
             // sees what this one did.
             match self.word.compare_exchange_weak(seen, next, Release, Relaxed) {
-                Ok(_) => return,
+                Ok(_) => return true,
                 Err(now) => seen = now,
             }
             spin_loop();
         }
-        self.locked(|line, wakes| line.give_back(cost, wakes));
+        false
     }
 
-    pub(super) fn set_limit(&self, limit: u32) {
-        self.locked(|line, wakes| line.set_limit(limit, wakes));
+    pub(super) fn change<R>(
+        &self,
+        place: &Place,
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+    ) -> R {
+        self.change_at(place, || self.timer.rules.about_now(), change)
     }
 
-    pub(super) fn close(&self) {
-        self.locked(|line, wakes| line.close(wakes));
-    }
-
-    /// Changes the line with its queue: under the lock, with the word seized. Then wakes.
-    fn locked<R>(&self, change: impl FnOnce(&mut Line, &mut Wakes) -> R) -> R {
-        let mut wakes = Wakes::default();
-        let mut line = lock(&self.line);
+    /// Changes the gauge with its queue: under the lock, with the word seized. Then wakes.
+    fn change_at<R>(
+        &self,
+        place: &Place,
+        now: impl FnOnce() -> Tick,
+        change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
+    ) -> R {
+        let mut wakes = Wakes::new();
+        let mut queue = lock(&self.queue);
         // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths
         // fail from here on.
-        line.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
-        let result = change(&mut line, &mut wakes);
-        let gauge = line.gauge;
+        queue.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
+        if queue.has_deadlines() {
+            queue.expire(now(), &mut wakes);
+        }
+        let result = change(&mut queue, &mut wakes);
+        if let Some(timer) = queue.reset_timer() {
+            place.set_timer(0, timer, &mut wakes);
+        }
+        queue.shrink(PLACES_KEPT);
+        let (gauge, level) = (queue.gauge, queue.lowest_level() as u64);
         // ORDERING: Relaxed. The lock keeps writers apart, and the store below publishes it.
-        self.waiting.store(line.waiting(), Relaxed);
+        self.waiting.store(queue.waiting() | level << (u64::BITS - LEVEL_BITS), Relaxed);
         // ORDERING: Release, as in `give_back`: this may release, and what was acquired above goes
         // on to the next holder. A plain store, because nobody else writes a seized word.
         self.word.store(pack(gauge), Release);
-        drop(line);
+        drop(queue);
         self.tally.peak(gauge.in_flight);
         wakes.fire();
         result
@@ -208,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_word_holds_a_gauge_at_its_edges() {
-        let most = super::super::line::LIMIT_MAX as u32;
+        let most = super::super::queue::LIMIT_MAX as u32;
         for limit in [0, 1, most] {
             for in_flight in [0, 1, most] {
                 for (waited_for, closed) in

@@ -113,6 +113,15 @@ impl Alarm {
         }
     }
 
+    /// The task has panicked, because its runtime has no timers. It is not started again. Returns a waker to be dropped
+    /// without a lock.
+    pub(crate) fn broke(&mut self, runtime: RuntimeId) -> Option<Driving> {
+        let waker = self.awake(runtime);
+        let driving = self.driver(runtime)?;
+        driving.is_broken = true;
+        Some(Driving { runtime, waker, until: None, is_broken: true })
+    }
+
     /// The task is gone.
     pub(crate) fn gone(&mut self, runtime: RuntimeId) -> Option<Driving> {
         let place = self.drivers.iter().position(|known| known.runtime == runtime)?;

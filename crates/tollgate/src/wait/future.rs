@@ -64,7 +64,7 @@ impl Passed {
 
 /// How long somebody wants to wait.
 #[derive(Clone, Copy, Debug)]
-enum Patience {
+pub(crate) enum Patience {
     Endless,
     Within(Duration),
     Until(Tick),
@@ -342,7 +342,7 @@ impl Place {
 }
 
 impl Patience {
-    fn deadline(self, now: Tick) -> Tick {
+    pub(crate) fn deadline(self, now: Tick) -> Tick {
         match self {
             Self::Endless => Tick::MAX,
             Self::Within(longest) => now.saturating_add(longest),

@@ -1,21 +1,34 @@
 //! Who waits, in which order, and until when: a pure queue.
 //!
-//! The idea: a slab of slots. Those of callers who wait are on a list, in the order in which they are
+//! The idea: a slab of slots. Those of callers who wait are on a list for each priority, in the order in which they are
 //! served. A slot that has a deadline is also in a heap of deadlines. All of it lives in two vectors
 //! that only grow to the largest crowd so far, so a queue that is warm allocates nothing.
 //!
 //! Cost: O(1), and O(log w) among w deadlines. No clock, no lock, and wakers are only handed over:
 //! whoever hosts a queue fires and drops them where no lock is held.
 
-use crate::Tick;
+use crate::{Priority, Tick};
 use std::task::{Poll, Waker};
 
-/// Who is served first.
+/// Who is served first, of those of one priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Order {
     #[default]
     OldestFirst,
     NewestFirst,
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) cost: u64,
+    pub(crate) priority: Priority,
+    /// [`Tick::MAX`] if there is none.
+    pub(crate) deadline: Tick,
+    /// When it came.
+    pub(crate) since: Tick,
+    /// A task needs somebody else's timer; a thread looks at the clock itself.
+    pub(crate) is_task: bool,
 }
 
 /// A place in the queue, until its owner fetches the answer or leaves.
@@ -32,7 +45,10 @@ pub(crate) struct Queue<A> {
     order: Order,
     slots: Vec<Slot<A>>,
     free: List,
-    waiting: List,
+    /// By priority.
+    waiting: [List; Priority::LEVELS],
+    /// A bit for each list that is not empty.
+    levels: u8,
     /// How many have their answer and have not fetched it.
     answered: usize,
     /// A heap of slots by their deadlines, the first one on top. Of those with one deadline, it is
@@ -48,14 +64,9 @@ pub(crate) struct Queue<A> {
 #[derive(Debug)]
 struct Slot<A> {
     state: State<A>,
-    cost: u64,
-    /// [`Tick::MAX`] if there is none.
-    deadline: Tick,
-    /// When it came.
-    since: Tick,
+    request: Request,
     /// Its place among all who came, the first to be served before the others.
     rank: u64,
-    is_task: bool,
     generation: u32,
     previous: u32,
     next: u32,
@@ -98,7 +109,8 @@ impl<A> Queue<A> {
             order,
             slots: Vec::new(),
             free: EMPTY,
-            waiting: EMPTY,
+            waiting: [EMPTY; Priority::LEVELS],
+            levels: 0,
             answered: 0,
             deadlines: Vec::new(),
             came: 0,
@@ -136,12 +148,7 @@ impl<A> Queue<A> {
     }
 
     /// Takes a place. Returns `None`, and leaves the waker, if there are 2^32 - 1 already.
-    pub(crate) fn push(
-        &mut self,
-        (cost, deadline): (u64, Tick),
-        (since, is_task): (Tick, bool),
-        waker: Waker,
-    ) -> Option<Ticket> {
+    pub(crate) fn push(&mut self, request: Request, waker: Waker) -> Option<Ticket> {
         let index = match self.free.first {
             NONE => {
                 let index = u32::try_from(self.slots.len()).ok().filter(|index| *index != NONE)?;
@@ -153,53 +160,84 @@ impl<A> Queue<A> {
                 index
             }
         };
+        let level = request.priority.level();
         let slot = &mut self.slots[index as usize];
-        (slot.state, slot.cost, slot.deadline) = (State::Waits(waker), cost, deadline);
-        (slot.since, slot.is_task) = (since, is_task);
+        (slot.state, slot.request) = (State::Waits(waker), request);
         self.came = self.came.wrapping_add(1);
-        slot.rank = match self.order {
+        let rank = match self.order {
             Order::OldestFirst => self.came,
             Order::NewestFirst => !self.came,
         };
+        // OVERFLOW: the upper byte is for the priority; 2^56 waits take centuries.
+        slot.rank = (level as u64) << 56 | rank & (u64::MAX >> 8);
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
         match self.order {
-            Order::OldestFirst => link_last(&mut self.slots, &mut self.waiting, index),
-            Order::NewestFirst => link_first(&mut self.slots, &mut self.waiting, index),
+            Order::OldestFirst => link_last(&mut self.slots, &mut self.waiting[level], index),
+            Order::NewestFirst => link_first(&mut self.slots, &mut self.waiting[level], index),
         }
-        if deadline < Tick::MAX {
+        self.levels |= 1 << level;
+        if request.deadline < Tick::MAX {
             self.heap_insert(index);
         }
         self.len += 1;
-        self.total += u128::from(cost);
+        self.total += u128::from(request.cost);
         Some(ticket)
+    }
+
+    /// Tells whether somebody of this priority would be served before all who wait.
+    pub(crate) const fn would_be_first(&self, priority: Priority) -> bool {
+        let ahead = match self.order {
+            Order::OldestFirst => u8::MAX >> (Priority::LEVELS - 1 - priority.level()),
+            Order::NewestFirst => (1 << priority.level()) - 1,
+        };
+        self.levels & ahead == 0
+    }
+
+    /// Returns the newest of the lowest priority, with that.
+    pub(crate) fn least(&self) -> Option<(Priority, Ticket)> {
+        let list = &self.waiting[self.levels.checked_ilog2()? as usize];
+        let newest = match self.order {
+            Order::OldestFirst => list.last,
+            Order::NewestFirst => list.first,
+        };
+        let ticket = self.ticket(newest)?;
+        Some((self.slot(ticket)?.request.priority, ticket))
     }
 
     /// Returns who is served next.
     pub(crate) fn first(&self) -> Option<Ticket> {
-        self.ticket(self.waiting.first)
+        self.first_from(0)
     }
 
     /// Returns who is served after `ticket`.
     pub(crate) fn after(&self, ticket: Ticket) -> Option<Ticket> {
-        self.ticket(self.slot(ticket)?.next)
+        let slot = self.slot(ticket)?;
+        self.ticket(slot.next).or_else(|| self.first_from(slot.request.priority.level() + 1))
+    }
+
+    /// Returns the first of this level, or of the next one that has somebody.
+    fn first_from(&self, level: usize) -> Option<Ticket> {
+        let levels = u32::from(self.levels) >> level;
+        self.ticket(self.waiting.get(level + levels.trailing_zeros() as usize)?.first)
     }
 
     /// Returns the cost and the deadline of somebody who waits.
     pub(crate) fn wish(&self, ticket: Ticket) -> Option<(u64, Tick)> {
         let slot = self.slot(ticket)?;
-        matches!(slot.state, State::Waits(_)).then_some((slot.cost, slot.deadline))
+        let Request { cost, deadline, .. } = slot.request;
+        matches!(slot.state, State::Waits(_)).then_some((cost, deadline))
     }
 
     /// Tells whether somebody is a task.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_task(&self, ticket: Ticket) -> bool {
-        self.slot(ticket).is_some_and(|slot| slot.is_task)
+        self.slot(ticket).is_some_and(|slot| slot.request.is_task)
     }
 
     /// Returns when somebody came.
     pub(crate) fn since(&self, ticket: Ticket) -> Option<Tick> {
-        self.slot(ticket).map(|slot| slot.since)
+        self.slot(ticket).map(|slot| slot.request.since)
     }
 
     /// Returns the waker of somebody who waits.
@@ -221,7 +259,7 @@ impl<A> Queue<A> {
     /// Returns the first deadline, and whose it is.
     pub(crate) fn first_deadline(&self) -> Option<(Tick, Ticket)> {
         let index = *self.deadlines.first()?;
-        Some((self.slots[index as usize].deadline, self.ticket(index)?))
+        Some((self.slots[index as usize].request.deadline, self.ticket(index)?))
     }
 
     /// Answers somebody who waits, and returns the waker to fire.
@@ -256,7 +294,7 @@ impl<A> Queue<A> {
     /// Takes a ticket out, with whatever it has got.
     pub(crate) fn leave(&mut self, ticket: Ticket) -> Left<A> {
         let Some(slot) = self.slot(ticket) else { return Left::Nothing };
-        let (index, cost) = (ticket.index, slot.cost);
+        let (index, cost) = (ticket.index, slot.request.cost);
         match slot.state {
             State::Waits(_) => self.take_out(index),
             _ => self.answered -= 1,
@@ -282,12 +320,17 @@ impl<A> Queue<A> {
 
     /// Takes somebody out of those who wait.
     fn take_out(&mut self, index: u32) {
-        unlink(&mut self.slots, &mut self.waiting, index);
+        let Request { cost, priority, .. } = self.slots[index as usize].request;
+        let list = &mut self.waiting[priority.level()];
+        unlink(&mut self.slots, list, index);
+        if list.first == NONE {
+            self.levels &= !(1 << priority.level());
+        }
         if self.slots[index as usize].heap != NONE {
             self.heap_remove(index);
         }
         self.len -= 1;
-        self.total -= u128::from(self.slots[index as usize].cost);
+        self.total -= u128::from(cost);
     }
 
     fn heap_insert(&mut self, index: u32) {
@@ -319,7 +362,7 @@ impl<A> Queue<A> {
 
     fn heap_deadline(&self, place: usize) -> Option<(Tick, u64)> {
         let slot = &self.slots[*self.deadlines.get(place)? as usize];
-        Some((slot.deadline, slot.rank))
+        Some((slot.request.deadline, slot.rank))
     }
 
     fn heap_up(&mut self, mut place: usize) {
@@ -355,11 +398,14 @@ impl<A> Slot<A> {
     const fn new() -> Self {
         Self {
             state: State::Free,
-            cost: 0,
-            deadline: Tick::MAX,
-            since: Tick::ZERO,
+            request: Request {
+                cost: 0,
+                priority: Priority::NORMAL,
+                deadline: Tick::MAX,
+                since: Tick::ZERO,
+                is_task: false,
+            },
             rank: 0,
-            is_task: false,
             generation: 0,
             previous: NONE,
             next: NONE,
@@ -403,17 +449,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn push(queue: &mut Queue<u8>, cost: u64, deadline: u64) -> Ticket {
-        let wish = (cost, Tick::from_nanos(deadline));
-        queue.push(wish, (Tick::ZERO, true), Waker::noop().clone()).unwrap()
+    fn push(queue: &mut Queue<u8>, cost: u64, deadline: u64, level: u8) -> Ticket {
+        let priority = Priority::new(level).unwrap();
+        let deadline = Tick::from_nanos(deadline);
+        let request = Request { cost, priority, deadline, since: Tick::ZERO, is_task: true };
+        queue.push(request, Waker::noop().clone()).unwrap()
     }
 
     #[test]
     fn a_ticket_of_a_slot_used_again_is_none() {
         let mut queue = Queue::new(Order::OldestFirst);
-        let old = push(&mut queue, 1, 9);
+        let old = push(&mut queue, 1, 9, 3);
         assert!(matches!(queue.leave(old), Left::Place { cost: 1, .. }));
-        let new = push(&mut queue, 2, 9);
+        let new = push(&mut queue, 2, 9, 3);
         assert_ne!(old, new);
         assert!(matches!(queue.leave(old), Left::Nothing));
         assert_eq!(queue.wish(old), None);
@@ -423,14 +471,14 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Event {
-        Push(u64, u64),
+        Push(u64, u64, u8),
         AnswerFirst,
         Leave(usize),
     }
 
     fn event() -> impl Strategy<Value = Event> {
         prop_oneof![
-            3 => (1u64..9, 0u64..20).prop_map(|(cost, deadline)| Event::Push(cost, deadline)),
+            3 => (1u64..9, 0u64..20, 0u8..8).prop_map(|(cost, deadline, level)| Event::Push(cost, deadline, level)),
             1 => Just(Event::AnswerFirst),
             1 => (0usize..8).prop_map(Event::Leave),
         ]
@@ -445,13 +493,18 @@ mod tests {
         ) {
             let order = if newest { Order::NewestFirst } else { Order::OldestFirst };
             let mut queue: Queue<u8> = Queue::new(order);
-            let mut model: Vec<(Ticket, u64, u64)> = Vec::new();
+            let mut model: Vec<(Ticket, u64, u64, u8)> = Vec::new();
             for event in events {
                 match event {
-                    Event::Push(cost, deadline) => {
-                        let ticket = push(&mut queue, cost, deadline);
-                        let at = if newest { 0 } else { model.len() };
-                        model.insert(at, (ticket, cost, deadline));
+                    Event::Push(cost, deadline, level) => {
+                        let ahead = |known: &(Ticket, u64, u64, u8)| {
+                            if newest { known.3 < level } else { known.3 <= level }
+                        };
+                        let at = model.iter().filter(|known| ahead(known)).count();
+                        let priority = Priority::new(level).unwrap();
+                        prop_assert_eq!(queue.would_be_first(priority), at == 0);
+                        let ticket = push(&mut queue, cost, deadline, level);
+                        model.insert(at, (ticket, cost, deadline, level));
                     }
                     Event::AnswerFirst => {
                         prop_assert_eq!(queue.first(), model.first().map(|known| known.0));
@@ -463,7 +516,7 @@ mod tests {
                         }
                     }
                     Event::Leave(index) if index < model.len() => {
-                        let (ticket, cost, _) = model.remove(index);
+                        let (ticket, cost, ..) = model.remove(index);
                         let left = queue.leave(ticket);
                         let is_place = matches!(left, Left::Place { cost: left, .. } if left == cost);
                         prop_assert!(is_place);
@@ -474,6 +527,11 @@ mod tests {
                 prop_assert_eq!((queue.len(), queue.total()), (model.len(), u128::from(total)));
                 let first = model.iter().map(|known| known.2).min().map(Tick::from_nanos);
                 prop_assert_eq!(queue.first_deadline().map(|(deadline, _)| deadline), first);
+                let lowest = model.iter().map(|known| known.3).max();
+                let mut least = model.iter().filter(|known| Some(known.3) == lowest);
+                let least = if newest { least.next() } else { least.next_back() };
+                let found = queue.least().map(|(priority, ticket)| (ticket, priority.urgency()));
+                prop_assert_eq!(found, least.map(|known| (known.0, known.3)));
                 let mut walk = Vec::new();
                 let mut at = queue.first();
                 while let Some(ticket) = at {

@@ -3,6 +3,7 @@
 mod host;
 mod keyed;
 mod model;
+mod order_and_deadlines;
 mod threads;
 
 use host::{Host, Waiter, hosts};

@@ -14,15 +14,16 @@ use loom::{
 use std::{
     pin::Pin,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 use tollgate::{Acquire, Concurrency, KeyedConcurrency};
 
 fn limit(limit: u64) -> Concurrency {
-    Concurrency::builder(limit).max_waiting(2).build().unwrap()
+    Concurrency::builder(limit).max_waiting(2).max_wait(Duration::MAX).build().unwrap()
 }
 
 fn keyed(limit: u64) -> KeyedConcurrency<u64> {
-    KeyedConcurrency::builder(limit).max_waiting(2).build().unwrap()
+    KeyedConcurrency::builder(limit).max_waiting(2).max_wait(Duration::MAX).build().unwrap()
 }
 
 /// Polls once, for a waiter whose wake-ups nobody needs.

@@ -2,11 +2,11 @@
 
 use super::{Answer, By, Grant, Host, Line, Post, Wish};
 use crate::{
-    Algorithm, Decision, Quota, Reason, Refused, Tick,
+    Algorithm, Decision, Priority, Quota, Reason, Refused, Tick,
     algorithm::AnyRule,
     algorithm::{Booked, Entry, Gcra, Step},
     reservation::refusal,
-    wait::queue::{Left, Order, Ticket},
+    wait::queue::{Left, Order, Request, Ticket},
 };
 use std::{
     mem,
@@ -171,7 +171,9 @@ impl Line {
         let (can_wake, mut ticket) = (by == By::Thread || post.can_wake(), None);
         if can_wake {
             let own = mem::replace(waker, Waker::noop().clone());
-            ticket = self.queue.push((cost, deadline), (now, by != By::Thread), own);
+            let (priority, is_task) = (Priority::NORMAL, by != By::Thread);
+            ticket =
+                self.queue.push(Request { cost, priority, deadline, since: now, is_task }, own);
         }
         let Some(ticket) = ticket else {
             let decision = give_up(post, now, booked);

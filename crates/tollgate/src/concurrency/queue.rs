@@ -1,0 +1,326 @@
+//! Who may enter, who waits, and who is next: a pure state machine.
+//!
+//! The idea: a [`Gauge`] says how much is in flight and how much may be; a [`PermitQueue`] is a gauge with
+//! the callers who wait for it ([`Queue`]), the most urgent first. A request of cost c passes when nobody
+//! waits and `in_flight + c <= limit`. Whatever may free permits (a release, a waiter that leaves,
+//! a higher limit) ends in [`PermitQueue::pump`], which admits from the head for as long as the head fits.
+//! Nobody overtakes the head, so a big request there waits for at most what was in flight before it.
+//!
+//! State and units: permits, as whole numbers up to [`LIMIT_MAX`]. An answered ticket holds its answer until its
+//! owner comes for it; a granted one is in flight already. Who has a deadline is refused from that tick on.
+//!
+//! Cost: O(1) without waiters; O(log w) among w deadlines; a lower limit or a close visits them all.
+//!
+//! No clock, no lock, no atomics, and wakers are only collected: the host fires them after it has released its lock.
+
+use super::full::{Full, Why};
+use crate::{
+    Tick,
+    wait::{
+        Wakes,
+        queue::{Left, Order, Queue, Request, Ticket},
+    },
+};
+use std::task::{Poll, Waker};
+
+/// The highest limit: so that limit, in flight and flags fit one word.
+pub(super) const LIMIT_MAX: u64 = 1_000_000_000;
+
+/// How much is in flight, and how much may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gauge {
+    /// At most [`LIMIT_MAX`].
+    pub(super) limit: u32,
+    /// INVARIANT: at most [`LIMIT_MAX`]: it only rises to at most the limit of that moment.
+    pub(super) in_flight: u32,
+    /// Somebody waits.
+    pub(super) waited_for: bool,
+    pub(super) closed: bool,
+}
+
+impl Gauge {
+    pub(super) const fn new(limit: u32) -> Self {
+        Self { limit, in_flight: 0, waited_for: false, closed: false }
+    }
+
+    /// Tells why a request may not pass now; `None` if it may.
+    pub(super) fn refusal(&self, cost: u64) -> Option<Why> {
+        if self.closed {
+            Some(Why::Closed)
+        } else if cost > u64::from(self.limit) {
+            Some(Why::Never)
+        } else if self.waited_for || !self.fits(cost) {
+            Some(Why::Busy)
+        } else {
+            None
+        }
+    }
+
+    fn fits(&self, cost: u64) -> bool {
+        // OVERFLOW: a cost that is not below the limit does not reach the sum.
+        cost <= u64::from(self.limit) && u64::from(self.in_flight) + cost <= u64::from(self.limit)
+    }
+
+    /// Returns the gauge with `cost` more in flight, for a request that [`fits`](Self::fits).
+    #[must_use]
+    pub(super) fn with(self, cost: u64) -> Self {
+        debug_assert!(self.fits(cost));
+        // OVERFLOW: what fits is at most the limit, a `u32`.
+        Self { in_flight: self.in_flight + cost as u32, ..self }
+    }
+
+    /// Returns the gauge with `cost` less in flight.
+    #[must_use]
+    pub(super) fn without(self, cost: u64) -> Self {
+        // INVARIANT: only what is in flight is given back, once, by the permit that holds it.
+        debug_assert!(cost <= u64::from(self.in_flight));
+        Self { in_flight: u64::from(self.in_flight).saturating_sub(cost) as u32, ..self }
+    }
+
+    pub(super) fn available(&self) -> u64 {
+        match self.closed || self.waited_for {
+            true => 0,
+            false => u64::from(self.limit.saturating_sub(self.in_flight)),
+        }
+    }
+
+    pub(super) fn full(&self, cost: u64, waiting: u64, why: Why) -> Full {
+        let (limit, in_flight) = (u64::from(self.limit), u64::from(self.in_flight));
+        Full { limit, in_flight, waiting, cost, why }
+    }
+}
+
+/// A gauge and those who wait for it.
+#[derive(Debug)]
+pub(super) struct PermitQueue {
+    pub(super) gauge: Gauge,
+    /// None while nobody waits and every answer has been fetched, so that a key is small.
+    waits: Option<Box<Waits>>,
+}
+
+#[derive(Debug)]
+struct Waits {
+    queue: Queue<Answer>,
+    /// What the timer is set to: at most the first deadline.
+    timer: Option<Tick>,
+}
+
+/// What a ticket has got: permits, which are in flight from then on, or a refusal.
+#[derive(Debug)]
+enum Answer {
+    Granted { cost: u64 },
+    Refused(Full),
+}
+
+/// What became of a request that may wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entered {
+    Passed,
+    Waits(Ticket),
+    Refused(Full),
+}
+
+impl PermitQueue {
+    pub(super) const fn new(gauge: Gauge) -> Self {
+        Self { gauge, waits: None }
+    }
+
+    /// Returns how many wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.waits.as_ref().map_or(0, |waits| waits.queue.len() as u64)
+    }
+
+    /// Returns the lowest level of those who wait.
+    pub(super) fn lowest_level(&self) -> usize {
+        let least = self.waits.as_ref().and_then(|waits| waits.queue.least());
+        least.map_or(0, |(priority, _)| priority.level())
+    }
+
+    /// Tells whether nothing is in flight, nobody waits and no answer is to be fetched.
+    pub(super) fn is_idle(&self) -> bool {
+        self.gauge.in_flight == 0 && self.waits.as_ref().is_none_or(|waits| waits.queue.is_idle())
+    }
+
+    /// Tells whether somebody who waits has a deadline: then the time matters.
+    pub(super) fn has_deadlines(&self) -> bool {
+        self.waits.as_ref().is_some_and(|waits| waits.queue.first_deadline().is_some())
+    }
+
+    fn full(&self, cost: u64, why: Why) -> Full {
+        self.gauge.full(cost, self.waiting(), why)
+    }
+
+    /// Takes `cost` permits, or says why not.
+    pub(super) fn try_enter(&mut self, cost: u64) -> Result<(), Full> {
+        match self.gauge.refusal(cost) {
+            None => {
+                self.gauge = self.gauge.with(cost);
+                Ok(())
+            }
+            Some(why) => Err(self.full(cost, why)),
+        }
+    }
+
+    /// Takes a place in the queue after a refusal, if that is [`Why::Busy`] and `place`, which is
+    /// given the number of those who wait, grants one. If it does not, somebody less urgent has to leave. Passes if it
+    /// is the first to be served and fits.
+    ///
+    /// Takes `waker` only if it waits: otherwise the caller drops it, without a lock.
+    pub(super) fn queue_up(
+        &mut self,
+        full: Full,
+        (request, order, waker): (Request, Order, &mut Waker),
+        wakes: &mut Wakes,
+        place: impl FnOnce(u64) -> Result<(), Why>,
+    ) -> Entered {
+        if full.why != Why::Busy {
+            return Entered::Refused(full);
+        }
+        let gauge = self.gauge;
+        let fresh = || Box::new(Waits { queue: Queue::new(order), timer: None });
+        let queue = &mut self.waits.get_or_insert_with(fresh).queue;
+        if gauge.fits(request.cost) && queue.would_be_first(request.priority) {
+            self.gauge = gauge.with(request.cost);
+            return Entered::Passed;
+        }
+        if request.deadline <= request.since {
+            return Entered::Refused(Full { why: Why::TimedOut, ..full });
+        }
+        if let Err(why) = place(full.waiting) {
+            match queue.least() {
+                Some((priority, least)) if request.priority.is_above(priority) => {
+                    let cost = queue.wish(least).map_or(0, |(cost, _)| cost);
+                    let full = gauge.full(cost, full.waiting, Why::Displaced);
+                    wakes.push(queue.answer(least, Answer::Refused(full)));
+                }
+                _ => return Entered::Refused(Full { why, ..full }),
+            }
+        }
+        match queue.push(request, std::mem::replace(waker, Waker::noop().clone())) {
+            Some(ticket) => {
+                self.gauge.waited_for = true;
+                Entered::Waits(ticket)
+            }
+            // More than any bound allows.
+            None => {
+                Entered::Refused(Full { why: Why::QueueFull { max_waiting: full.waiting }, ..full })
+            }
+        }
+    }
+
+    /// Fetches the answer of a ticket, which is then no more; or leaves `waker` to be woken.
+    ///
+    /// A waker that is no longer needed is left in `waker`, so that it is dropped without a lock.
+    pub(super) fn fetch(&mut self, ticket: Ticket, waker: &mut Waker) -> Poll<Result<(), Full>> {
+        let Some(waits) = &mut self.waits else { return Poll::Pending };
+        waits.queue.fetch(ticket, waker).map(|answer| match answer {
+            // INVARIANT: a ticket is in the queue or answered until its owner fetches or leaves.
+            None => Err(self.full(0, Why::Closed)),
+            Some(Answer::Granted { .. }) => Ok(()),
+            Some(Answer::Refused(full)) => Err(full),
+        })
+    }
+
+    /// Takes a ticket out, with whatever it has got: nobody will fetch it. Returns a waker to be dropped without a lock.
+    pub(super) fn leave(&mut self, ticket: Ticket, wakes: &mut Wakes) -> Option<Waker> {
+        let left = self.waits.as_mut()?.queue.leave(ticket);
+        if let Left::Answer(Answer::Granted { cost }) = left {
+            self.gauge = self.gauge.without(cost);
+        }
+        self.pump(wakes);
+        if let Left::Place { waker, .. } = left { Some(waker) } else { None }
+    }
+
+    /// Takes `cost` permits out of flight.
+    pub(super) fn give_back(&mut self, cost: u64, wakes: &mut Wakes) {
+        self.gauge = self.gauge.without(cost);
+        self.pump(wakes);
+    }
+
+    /// Changes the limit. Waiters that could never pass under it are refused.
+    pub(super) fn set_limit(&mut self, limit: u32, wakes: &mut Wakes) {
+        self.gauge.limit = limit;
+        self.refuse(wakes, Why::Never, |cost| cost > u64::from(limit));
+        self.pump(wakes);
+    }
+
+    /// Refuses everybody from now on.
+    pub(super) fn close(&mut self, wakes: &mut Wakes) {
+        self.gauge.closed = true;
+        self.refuse(wakes, Why::Closed, |_| true);
+        self.pump(wakes);
+    }
+
+    /// Refuses those whose deadline has come, and admits whom that lets pass.
+    pub(super) fn expire(&mut self, now: Tick, wakes: &mut Wakes) {
+        let gauge = self.gauge;
+        let Some(waits) = &mut self.waits else { return };
+        let mut has_changed = false;
+        while let Some((_, ticket)) = waits.queue.first_deadline().filter(|(due, _)| *due <= now) {
+            refuse(&mut waits.queue, ticket, gauge, Why::TimedOut, wakes);
+            has_changed = true;
+        }
+        if has_changed {
+            self.pump(wakes);
+        }
+    }
+
+    /// Says when the timer has to be set anew, from what and to what.
+    ///
+    /// It may stay set to a tick at which nobody is due any more: that is cheaper than to follow each waiter.
+    pub(super) fn reset_timer(&mut self) -> Option<(Option<Tick>, Option<Tick>)> {
+        let Waits { queue, timer } = &mut **self.waits.as_mut()?;
+        let first = queue.first_deadline().map(|(deadline, _)| deadline);
+        let is_set = timer.is_some_and(|timer| first.is_some_and(|first| timer <= first));
+        (!is_set && *timer != first).then(|| (std::mem::replace(timer, first), first))
+    }
+
+    /// The timer has come.
+    pub(super) fn timer_came(&mut self, now: Tick, wakes: &mut Wakes) {
+        if let Some(waits) = &mut self.waits {
+            waits.timer = None;
+        }
+        self.expire(now, wakes);
+    }
+
+    /// Gives the memory of an idle queue back if it has more than `most` places.
+    pub(super) fn shrink(&mut self, most: usize) {
+        self.waits.take_if(|waits| waits.queue.is_idle() && waits.queue.places() > most);
+    }
+
+    /// Answers the waiters whose cost is `hopeless` with a refusal.
+    fn refuse(&mut self, wakes: &mut Wakes, why: Why, hopeless: impl Fn(u64) -> bool) {
+        let gauge = self.gauge;
+        let Some(waits) = &mut self.waits else { return };
+        let mut next = waits.queue.first();
+        while let Some(ticket) = next {
+            next = waits.queue.after(ticket);
+            if waits.queue.wish(ticket).is_some_and(|(cost, _)| hopeless(cost)) {
+                refuse(&mut waits.queue, ticket, gauge, why, wakes);
+            }
+        }
+    }
+
+    /// Admits from the head for as long as the head fits.
+    ///
+    /// INVARIANT: afterwards `waited_for` says whether the queue has somebody in it.
+    fn pump(&mut self, wakes: &mut Wakes) {
+        if let Some(waits) = &mut self.waits {
+            while let Some(head) = waits.queue.first()
+                && let Some((cost, _)) = waits.queue.wish(head)
+                && self.gauge.fits(cost)
+            {
+                self.gauge = self.gauge.with(cost);
+                wakes.push(waits.queue.answer(head, Answer::Granted { cost }));
+            }
+        }
+        self.gauge.waited_for = self.waiting() > 0;
+    }
+}
+
+/// Refuses somebody who waits.
+fn refuse(queue: &mut Queue<Answer>, ticket: Ticket, gauge: Gauge, why: Why, wakes: &mut Wakes) {
+    let cost = queue.wish(ticket).map_or(0, |(cost, _)| cost);
+    let full = gauge.full(cost, queue.len() as u64 - 1, why);
+    wakes.push(queue.answer(ticket, Answer::Refused(full)));
+}
