@@ -12,6 +12,9 @@
 //!
 //! [docs/adaptive.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/adaptive.md
 
+pub mod law;
+mod window;
+
 use crate::{CallOutcome, Tick};
 use std::{fmt, time::Duration};
 
@@ -48,6 +51,16 @@ impl Sample {
     #[must_use]
     pub fn rtt(&self) -> Duration {
         self.ended.since(self.began)
+    }
+
+    /// Tells whether a law may learn from the call.
+    fn is_used(&self) -> bool {
+        matches!(self.outcome, CallOutcome::Success | CallOutcome::Overload)
+    }
+
+    /// Returns the round trip in nanoseconds, at least 1, so that it can divide.
+    fn rtt_ns(&self) -> f64 {
+        (self.rtt().as_nanos() as f64).max(1.0)
     }
 }
 
