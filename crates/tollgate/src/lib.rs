@@ -1,5 +1,6 @@
 #![doc = include_str!("docs/front.md")]
 
+pub mod adaptive;
 pub mod algorithm;
 mod clock;
 mod coalesce;
@@ -14,6 +15,7 @@ mod keyed_debounce;
 mod lease;
 mod limiter;
 mod limits;
+mod outcome;
 mod pacer;
 mod priority;
 mod quota;
@@ -62,6 +64,7 @@ pub use keyed_debounce::{
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
+pub use outcome::CallOutcome;
 #[cfg(feature = "tokio")]
 pub use pacer::PacerWait;
 pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, Rejected, Slot};

@@ -36,6 +36,6 @@ pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter, guarded};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::{block_on, park, waker};
-pub(crate) use random::random_up_to;
+pub(crate) use random::{mix, random_up_to};
 pub(crate) use sleeper::Sleeper;
 pub(crate) use wakes::{Wakes, wake_all};

@@ -3,6 +3,8 @@
 
 mod ad_hoc;
 mod ad_hoc_model;
+mod adaptive_laws;
+mod adaptive_properties;
 mod api;
 mod claims_and_quotas;
 mod concurrency;

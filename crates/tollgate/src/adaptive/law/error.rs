@@ -1,0 +1,90 @@
+//! Why a law cannot be built.
+
+use crate::{Concurrency, Tick};
+use std::{fmt, ops::RangeBounds, time::Duration};
+
+/// Why a law cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LawError {
+    /// The lowest limit is 0.
+    MinIsZero,
+    /// The highest limit is above [`Concurrency::LIMIT_MAX`].
+    MaxTooLarge {
+        /// The highest limit.
+        max: u64,
+    },
+    /// `min <= initial <= max` does not hold.
+    OutOfOrder {
+        /// The lowest limit.
+        min: u64,
+        /// The first limit.
+        initial: u64,
+        /// The highest limit.
+        max: u64,
+    },
+    /// A setting is outside its range.
+    OutOfRange {
+        /// The name of its setter.
+        setting: &'static str,
+        /// Its value; a duration in seconds.
+        value: f64,
+        /// The range, and a value to start from.
+        rule: &'static str,
+    },
+}
+
+impl LawError {
+    /// Checks that a setting is in its range. NaN is in no range.
+    pub(super) fn check(
+        setting: &'static str,
+        value: f64,
+        range: impl RangeBounds<f64>,
+        rule: &'static str,
+    ) -> Result<f64, Self> {
+        match range.contains(&value) {
+            true => Ok(value),
+            false => Err(Self::OutOfRange { setting, value, rule }),
+        }
+    }
+
+    /// Checks that a duration is above zero and can be added to a tick.
+    pub(super) fn check_duration(setting: &'static str, value: Duration) -> Result<Duration, Self> {
+        let rule = "is not above 0 and at most 584 years; give for example 100 ms";
+        match !value.is_zero() && value <= Tick::MAX.since(Tick::ZERO) {
+            true => Ok(value),
+            false => Err(Self::OutOfRange { setting, value: value.as_secs_f64(), rule }),
+        }
+    }
+
+    /// Checks that a count is at least 1 and at most a billion.
+    pub(super) fn check_count(setting: &'static str, value: u64) -> Result<u64, Self> {
+        let rule = "is not between 1 and 1000000000; give for example 10";
+        match (1..=1_000_000_000).contains(&value) {
+            true => Ok(value),
+            false => Err(Self::OutOfRange { setting, value: value as f64, rule }),
+        }
+    }
+}
+
+impl fmt::Display for LawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MinIsZero => f.write_str(
+                "min 0 could stop every call, and then nothing is measured any more; give at \
+                 least 1",
+            ),
+            Self::MaxTooLarge { max } => {
+                write!(f, "max {max} is above {} in flight; lower it", Concurrency::LIMIT_MAX)
+            }
+            Self::OutOfOrder { min, initial, max } => write!(
+                f,
+                "initial {initial} is not between min {min} and max {max}; set all three so that \
+                 min <= initial <= max"
+            ),
+            Self::OutOfRange { setting, value, rule } => write!(f, "{setting} {value} {rule}"),
+        }
+    }
+}
+
+impl std::error::Error for LawError {}
