@@ -12,8 +12,13 @@
 //!
 //! [docs/adaptive.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/adaptive.md
 
+mod concurrency;
 pub mod law;
+mod partitions;
 mod window;
+
+pub use concurrency::{AcquireMeasured, AdaptiveConcurrency, AdaptiveReport, MeasuredPermit};
+pub use partitions::{PartitionPermit, Partitions, PartitionsBuilder, PartitionsError};
 
 use crate::{CallOutcome, Tick};
 use std::{fmt, time::Duration};

@@ -26,7 +26,7 @@ pub use full::Full;
 pub use keyed::KeyedConcurrency;
 pub use permit::Permit;
 
-use crate::sync::Arc;
+use crate::{Clock, sync::Arc};
 use builder::check_limit;
 use permit::Place;
 use queue::PermitQueue;
@@ -227,6 +227,27 @@ impl Concurrency {
         let limit = check_limit(limit)?;
         self.place().change(|queue, wakes| queue.set_limit(limit, wakes));
         Ok(())
+    }
+
+    /// Sets the limit to the nearest one that is legal and lets something pass.
+    pub(crate) fn set_capped(&self, limit: u64) {
+        // OVERFLOW: at most `LIMIT_MAX`, a billion.
+        let limit = limit.clamp(1, Self::LIMIT_MAX) as u32;
+        if u64::from(limit) != self.limit() {
+            self.place().change(|queue, wakes| queue.set_limit(limit, wakes));
+        }
+    }
+
+    /// Takes a permit although the limit is reached, ahead of everybody who waits.
+    pub(crate) fn acquire_beyond(&self) -> Result<Permit, Full> {
+        let taken = self.place().change(|queue, _| queue.enter_beyond(1)).unwrap_or(Ok(()));
+        self.place().permit(1, taken)
+    }
+
+    /// Returns the clock by which waits end.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.single.timer.rules.clock
     }
 
     /// Refuses everybody from now on, and those who wait. What is in flight may finish.

@@ -89,9 +89,14 @@ impl ConcurrencyBuilder {
     pub fn build(self) -> Result<Concurrency, ConcurrencyError> {
         let limit = check_limit(self.limit)?;
         check_most("max_waiting", self.rules.max_waiting)?;
+        Ok(self.build_of(limit))
+    }
+
+    /// Builds a limit from what was checked.
+    pub(crate) fn build_of(self, limit: u32) -> Concurrency {
         let tally = if self.counted { Tally::on() } else { Tally::off() };
         let single = Single::new(limit, self.rules, self.name, tally);
-        Ok(Concurrency { single: Arc::new(single) })
+        Concurrency { single: Arc::new(single) }
     }
 }
 

@@ -161,6 +161,16 @@ impl PermitQueue {
         }
     }
 
+    /// Takes `cost` permits even beyond the limit, unless it is closed.
+    pub(super) fn enter_beyond(&mut self, cost: u32) -> Result<(), Full> {
+        let in_flight = self.gauge.in_flight + cost; // OVERFLOW: both are at most a billion.
+        if self.gauge.closed || u64::from(in_flight) > LIMIT_MAX {
+            return Err(self.full(cost.into(), Why::Closed));
+        }
+        self.gauge.in_flight = in_flight;
+        Ok(())
+    }
+
     /// Takes a place in the queue after a refusal, if that is [`Why::Busy`] and `place`, which is
     /// given the number of those who wait, grants one. If it does not, somebody less urgent has to leave. Passes if it
     /// is the first to be served and fits.

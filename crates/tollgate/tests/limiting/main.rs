@@ -3,6 +3,7 @@
 
 mod ad_hoc;
 mod ad_hoc_model;
+mod adaptive_concurrency;
 mod adaptive_laws;
 mod adaptive_properties;
 mod api;

@@ -172,6 +172,13 @@ impl ProbingGradient {
     }
 }
 
+impl Default for ProbingGradient {
+    fn default() -> Self {
+        let Ok(law) = Self::builder().build() else { unreachable!("the defaults are legal") };
+        law
+    }
+}
+
 impl Law for ProbingGradient {
     fn observe(&mut self, sample: &Sample) -> u64 {
         if self.window.add(sample) {

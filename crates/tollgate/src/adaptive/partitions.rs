@@ -1,0 +1,192 @@
+//! Guaranteed shares of one limit.
+
+use super::{AdaptiveConcurrency, MeasuredPermit};
+use crate::{
+    CallOutcome, Full,
+    sync::{Arc, AtomicU64, Ordering::Relaxed},
+};
+use std::fmt;
+
+/// Guaranteed shares of an [`AdaptiveConcurrency`]; clones share them.
+///
+/// While the limit has room, everybody passes, whatever its share. When the limit is full, a partition passes as long as
+/// it has less in flight than its share of the limit, rounded up, at least one; who has borrowed more than its share waits
+/// for room. So the total may exceed the limit for a moment, by at most what the others have borrowed.
+///
+/// A name that was not declared has no share: it lives on what is free.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{CallOutcome, Concurrency};
+/// use tollgate::adaptive::{AdaptiveConcurrency, Partitions, law::Aimd};
+///
+/// let law = Aimd::builder().initial(4).min(1).max(100).build()?;
+/// let limit = AdaptiveConcurrency::over(Concurrency::new(0)?, law);
+/// let parts = Partitions::builder(&limit).share("web", 75).share("jobs", 25).build()?;
+/// let jobs: Vec<_> = (0..4).map(|_| parts.try_acquire("jobs")).collect();
+/// assert!(jobs.iter().all(Result::is_ok)); // nobody else wants anything
+/// assert!(parts.try_acquire("jobs").is_err());
+/// assert!(parts.try_acquire("web").is_ok()); // three of four are guaranteed
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Partitions {
+    limit: AdaptiveConcurrency,
+    shares: Arc<Vec<Share>>,
+}
+
+#[derive(Debug)]
+struct Share {
+    name: Box<str>,
+    percent: u64,
+    in_flight: AtomicU64,
+}
+
+impl Partitions {
+    /// Starts shares of `limit`.
+    pub fn builder(limit: &AdaptiveConcurrency) -> PartitionsBuilder {
+        PartitionsBuilder { limit: limit.clone(), shares: Vec::new() }
+    }
+
+    /// Takes a slot for a partition, if the limit has room, or the partition is below its share. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`] says why not.
+    pub fn try_acquire(&self, name: &str) -> Result<PartitionPermit, Full> {
+        let enforced = self.limit.concurrency();
+        let share = self.shares.iter().position(|share| *share.name == *name);
+        let (permit, place) = match enforced.try_acquire() {
+            Ok(permit) => (permit, share.and_then(|share| self.enter(share, u64::MAX))),
+            Err(full) if full.is_closed() => return Err(full),
+            Err(full) => {
+                let limit = enforced.limit();
+                let most = |share: usize| (limit * self.shares[share].percent).div_ceil(100).max(1);
+                let place = share.and_then(|share| self.enter(share, most(share))).ok_or(full)?;
+                (enforced.acquire_beyond()?, Some(place))
+            }
+        };
+        Ok(PartitionPermit { call: self.limit.measured(Some(permit)), _place: place })
+    }
+
+    /// Counts one more call of a partition, unless it has `most` in flight.
+    fn enter(&self, index: usize, most: u64) -> Option<Place> {
+        let more = |count: u64| (count < most).then_some(count + 1);
+        // ORDERING: Relaxed, here and below: a count that guards nothing but itself.
+        self.shares[index].in_flight.fetch_update(Relaxed, Relaxed, more).ok()?;
+        Some(Place { shares: Arc::clone(&self.shares), index })
+    }
+
+    /// Returns how many calls of a partition are in flight; 0 if it was not declared.
+    #[must_use]
+    pub fn in_flight(&self, name: &str) -> u64 {
+        let share = self.shares.iter().find(|share| *share.name == *name);
+        share.map_or(0, |share| share.in_flight.load(Relaxed))
+    }
+}
+
+/// Builds [`Partitions`].
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct PartitionsBuilder {
+    limit: AdaptiveConcurrency,
+    shares: Vec<(Box<str>, u8)>,
+}
+
+impl PartitionsBuilder {
+    /// Guarantees a partition so many percent of the limit.
+    pub fn share(mut self, name: &str, percent: u8) -> Self {
+        self.shares.push((name.into(), percent));
+        self
+    }
+
+    /// Builds the shares.
+    ///
+    /// # Errors
+    ///
+    /// When they exceed 100 percent together, or a name is declared twice.
+    pub fn build(self) -> Result<Partitions, PartitionsError> {
+        let percent = self.shares.iter().map(|(_, percent)| u32::from(*percent)).sum();
+        if percent > 100 {
+            return Err(PartitionsError::TooMuch { percent });
+        }
+        for (index, (name, _)) in self.shares.iter().enumerate() {
+            if self.shares[..index].iter().any(|(other, _)| other == name) {
+                return Err(PartitionsError::Twice { name: name.clone() });
+            }
+        }
+        let share = |(name, percent): (Box<str>, u8)| Share {
+            name,
+            percent: percent.into(),
+            in_flight: AtomicU64::new(0),
+        };
+        let shares = self.shares.into_iter().map(share).collect();
+        Ok(Partitions { limit: self.limit, shares: Arc::new(shares) })
+    }
+}
+
+/// Why shares cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PartitionsError {
+    /// The shares are more than there is.
+    TooMuch {
+        /// Their sum.
+        percent: u32,
+    },
+    /// A partition was declared twice.
+    Twice {
+        /// Its name.
+        name: Box<str>,
+    },
+}
+
+impl fmt::Display for PartitionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooMuch { percent } => write!(
+                f,
+                "the shares are {percent} percent together, and more than 100 cannot be guaranteed; lower some of them"
+            ),
+            Self::Twice { name } => {
+                write!(f, "partition {name:?} is declared twice; give each one share")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PartitionsError {}
+
+/// A slot of a partition, with the time at which the call began: as [`MeasuredPermit`].
+#[must_use = "a slot that is dropped at once limits nothing, and measures nothing"]
+#[derive(Debug)]
+pub struct PartitionPermit {
+    call: MeasuredPermit,
+    _place: Option<Place>,
+}
+
+impl PartitionPermit {
+    /// Ends the call now: gives the slot back and tells the law.
+    pub fn end(mut self, outcome: CallOutcome) {
+        self.measure(outcome);
+    }
+
+    /// As [`MeasuredPermit::measure`].
+    pub fn measure(&mut self, outcome: CallOutcome) {
+        self.call.measure(outcome);
+    }
+}
+
+/// One of what a partition has in flight.
+#[derive(Debug)]
+struct Place {
+    shares: Arc<Vec<Share>>,
+    index: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.shares[self.index].in_flight.fetch_sub(1, Relaxed);
+    }
+}
