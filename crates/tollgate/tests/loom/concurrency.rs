@@ -254,17 +254,14 @@ fn the_bound_on_keys_holds_between_threads() {
 /// A guard that ends, and so lowers the limit, against one that enters and is dropped.
 #[test]
 fn a_call_that_lowers_the_limit_racing_with_another_loses_no_slot() {
-    loom::model(|| {
+    explore(3, || {
         let law = Aimd::builder().initial(2).min(1).max(2).backoff(0.5).build().unwrap();
         let mine = AdaptiveConcurrency::over(limit(0), law);
         let theirs = mine.clone();
         let held = mine.try_acquire().unwrap();
         let other = thread::spawn(move || drop(theirs.try_acquire()));
         held.end(CallOutcome::Overload);
-        let after = mine.try_acquire();
-        assert!(mine.report().in_flight <= 2);
         other.join().unwrap();
-        drop(after);
         let report = mine.report();
         assert_eq!((report.in_flight, report.waiting, report.limit), (0, 0, 1));
         let _one = mine.try_acquire().unwrap();
