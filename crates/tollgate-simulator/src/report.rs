@@ -1,0 +1,132 @@
+//! What a simulation shows, second by second.
+
+use std::{fmt, ops::Range, time::Duration};
+use tollgate::Tick;
+
+/// How often limit and calls in flight are recorded.
+const TRACE: Duration = Duration::from_millis(100);
+
+/// What a simulation shows, second by second.
+#[derive(Clone, Debug)]
+pub struct Report {
+    seconds: Vec<Second>,
+    /// Limit and calls in flight, ten times a second.
+    trace: Vec<(u64, u64)>,
+    /// How many good calls each second could have had: what the server can do, at most what came.
+    capacity: Vec<f64>,
+    /// The second of each end, and how long the call took, in microseconds.
+    latencies: Vec<(u32, u32)>,
+}
+
+/// One second of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// Calls that arrived.
+    pub offered: u64,
+    /// Attempts: calls and their repetitions.
+    pub attempts: u64,
+    /// Attempts that a limit or a full queue refused.
+    pub refused: u64,
+    /// Calls that ended within their deadline.
+    pub good: u64,
+    /// Calls that ended later.
+    pub late: u64,
+}
+
+impl Report {
+    pub(crate) fn new(length: Duration, capacity: impl Fn(Tick) -> f64) -> Self {
+        let seconds = length.as_secs_f64().ceil() as usize;
+        let middle = |second| Tick::from_millis(second as u64 * 1000 + 500);
+        Self {
+            seconds: vec![Second::default(); seconds],
+            trace: Vec::new(),
+            capacity: (0..seconds).map(|second| capacity(middle(second))).collect(),
+            latencies: Vec::new(),
+        }
+    }
+
+    pub(crate) fn second(&mut self, now: Tick) -> &mut Second {
+        &mut self.seconds[(now.as_nanos() / 1_000_000_000) as usize]
+    }
+
+    pub(crate) fn end(&mut self, now: Tick, took: Duration, is_good: bool) {
+        let second = self.second(now);
+        match is_good {
+            true => second.good += 1,
+            false => second.late += 1,
+        }
+        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX);
+        self.latencies.push(((now.as_nanos() / 1_000_000_000) as u32, took));
+    }
+
+    /// Records what holds before the event at `now`.
+    pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> (u64, u64)) {
+        while Tick::ZERO.saturating_add(TRACE * self.trace.len() as u32) < now {
+            self.trace.push(current());
+        }
+    }
+
+    /// Returns each second.
+    #[must_use]
+    pub fn seconds(&self) -> &[Second] {
+        &self.seconds
+    }
+
+    /// Returns the limit (all limits together) and the calls in the server, ten times a second.
+    #[must_use]
+    pub fn trace(&self) -> &[(u64, u64)] {
+        &self.trace
+    }
+
+    /// Returns good calls as a share of the ideal: what came, at most what the server could do.
+    #[must_use]
+    pub fn goodput(&self, seconds: Range<usize>) -> f64 {
+        let ideal =
+            seconds.clone().map(|it| self.capacity[it].min(self.seconds[it].offered as f64));
+        let ideal: f64 = ideal.sum();
+        self.sum(seconds, |second| second.good) / ideal
+    }
+
+    /// Returns refused attempts as a share of all.
+    #[must_use]
+    pub fn refused(&self, seconds: Range<usize>) -> f64 {
+        let attempts = self.sum(seconds.clone(), |second| second.attempts);
+        self.sum(seconds, |second| second.refused) / attempts
+    }
+
+    /// Returns attempts per call: 1 if nobody retries.
+    #[must_use]
+    pub fn load(&self, seconds: Range<usize>) -> f64 {
+        let offered = self.sum(seconds.clone(), |second| second.offered);
+        self.sum(seconds, |second| second.attempts) / offered
+    }
+
+    /// Returns the latency that `percent` of the calls that ended do not exceed, to a microsecond.
+    #[must_use]
+    pub fn latency(&self, seconds: Range<usize>, percent: f64) -> Option<Duration> {
+        let ended = self.latencies.iter().filter(|(at, _)| seconds.contains(&(*at as usize)));
+        let mut took: Vec<u32> = ended.map(|(_, took)| *took).collect();
+        took.sort_unstable();
+        let rank = (took.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
+        Some(Duration::from_micros((*took.get(rank - 1)?).into()))
+    }
+
+    fn sum(&self, seconds: Range<usize>, of: impl Fn(&Second) -> u64) -> f64 {
+        self.seconds[seconds].iter().map(of).sum::<u64>() as f64
+    }
+}
+
+impl fmt::Display for Report {
+    /// Writes one line for each second, with the limit and the calls in the server at its end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "second,offered,attempts,refused,good,late,limit,in_flight")?;
+        for (number, second) in self.seconds.iter().enumerate() {
+            let Second { offered, attempts, refused, good, late } = second;
+            let last = self.trace.len().min(10 * (number + 1));
+            let (limit, in_flight) = self.trace[..last].last().copied().unwrap_or_default();
+            write!(f, "{number},{offered},{attempts},{refused},{good},{late}")?;
+            writeln!(f, ",{limit},{in_flight}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,6 @@
+//! The simulator, and Tollgate's laws in it.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod laws;
+mod model;
+mod workload;
