@@ -3,4 +3,5 @@
 
 mod laws;
 mod model;
+mod priorities;
 mod workload;
