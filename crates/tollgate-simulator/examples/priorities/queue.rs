@@ -20,7 +20,7 @@ const MAX_WAITING: u64 = 2 * WORKERS;
 const SERVICE: Duration = Duration::from_millis(20);
 /// A call that takes longer is of no use. Nobody waits for more than half of it.
 const DEADLINE: Duration = Duration::from_millis(200);
-const LENGTH: Duration = Duration::from_secs(60);
+const LENGTH: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Queueing {
@@ -87,7 +87,7 @@ struct Run {
     served: Served,
 }
 
-/// Runs a minute of calls at `load` times the capacity.
+/// Runs twenty seconds of calls at `load` times the capacity.
 pub(crate) fn served(
     queueing: Queueing,
     load: f64,
