@@ -74,7 +74,8 @@ impl Sample {
 /// A law is pure: it reads no clock, takes no lock and draws no random number that does not follow
 /// from its seed. The same samples in the same order give the same limits, so a test can step it.
 ///
-/// [`CallOutcome::Failure`] and [`CallOutcome::Ignore`] move no law.
+/// No law learns from [`CallOutcome::Failure`] and [`CallOutcome::Ignore`]: they show at most that
+/// time passes.
 ///
 /// # Examples
 ///

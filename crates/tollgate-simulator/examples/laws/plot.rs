@@ -64,13 +64,16 @@ fn frame(svg: &mut String, bottom: usize, seconds: usize) {
     }
 }
 
-/// Draws every fifth value: one for each half second.
+/// Draws the least and the greatest value of each second, so that no short dip or peak is lost.
 fn line(svg: &mut String, bottom: usize, colour: &str, values: &[u64]) {
+    let seconds = values.len().div_ceil(10);
     let _ = write!(svg, "<polyline fill=\"none\" stroke=\"{colour}\" points=\"");
-    for (number, value) in values.iter().enumerate().step_by(5) {
-        let x = LEFT as f64 + PANEL_WIDTH as f64 * number as f64 / values.len() as f64;
-        let y = bottom - (*value as usize).min(PANEL_HEIGHT);
-        let _ = write!(svg, "{x:.1},{y} ");
+    for (second, values) in values.chunks(10).enumerate() {
+        let x = LEFT as f64 + PANEL_WIDTH as f64 * second as f64 / seconds as f64;
+        for value in [values.iter().min(), values.iter().max()].into_iter().flatten() {
+            let y = bottom - (*value as usize).min(PANEL_HEIGHT);
+            let _ = write!(svg, "{x:.1},{y} ");
+        }
     }
     *svg += "\"/>\n";
 }

@@ -104,7 +104,7 @@ fn vegas_estimates_the_queue() {
     steps(
         &mut law,
         &[
-            (20, 20, Success, 20, Probing), // the baseline
+            (20, 20, Success, 20, Holding), // the baseline
             (20, 20, Success, 26, Growing), // q = 0
             (20, 12, Success, 26, ApplicationLimited),
             (21, 26, Success, 27, Growing),  // q = ceil(26/21) = 2
@@ -113,7 +113,7 @@ fn vegas_estimates_the_queue() {
             (1, 26, Overload, 25, LimitReason::Overload), // not the baseline, fast as it is
             (1, 26, Failure, 25, LimitReason::Overload),
             (20, 26, Success, 31, Growing),
-            (10, 26, Success, 31, Probing),  // a lower baseline
+            (10, 26, Success, 31, Holding),  // a lower baseline
             (20, 26, Success, 30, Queueing), // q = 16
         ],
     );
@@ -121,7 +121,7 @@ fn vegas_estimates_the_queue() {
     steps(
         &mut large,
         &[
-            (20, 100, Success, 100, Probing),
+            (20, 100, Success, 100, Holding),
             (20, 100, Success, 106, Growing), // half of the way to 112
             (20, 100, Success, 109, Growing), // half of the way to the maximum
             (40, 100, Success, 108, Queueing), // half of 2
@@ -309,6 +309,16 @@ fn the_gradient_probes_again_in_time_or_when_it_is_very_low() {
         law.reason() == Probing
     });
     assert!(begins.is_some());
+}
+
+#[test]
+fn a_probe_ends_even_if_no_call_can_be_measured() {
+    let mut law = ProbingGradient::builder().probe_every(ms(10_000)).build().unwrap();
+    assert_eq!(window(&mut law, 1000, (20, 20, Success)), 6);
+    // From now on every call is a stream, which says nothing.
+    assert_eq!(calls(&mut law, 2000, 9_000, (20, 6, Ignore)), 6);
+    assert_eq!(calls(&mut law, 11_000, 1_000, (20, 6, Ignore)), 20);
+    assert_eq!((law.reason(), law.baseline()), (Holding, None));
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 use tollgate::{
-    Algorithm, Bypass, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter, LimiterBuilder,
-    ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation, Tick, TimerId,
-    hierarchy, watch,
+    Algorithm, Bypass, CallOutcome, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter,
+    LimiterBuilder, ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation,
+    Tick, TimerId, adaptive, hierarchy, watch,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -28,6 +28,15 @@ fn public_types_are_shareable_and_printable() {
     shared::<hierarchy::BorrowingTree>();
     shared::<hierarchy::BorrowingBuilder>();
     shared::<hierarchy::Class>();
+    shared::<adaptive::law::Aimd>();
+    shared::<adaptive::law::Vegas>();
+    shared::<adaptive::law::Gradient2>();
+    shared::<adaptive::law::Windowed<adaptive::law::Gradient2>>();
+    shared::<adaptive::law::DampedAimd>();
+    shared::<adaptive::law::ProbingGradient>();
+    value::<adaptive::Sample>();
+    value::<adaptive::LimitReason>();
+    value::<CallOutcome>();
     value::<hierarchy::Admission>();
     value::<hierarchy::ClassCounts>();
     value::<Decision>();
@@ -45,6 +54,7 @@ fn public_types_are_shareable_and_printable() {
     error::<ParseQuotaError>();
     error::<Denied>();
     error::<Refused>();
+    error::<adaptive::law::LawError>();
     error::<hierarchy::HierarchyError>();
     error::<hierarchy::PathError>();
     error::<hierarchy::Unreserved>();

@@ -11,8 +11,8 @@
 //! g = clamp(baseline x (1 + buffer) / median, 0.5, 2), x = L x g
 //! L = floor(x + sqrt(x)), but no growth while 2 x most in flight < L
 //! per probe (every 60 s + 0 to 15 %, or after 5 windows at or below `floor`)
-//! limit = min(L, probe_at) until 50 calls that began in the probe have ended
-//! baseline = their median; L as before
+//! limit = min(L, probe_at) until 50 calls that began in the probe have ended, at most 60 s
+//! baseline = their median, if at least 10 have ended; L as before
 //! ```
 //!
 //! State: the limit, the baseline, counters, and a histogram of 7.5 KiB; its percentiles are off by
@@ -65,6 +65,7 @@ pub struct ProbingGradient {
     /// The round trip without a queue, in nanoseconds.
     baseline_ns: Option<f64>,
     is_probing: bool,
+    /// When the next probe is due; during a probe, when it gives up.
     next_probe: Tick,
     windows_at_floor: u32,
 }
@@ -109,6 +110,7 @@ impl ProbingGradient {
 
     fn start_probe(&mut self, now: Tick) {
         self.is_probing = true;
+        self.next_probe = now.saturating_add(self.settings.probe_every);
         self.windows_at_floor = 0;
         self.limit.hold(LimitReason::Probing);
         self.restart(now);
@@ -116,7 +118,9 @@ impl ProbingGradient {
 
     fn end_probe(&mut self, now: Tick) {
         self.is_probing = false;
-        self.baseline_ns = self.round_trips.percentile(self.settings.percentile);
+        if self.round_trips.total() >= self.settings.min_samples.min(self.settings.probe_samples) {
+            self.baseline_ns = self.round_trips.percentile(self.settings.percentile);
+        }
         let stretch = 1.0 + 0.15 * self.window.jitter().fraction();
         self.next_probe = now.saturating_add(self.settings.probe_every.mul_f64(stretch));
         self.limit.hold(LimitReason::Holding);
@@ -135,9 +139,7 @@ impl ProbingGradient {
         self.step();
         let is_low = self.limit.whole() <= self.settings.floor;
         self.windows_at_floor = if is_low { self.windows_at_floor + 1 } else { 0 };
-        let is_due = self.baseline_ns.is_none()
-            || now >= self.next_probe
-            || self.windows_at_floor >= WINDOWS_AT_FLOOR;
+        let is_due = now >= self.next_probe || self.windows_at_floor >= WINDOWS_AT_FLOOR;
         if is_due && !is_idle {
             self.start_probe(now);
         } else if self.limit.whole() == before {
@@ -181,20 +183,22 @@ impl Default for ProbingGradient {
 
 impl Law for ProbingGradient {
     fn observe(&mut self, sample: &Sample) -> u64 {
-        if self.window.add(sample) {
-            if sample.outcome == CallOutcome::Success {
-                // OVERFLOW: a difference of ticks fits.
-                self.round_trips.add(sample.rtt().as_nanos() as u64);
+        let (now, is_counted) = (sample.ended, self.window.add(sample));
+        if is_counted && sample.outcome == CallOutcome::Success {
+            // OVERFLOW: a difference of ticks fits.
+            self.round_trips.add(sample.rtt().as_nanos() as u64);
+        }
+        if self.is_probing {
+            // Calls that do not count show at least that time passes, so every probe ends.
+            let is_measured = self.round_trips.total() >= self.settings.probe_samples;
+            if is_measured || now >= self.next_probe {
+                self.end_probe(now);
             }
-            if self.is_probing {
-                if self.round_trips.total() >= self.settings.probe_samples {
-                    self.end_probe(sample.ended);
-                }
-            } else if self.window.is_over(sample.ended)
-                && self.window.samples() >= self.settings.min_samples
-            {
-                self.decide(sample.ended);
-            }
+        } else if is_counted
+            && self.window.is_over(now)
+            && self.window.samples() >= self.settings.min_samples
+        {
+            self.decide(now);
         }
         self.limit()
     }
@@ -247,7 +251,8 @@ impl ProbingGradientBuilder {
         self
     }
 
-    /// Sets the time between probes, by default 60 s; up to 15 % are added at random.
+    /// Sets the time between probes, by default 60 s; up to 15 % are added at random. A probe that
+    /// gets too few calls gives up after this time.
     pub fn probe_every(mut self, every: Duration) -> Self {
         self.settings.probe_every = every;
         self

@@ -81,7 +81,7 @@ impl Vegas {
         let is_baseline = is_probe || self.baseline_ns.is_none_or(|baseline| rtt_ns < baseline);
         if is_baseline {
             self.baseline_ns = Some(rtt_ns);
-            self.limit.hold(LimitReason::Probing);
+            self.limit.hold(LimitReason::Holding);
         }
         is_baseline
     }
