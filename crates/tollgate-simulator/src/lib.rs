@@ -12,16 +12,16 @@
 //! ```
 //! use std::time::Duration;
 //! use tollgate::adaptive::law::ProbingGradient;
-//! use tollgate_simulator::{FixedLimit, LawLimit, Server, ServiceTime, Simulation, Workload};
+//! use tollgate_simulator::{FixedLimit, Server, ServiceTime, Simulation, Workload, limited_by};
 //!
 //! let service = ServiceTime::Exponential(Duration::from_millis(20));
 //! let simulation = Simulation::new(
 //!     Workload::new().poisson(2000.0, Duration::from_secs(10)),
 //!     Server::new(20, service), // 1000 a second
 //! );
-//! let unlimited = simulation.run(1, |_| vec![LawLimit::new(FixedLimit::none())]);
+//! let unlimited = simulation.run(1, |clock| vec![limited_by(FixedLimit::none(), clock)]);
 //! let law = ProbingGradient::builder().build()?;
-//! let adaptive = simulation.run(1, |_| vec![LawLimit::new(law)]);
+//! let adaptive = simulation.run(1, |clock| vec![limited_by(law, clock)]);
 //! assert!(unlimited.goodput(0..10) < 0.1);
 //! assert!(adaptive.goodput(0..10) > 0.9);
 //! # Ok::<(), tollgate::adaptive::law::LawError>(())
@@ -33,7 +33,7 @@ mod server;
 mod simulation;
 mod workload;
 
-pub use admission::{Admission, FixedLimit, InFlight, LawLimit};
+pub use admission::{Admission, FixedLimit, limited_by};
 pub use report::{Report, Second};
 pub use server::{Server, ServiceTime};
 pub use simulation::{Retries, Simulation};

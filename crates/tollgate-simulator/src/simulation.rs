@@ -19,11 +19,11 @@ use tollgate::{CallOutcome, Clock, ManualClock, Tick};
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate_simulator::{FixedLimit, LawLimit, Server, ServiceTime, Simulation, Workload};
+/// use tollgate_simulator::{FixedLimit, Server, ServiceTime, Simulation, Workload, limited_by};
 ///
 /// let server = Server::new(1, ServiceTime::Constant(Duration::from_millis(100)));
 /// let workload = Workload::new().constant(20.0, Duration::from_secs(10));
-/// let report = Simulation::new(workload, server).run(1, |_| vec![LawLimit::new(FixedLimit(1))]);
+/// let report = Simulation::new(workload, server).run(1, |clock| vec![limited_by(FixedLimit(1), clock)]);
 /// assert!(report.goodput(0..10) > 0.98); // of the ten a second that the server can do
 /// assert_eq!(report.refused(0..10), 0.5);
 /// ```
@@ -203,12 +203,12 @@ impl<A: Admission> Run<'_, A> {
         let second = self.report.second(now);
         second.attempts += 1;
         let limit = second.attempts as usize % self.limits.len();
-        let Some(guard) = self.limits[limit].try_enter(now) else {
+        let Some(guard) = self.limits[limit].try_enter() else {
             self.report.second(now).refused += 1;
             return self.retry(now, tries);
         };
         if self.simulation.server.is_full(self.queue.len()) {
-            self.limits[limit].leave(guard, now, CallOutcome::Overload);
+            self.limits[limit].leave(guard, CallOutcome::Overload);
             self.report.second(now).refused += 1;
             return self.retry(now, tries);
         }
@@ -237,7 +237,7 @@ impl<A: Admission> Run<'_, A> {
         let is_good = now.since(job.began) <= self.simulation.deadline;
         self.report.end(now, now.since(job.began), is_good);
         let outcome = if is_good { CallOutcome::Success } else { CallOutcome::Overload };
-        self.limits[job.limit].leave(job.guard, now, outcome);
+        self.limits[job.limit].leave(job.guard, outcome);
         if let Some(retries) = self.simulation.retries
             && is_good
         {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 use tollgate::{
-    Tick,
+    Clock, Tick,
     adaptive::{
         Law,
         law::{Aimd, DampedAimd, Gradient2, LawError, ProbingGradient, Vegas, Windowed},
     },
 };
 use tollgate_simulator::{
-    FixedLimit, LawLimit, Report, Retries, Server, ServiceTime, Simulation, Workload,
+    FixedLimit, Report, Retries, Server, ServiceTime, Simulation, Workload, limited_by,
 };
 
 /// Calls have to end within this.
@@ -34,8 +34,9 @@ impl Scenario {
     pub(crate) fn run(&self, seed: u64, law: &NamedLaw) -> Result<Report, LawError> {
         let laws: Result<Vec<_>, _> =
             (0..self.limits).map(|number| (law.build)(seed * 100 + number)).collect();
-        let limits = laws?.into_iter().map(LawLimit::new).collect();
-        Ok(self.simulation.run(seed, |_| limits))
+        let laws = laws?;
+        let limits = |clock: &Clock| laws.into_iter().map(|law| limited_by(law, clock)).collect();
+        Ok(self.simulation.run(seed, limits))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 use tollgate::{Tick, adaptive::law::DampedAimd};
 use tollgate_simulator::{
-    FixedLimit, LawLimit, Report, Retries, Server, ServiceTime, Simulation, Workload,
+    FixedLimit, Report, Retries, Server, ServiceTime, Simulation, Workload, limited_by,
 };
 
 fn ms(ms: u64) -> Duration {
@@ -11,7 +11,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 fn unlimited(simulation: &Simulation) -> Report {
-    simulation.run(1, |_| vec![LawLimit::new(FixedLimit::none())])
+    simulation.run(1, |clock| vec![limited_by(FixedLimit::none(), clock)])
 }
 
 #[test]
@@ -24,7 +24,8 @@ fn the_same_seed_gives_the_same_bytes() {
     .retries(Retries { max: 2, backoff: ms(50), budget: Some(0.2) });
     let run = |seed| {
         let law = |seed| DampedAimd::builder(ms(200)).seed(seed).build().unwrap();
-        let report = simulation.run(seed, |_| vec![LawLimit::new(law(1)), LawLimit::new(law(2))]);
+        let report = simulation
+            .run(seed, |clock| vec![limited_by(law(1), clock), limited_by(law(2), clock)]);
         format!("{report}{:?}", report.trace())
     };
     assert_eq!(run(1), run(1));
@@ -80,7 +81,7 @@ fn contention_makes_each_call_slower() {
     for (limit, latency) in [(10, 10), (50, 50)] {
         let workload = Workload::new().constant(20_000.0, ms(2000));
         let simulation = Simulation::new(workload, server.clone());
-        let report = simulation.run(1, |_| vec![LawLimit::new(FixedLimit(limit))]);
+        let report = simulation.run(1, |clock| vec![limited_by(FixedLimit(limit), clock)]);
         assert_eq!(report.latency(1..2, 50.0), Some(ms(latency)), "limit {limit}");
     }
 }
