@@ -6,7 +6,6 @@
 mod add;
 mod batch;
 mod builder;
-mod index;
 mod line;
 mod machine;
 #[cfg(test)]
@@ -18,13 +17,13 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
-    wait::{Engine, WeakEngine, block_on},
+    wait::{Engine, KeyIndex, WeakEngine, block_on},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::{Hash, RandomState},
     time::Duration,
 };
 
@@ -196,7 +195,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// [`AddError`] gives the pair back, if there is no room or the coalescer is stopped.
     pub fn try_add(&self, key: K, value: V) -> Result<(), AddError<K, V>> {
-        let hash = self.hasher.hash_one(&key);
+        let hash = KeyIndex::hash(&self.hasher, &key);
         let mut pair = Some((key, value));
         let why = match self.try_put(hash, &mut pair) {
             Answer::Added => return Ok(()),
@@ -219,7 +218,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// See [`Add`].
     pub fn add(&self, key: K, value: V) -> Add<K, V> {
-        let hash = self.hasher.hash_one(&key);
+        let hash = KeyIndex::hash(&self.hasher, &key);
         Add::new(self.clone(), hash, (key, value))
     }
 
@@ -244,7 +243,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
         block_on(self.add(key, value))
     }
 
-    fn try_put(&self, hash: u64, pair: &mut Option<(K, V)>) -> Answer {
+    fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {
         let after = self.engine.event(|machine, now| machine.try_add(now, hash, pair));
         after.map_or(Answer::Closed, After::settle)
     }

@@ -7,7 +7,6 @@
 
 mod builder;
 mod error;
-mod index;
 mod machine;
 mod queue;
 #[cfg(test)]
@@ -18,13 +17,13 @@ pub use error::{KeyedDebounceError, NotTriggered};
 
 use crate::{
     Fired, StopAndWait,
-    wait::{Engine, WeakEngine},
+    wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
 use std::{
     borrow::Borrow,
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::{Hash, RandomState},
     time::Duration,
 };
 
@@ -117,7 +116,7 @@ where
     /// When the key is new and as many are held as may be (see [`WhenKeysFull`]), or all is
     /// stopped. The key and the value come back in the error.
     pub fn trigger(&self, key: K, value: T) -> Result<(), NotTriggered<K, T>> {
-        let hash = self.hash(&key);
+        let hash = KeyIndex::hash(&self.hasher, &key);
         // They are taken out only if the machine is asked, so after a stop they are still here.
         let mut parts = Some((key, value));
         let said = self
@@ -141,7 +140,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, now| machine.flush(now, hash, is_it));
         said.is_some_and(|(runs, _unused)| runs)
@@ -164,7 +163,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, _| machine.cancel(hash, is_it));
         said.is_some_and(|(would_run, _forgotten)| would_run)
@@ -184,14 +183,9 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         self.engine.look(|machine, now| machine.is_pending(now, hash, is_it))
-    }
-
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
-        // The upper half: 32 bits are enough to tell 2^28 keys apart.
-        (self.hasher.hash_one(key) >> 32) as u32
     }
 }
 

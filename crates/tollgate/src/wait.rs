@@ -17,7 +17,9 @@ mod driver;
 mod end;
 mod engine;
 mod future;
+mod key_index;
 pub(crate) mod line;
+mod options;
 pub(crate) mod parked;
 #[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
@@ -34,6 +36,8 @@ pub use future::{Passed, Wait};
 pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter, guarded};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
+pub(crate) use key_index::KeyIndex;
+pub(crate) use options::ActionOptions;
 pub(crate) use parked::{block_on, park, waker};
 pub(crate) use random::random_up_to;
 pub(crate) use sleeper::Sleeper;

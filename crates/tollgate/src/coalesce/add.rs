@@ -21,7 +21,7 @@ use std::{
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Add<K: Send + 'static, V: Send + 'static> {
     coalescer: Coalescer<K, V>,
-    hash: u64,
+    hash: u32,
     /// Taken out when it is added, or given back.
     pair: Option<(K, V)>,
     /// The place in line, while it waits.
@@ -32,7 +32,7 @@ pub struct Add<K: Send + 'static, V: Send + 'static> {
 impl<K: Send + 'static, V: Send + 'static> Unpin for Add<K, V> {}
 
 impl<K: Send + 'static, V: Send + 'static> Add<K, V> {
-    pub(super) fn new(coalescer: Coalescer<K, V>, hash: u64, pair: (K, V)) -> Self {
+    pub(super) fn new(coalescer: Coalescer<K, V>, hash: u32, pair: (K, V)) -> Self {
         Self { coalescer, hash, pair: Some(pair), number: None }
     }
 

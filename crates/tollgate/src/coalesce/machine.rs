@@ -21,13 +21,12 @@
 
 use super::{
     batch::{Batch, FlushCause},
-    index::Index,
     line::{Line, Wakers},
 };
 use crate::{
     Tick,
     compose::{Booked, Pace},
-    wait::Machine,
+    wait::{KeyIndex, Machine},
 };
 use std::{
     any::Any,
@@ -72,7 +71,7 @@ pub(crate) struct Gather<K, V> {
 /// The batch that is open for adds.
 struct Open<K, V> {
     entries: Vec<(K, V)>,
-    index: Index,
+    index: KeyIndex,
     first_at: Tick,
     last_at: Tick,
     adds: u64,
@@ -220,7 +219,7 @@ impl<K: Eq, V> Gather<K, V> {
     pub(crate) fn try_add(
         &mut self,
         now: Tick,
-        hash: u64,
+        hash: u32,
         pair: &mut Option<(K, V)>,
     ) -> After<K, V> {
         self.add_or(now, (hash, pair), |_| {})
@@ -230,7 +229,7 @@ impl<K: Eq, V> Gather<K, V> {
     pub(crate) fn wait(
         &mut self,
         now: Tick,
-        (hash, pair): (u64, &mut Option<(K, V)>),
+        (hash, pair): (u32, &mut Option<(K, V)>),
         number: &mut Option<u64>,
         waker: Waker,
     ) -> After<K, V> {
@@ -262,7 +261,7 @@ impl<K: Eq, V> Gather<K, V> {
     fn add_or(
         &mut self,
         now: Tick,
-        (hash, pair): (u64, &mut Option<(K, V)>),
+        (hash, pair): (u32, &mut Option<(K, V)>),
         full: impl FnOnce(&mut Line),
     ) -> After<K, V> {
         let mut unused = Unused { key: None, value: None, wakers: [None, None] };
@@ -303,18 +302,17 @@ impl<K: Eq, V> Gather<K, V> {
     /// Folds the pair into the entry of its key, if there is one.
     fn try_fold(
         &mut self,
-        hash: u64,
+        hash: u32,
         pair: &mut Option<(K, V)>,
         unused: &mut Unused<K, V>,
     ) -> bool {
         let Some((key, _)) = pair.as_ref() else { return false };
         let entries = &mut self.open.entries;
-        let Some(place) = self.open.index.find(hash, |place| entries[place].0 == *key) else {
-            return false;
-        };
+        let is_it = |place: u32| entries[place as usize].0 == *key;
+        let Some(place) = self.open.index.find(hash, is_it) else { return false };
         let Some((key, value)) = pair.take() else { return false };
         unused.key = Some(key);
-        let held = &mut entries[place].1;
+        let held = &mut entries[place as usize].1;
         match &mut self.fold {
             Fold::Last => unused.value = Some(std::mem::replace(held, value)),
             Fold::With(fold) => fold(held, value),
@@ -327,7 +325,7 @@ impl<K, V> Open<K, V> {
     fn new() -> Self {
         Self {
             entries: Vec::new(),
-            index: Index::default(),
+            index: KeyIndex::default(),
             first_at: Tick::ZERO,
             last_at: Tick::ZERO,
             adds: 0,
@@ -335,12 +333,13 @@ impl<K, V> Open<K, V> {
         }
     }
 
-    fn push(&mut self, now: Tick, hash: u64, pair: (K, V)) {
+    fn push(&mut self, now: Tick, hash: u32, pair: (K, V)) {
         if self.entries.is_empty() {
             self.first_at = now;
         }
+        // OVERFLOW: a batch has at most 2^24 entries.
+        self.index.insert(hash, self.entries.len() as u32);
         self.entries.push(pair);
-        self.index.push(hash);
     }
 
     /// Returns when it will be ripe, and why; the first reason in time.

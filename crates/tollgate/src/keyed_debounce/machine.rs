@@ -18,13 +18,12 @@
 
 use super::{
     WhenKeysFull,
-    index::Index,
     queue::{Queue, shrink},
 };
 use crate::{
     Fired, Tick,
     debounce::machine::{Debounce, Rules},
-    wait::Machine,
+    wait::{KeyIndex, Machine},
 };
 use std::collections::VecDeque;
 
@@ -44,7 +43,7 @@ pub(super) struct KeyedDebounce<K, T> {
     rules: Rules,
     bounds: Bounds,
     slots: Vec<Slot<K, T>>,
-    index: Index,
+    index: KeyIndex,
     queue: Queue,
     /// What had to fire early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
@@ -64,10 +63,6 @@ pub(super) struct Slot<K, T> {
 /// What the worker's calls leave over, until it is taken out to be dropped without a lock.
 #[derive(Debug)]
 struct Waste<K, T> {
-    /// A slot that has fired and stays.
-    stays: Option<u32>,
-    /// What is left of a slot that has fired and gone.
-    gone: Option<Debounce<T>>,
     /// Keys that have gone without a fire.
     keys: Vec<K>,
     values: Vec<T>,
@@ -88,7 +83,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             rules,
             bounds,
             slots: Vec::new(),
-            index: Index::default(),
+            index: KeyIndex::default(),
             queue: Queue::default(),
             early: VecDeque::new(),
             is_finishing: false,
@@ -163,7 +158,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
 
     /// Forgets every key. Returns of how many something would have run.
     pub(super) fn cancel_all(&mut self) -> (usize, Everything<K, T>) {
-        self.index = Index::default();
+        self.index = KeyIndex::default();
         self.queue = Queue::default();
         let mut slots = std::mem::take(&mut self.slots);
         let early = std::mem::take(&mut self.early);
@@ -244,7 +239,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         let Some((_, slot)) = self.queue.first() else { return (None, None) };
         let Slot { key, mut debounce, .. } = self.take(slot);
         let unused = debounce.flush(now);
-        match debounce.next(now) {
+        match debounce.take_ready() {
             Some(fired) => {
                 self.early.push_back((key, fired));
                 (None, unused)
@@ -275,12 +270,12 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             self.queue.set(slot, quiet_at);
             return None;
         }
-        let fired = found.debounce.next(now);
+        let (fired, unused) = found.debounce.next(now);
+        self.waste.values.extend(unused);
         let is_quiet = self.is_finishing || quiet_at <= now;
         if is_quiet && found.debounce.due().is_none() {
-            let Slot { key, debounce, .. } = self.take(slot);
+            let Slot { key, .. } = self.take(slot);
             if let Some(fired) = fired {
-                self.waste.gone = Some(debounce);
                 return Some((key, fired));
             }
             // What has not fired holds no value.
@@ -291,7 +286,6 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         }
         self.schedule(slot, now);
         let fired = fired?;
-        self.waste.stays = Some(slot);
         Some((self.slots[slot as usize].key.clone(), fired))
     }
 }
@@ -353,13 +347,11 @@ where
     }
 
     fn waste(&mut self) -> impl Sized + use<K, T> {
-        let waste = std::mem::take(&mut self.waste);
-        let stays = waste.stays.and_then(|slot| self.slots.get_mut(slot as usize));
-        (stays.map(|slot| slot.debounce.waste()), waste)
+        std::mem::take(&mut self.waste)
     }
 
     fn clear(&mut self) -> impl Sized + use<K, T> {
-        self.index = Index::default();
+        self.index = KeyIndex::default();
         self.queue = Queue::default();
         (std::mem::take(&mut self.slots), std::mem::take(&mut self.early))
     }
@@ -367,6 +359,6 @@ where
 
 impl<K, T> Default for Waste<K, T> {
     fn default() -> Self {
-        Self { stays: None, gone: None, keys: Vec::new(), values: Vec::new() }
+        Self { keys: Vec::new(), values: Vec::new() }
     }
 }
