@@ -95,10 +95,7 @@ impl Clock {
     /// Returns the system's monotonic clock, which all its users in this process share.
     #[must_use]
     pub fn monotonic() -> Self {
-        let monotonic = Monotonic::shared();
-        let clock = Self { source: Source::Monotonic(monotonic), wall: Arc::default() };
-        clock.resync_wall();
-        clock
+        Self::new(Source::Monotonic(Monotonic::shared()))
     }
 
     /// Returns a clock that a thread of its own sets every millisecond.
@@ -111,10 +108,7 @@ impl Clock {
     ///
     /// When the system cannot start another thread.
     pub fn cached() -> std::io::Result<Self> {
-        let cached = Cached::start(Monotonic::shared())?;
-        let clock = Self { source: Source::Cached(cached), wall: Arc::default() };
-        clock.resync_wall();
-        Ok(clock)
+        Ok(Self::new(Source::Cached(Cached::start(Monotonic::shared())?)))
     }
 
     /// Returns a clock that only moves when told to, and the hand that moves it.
@@ -131,14 +125,13 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn tokio() -> Self {
-        let clock =
-            Self { source: Source::Tokio(tokio::time::Instant::now()), wall: Arc::default() };
-        clock.resync_wall();
-        clock
+        Self::new(Source::Tokio(tokio::time::Instant::now()))
     }
 
-    fn of_manual(hand: ManualClock) -> Self {
-        Self { source: Source::Manual(hand), wall: Arc::default() }
+    fn new(source: Source) -> Self {
+        let clock = Self { source, wall: Arc::default() };
+        clock.resync_wall();
+        clock
     }
 
     /// Returns the time now.

@@ -17,13 +17,15 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
-    wait::{Engine, KeyIndex, WeakEngine, block_on},
+    wait::{Engine, KeyIndex, WeakEngine, block_until},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
 use std::{
     fmt,
     hash::{Hash, RandomState},
+    pin::Pin,
+    task::Poll,
     time::Duration,
 };
 
@@ -240,7 +242,13 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
                 AddError { pair, why }
             });
         }
-        block_on(self.add(key, value))
+        let mut add = self.add(key, value);
+        block_until(self.engine.driver().clock(), |context| {
+            match Pin::new(&mut add).poll(context) {
+                Poll::Ready(added) => Ok(added),
+                Poll::Pending => Err(None),
+            }
+        })
     }
 
     fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {

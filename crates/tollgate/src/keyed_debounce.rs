@@ -8,7 +8,6 @@
 mod builder;
 mod error;
 mod machine;
-mod queue;
 #[cfg(test)]
 mod tests;
 

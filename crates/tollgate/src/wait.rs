@@ -13,6 +13,7 @@
 mod action;
 pub(crate) mod alarm;
 pub(crate) mod bookings;
+mod deadline_heap;
 mod driver;
 mod end;
 mod engine;
@@ -20,7 +21,7 @@ mod future;
 mod key_index;
 pub(crate) mod line;
 mod options;
-pub(crate) mod parked;
+mod parked;
 #[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
 mod random;
@@ -35,10 +36,11 @@ pub use future::{Passed, Wait};
 #[cfg(feature = "tokio")]
 pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter, guarded};
+pub(crate) use deadline_heap::{DeadlineHeap, shrink};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use key_index::KeyIndex;
 pub(crate) use options::ActionOptions;
-pub(crate) use parked::{block_on, park, waker};
+pub(crate) use parked::block_until;
 pub(crate) use random::random_up_to;
 pub(crate) use sleeper::Sleeper;
-pub(crate) use wakes::{Wakes, wake_all};
+pub(crate) use wakes::{Wakers, Wakes};

@@ -8,7 +8,7 @@
 //! The line has one place for each future that waits, and the place leaves with the future, so its
 //! bound is how many futures the callers make.
 
-use crate::wait::wake_all;
+use crate::wait::Wakers;
 use std::{collections::BTreeMap, task::Waker};
 
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl Line {
 
     /// Takes out who is to be woken.
     pub(super) fn take_woken(&mut self) -> Wakers {
-        Wakers(std::mem::take(&mut self.woken))
+        Wakers::new(std::mem::take(&mut self.woken))
     }
 
     /// Sends everybody away.
@@ -73,18 +73,6 @@ impl Line {
         let mut wakers = std::mem::take(&mut self.woken);
         wakers.extend(std::mem::take(&mut self.waiting).into_values());
         self.seats = 0;
-        Wakers(wakers)
-    }
-}
-
-/// Wakes all of them when it is dropped, which must be where no lock is held.
-///
-/// A waker that panics does not keep the others from being woken.
-#[derive(Debug, Default)]
-pub(super) struct Wakers(Vec<Waker>);
-
-impl Drop for Wakers {
-    fn drop(&mut self) {
-        wake_all(std::mem::take(&mut self.0).into_iter());
+        Wakers::new(wakers)
     }
 }

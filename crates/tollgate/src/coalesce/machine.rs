@@ -21,12 +21,12 @@
 
 use super::{
     batch::{Batch, FlushCause},
-    line::{Line, Wakers},
+    line::Line,
 };
 use crate::{
     Tick,
     compose::{Booked, Pace},
-    wait::{KeyIndex, Machine},
+    wait::{KeyIndex, Machine, Wakers},
 };
 use std::{
     any::Any,

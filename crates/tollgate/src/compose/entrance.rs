@@ -3,10 +3,7 @@
 use super::booked::Booked;
 use crate::{
     Acquire, Concurrency, Full, Limiter, NoRuntime, Permit, Refused, Reservation,
-    wait::{
-        Sleeper, guarded,
-        parked::{park, waker},
-    },
+    wait::{Sleeper, block_until, guarded},
 };
 use pin_project_lite::pin_project;
 use std::{
@@ -113,15 +110,12 @@ impl Entrance {
     /// [`NotAdmitted`] at once if the wait for the rate does not fit, and later if there is no place
     /// and none in the queue.
     pub fn acquire_blocking(&self, cost: u64, max_wait: Duration) -> Result<Permit, NotAdmitted> {
-        let waker = waker();
-        let mut context = Context::from_waker(&waker);
         let mut enter = pin!(self.enter(cost, max_wait, Sleeper::thread()));
-        loop {
-            if let Poll::Ready(answer) = enter.as_mut().poll(&mut context) {
-                return answer;
-            }
-            park(enter.most());
-        }
+        block_until(self.rate.clock(), |context| match enter.as_mut().poll(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending if enter.acquire.is_some() => Err(None),
+            Poll::Pending => Err(enter.booked.get().map(Reservation::act_at)),
+        })
     }
 
     fn enter(&self, cost: u64, max_wait: Duration, sleeper: Sleeper) -> Enter {
@@ -147,20 +141,6 @@ pin_project! {
         sleeper: Sleeper,
         // From when the rate has come.
         acquire: Option<Acquire>,
-    }
-}
-
-impl Enter {
-    /// Returns how long a thread may park.
-    fn most(&self) -> Option<Duration> {
-        let clock = self.door.rate.clock();
-        match (self.booked.get(), &self.acquire) {
-            // The hand of a manual clock wakes.
-            (Some(booked), None) if clock.hand().is_none() => {
-                Some(booked.act_at().since(clock.now()))
-            }
-            _ => None,
-        }
     }
 }
 

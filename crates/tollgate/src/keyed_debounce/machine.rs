@@ -16,14 +16,11 @@
 //! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n);
 //! `flush_all` and `finish` are O(n log n). Asking for a key also looks through what fires early.
 
-use super::{
-    WhenKeysFull,
-    queue::{Queue, shrink},
-};
+use super::WhenKeysFull;
 use crate::{
     Fired, Tick,
     debounce::machine::{Debounce, Rules},
-    wait::{KeyIndex, Machine},
+    wait::{DeadlineHeap, KeyIndex, Machine, shrink},
 };
 use std::collections::VecDeque;
 
@@ -44,7 +41,7 @@ pub(super) struct KeyedDebounce<K, T> {
     bounds: Bounds,
     slots: Vec<Slot<K, T>>,
     index: KeyIndex,
-    queue: Queue,
+    queue: DeadlineHeap,
     /// What had to fire early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
     is_finishing: bool,
@@ -84,7 +81,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             bounds,
             slots: Vec::new(),
             index: KeyIndex::default(),
-            queue: Queue::default(),
+            queue: DeadlineHeap::default(),
             early: VecDeque::new(),
             is_finishing: false,
             waste: Waste::default(),
@@ -159,7 +156,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     /// Forgets every key. Returns of how many something would have run.
     pub(super) fn cancel_all(&mut self) -> (usize, Everything<K, T>) {
         self.index = KeyIndex::default();
-        self.queue = Queue::default();
+        self.queue = DeadlineHeap::default();
         let mut slots = std::mem::take(&mut self.slots);
         let early = std::mem::take(&mut self.early);
         let values = slots.iter_mut().map(|slot| slot.debounce.cancel());
@@ -352,7 +349,7 @@ where
 
     fn clear(&mut self) -> impl Sized + use<K, T> {
         self.index = KeyIndex::default();
-        self.queue = Queue::default();
+        self.queue = DeadlineHeap::default();
         (std::mem::take(&mut self.slots), std::mem::take(&mut self.early))
     }
 }

@@ -19,7 +19,10 @@ use super::{
     holes::Holes,
     plan::{Plan, Rate},
 };
-use crate::{Quota, Tick, wait::Machine};
+use crate::{
+    Quota, Tick,
+    wait::{Machine, Wakers},
+};
 use std::{collections::BTreeMap, task::Waker, time::Duration};
 
 #[derive(Debug)]
@@ -314,18 +317,7 @@ impl<J: Send + 'static> Machine for Pace<J> {
     fn clear(&mut self) -> impl Sized + use<J> {
         let new = Self::new(self.quota, self.capacity, self.late);
         let Self { jobs, waiting, .. } = std::mem::replace(self, new);
-        Cleared { waiting, _jobs: jobs }
-    }
-}
-
-/// What is left when all is dropped: jobs, which go, and those who wait, who are told.
-struct Cleared<J> {
-    waiting: BTreeMap<Tick, Waker>,
-    _jobs: BTreeMap<Tick, Queued<J>>,
-}
-
-impl<J> Drop for Cleared<J> {
-    fn drop(&mut self) {
-        std::mem::take(&mut self.waiting).into_values().for_each(Waker::wake);
+        // Wakes first, and drops the jobs then.
+        (Wakers::new(waiting.into_values().collect()), jobs)
     }
 }

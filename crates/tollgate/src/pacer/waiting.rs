@@ -3,7 +3,7 @@
 use super::{Overflow, Pacer, error::Why};
 use crate::{
     NoRuntime, Tick,
-    wait::{self, Sleeper},
+    wait::{Sleeper, block_until},
 };
 use pin_project_lite::pin_project;
 use std::{
@@ -134,17 +134,11 @@ impl Pacer {
     ///
     /// As [`wait_blocking`](Self::wait_blocking), and if the cost can never fit.
     pub fn wait_blocking_n(&self, cost: u64) -> Result<Tick, Overflow> {
-        let waker = wait::waker();
-        let mut context = Context::from_waker(&waker);
         let mut future = pin!(PacerWait::new(self, cost, Sleeper::thread()));
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll_slot(&mut context) {
-                return answer;
-            }
-            let clock = self.clock();
-            let due = future.place.at.filter(|_| clock.hand().is_none());
-            wait::park(due.map(|due| due.since(clock.now())));
-        }
+        block_until(self.clock(), |context| match future.as_mut().poll_slot(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => Err(future.place.at),
+        })
     }
 }
 

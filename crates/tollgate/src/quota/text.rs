@@ -99,22 +99,12 @@ impl Parser<'_> {
         if self.rest.starts_with(['.', ',']) {
             return Err("a whole number (write 2.5/s as \"5 per 2s\")");
         }
-        let period_ns = if self.symbol('/') {
-            // "100/s", and "100/10s" as well.
-            if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-                self.duration()?
-            } else {
-                self.unit()?
-            }
-        } else if self.word(&["per", "every"]) {
-            if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-                self.duration()?
-            } else {
-                self.unit()?
-            }
-        } else {
+        if !self.symbol('/') && !self.word(&["per", "every"]) {
             return Err("\"/\" and a unit, or \"per\" and a duration, as in \"100/s\"");
-        };
+        }
+        // "100/s" and "5 per 10s", but also "100/10s" and "5 per s".
+        let has_number = self.rest.starts_with(|c: char| c.is_ascii_digit());
+        let period_ns = if has_number { self.duration()? } else { self.unit()? };
         Ok(Quota::of(count, period_ns))
     }
 

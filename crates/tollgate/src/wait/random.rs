@@ -3,7 +3,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        OnceLock,
+        LazyLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,22 +11,14 @@ use std::{
 
 /// Returns a random duration of at most `most`.
 pub(crate) fn random_up_to(most: Duration) -> Duration {
-    static SEED: OnceLock<u64> = OnceLock::new();
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let seed = *SEED.get_or_init(|| RandomState::new().hash_one("tollgate jitter"));
     // ORDERING: Relaxed. Each caller takes a number; which one does not matter.
     let number = NEXT.fetch_add(1, Relaxed);
-    let nanos = u128::from(mix(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+    let nanos = u128::from(HASHER.hash_one(number));
     // OVERFLOW: a duration is below 2^94 ns; those above 2^64 ns, 584 years, count as that.
     let most = most.as_nanos().min(u128::from(u64::MAX));
     Duration::from_nanos(((nanos * (most + 1)) >> 64) as u64)
-}
-
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]
