@@ -50,7 +50,6 @@ use cached::Cached;
 use monotonic::Monotonic;
 pub(crate) use monotonic::Monotonic as Early;
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -74,7 +73,7 @@ use std::{
 /// assert!(limiter.try_acquire().is_allowed());
 /// # Ok::<(), tollgate::QuotaError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
     /// Nanoseconds from the Unix epoch to the clock's origin.
@@ -82,7 +81,7 @@ pub struct Clock {
 }
 
 /// The private half, so that adding a source breaks nobody.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Source {
     Monotonic(Monotonic),
     Cached(Arc<Cached>),
@@ -217,26 +216,10 @@ impl Clock {
     pub fn from_wall(&self, wall: Duration) -> Tick {
         Tick::from_nanos(tick::duration_nanos(wall.saturating_sub(self.wall_offset())))
     }
-
-    fn name(&self) -> &'static str {
-        match &self.source {
-            Source::Monotonic(_) => "monotonic",
-            Source::Cached(_) => "cached",
-            Source::Manual(_) => "manual",
-            #[cfg(feature = "tokio")]
-            Source::Tokio(_) => "tokio",
-        }
-    }
 }
 
 impl Default for Clock {
     fn default() -> Self {
         Self::monotonic()
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").field("source", &self.name()).field("now", &self.now()).finish()
     }
 }

@@ -201,7 +201,9 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
         let mut pair = Some((key, value));
         let why = match self.try_put(hash, &mut pair) {
             Answer::Added => return Ok(()),
-            Answer::Full => Why::Full { max_size: self.max_size() },
+            Answer::Full => {
+                Why::Full { max_size: self.engine.look(|machine, _| machine.rules.max_size) }
+            }
             Answer::Closed => Why::Stopped,
         };
         pair.map_or(Ok(()), |pair| Err(AddError { pair, why }))
@@ -221,7 +223,7 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     /// See [`Add`].
     pub fn add(&self, key: K, value: V) -> Add<K, V> {
         let hash = KeyIndex::hash(&self.hasher, &key);
-        Add::new(self.clone(), hash, (key, value))
+        Add { coalescer: self.clone(), hash, pair: Some((key, value)), number: None }
     }
 
     /// [`add`](Self::add) for plain threads: parks this one while it waits.
@@ -254,10 +256,6 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {
         let after = self.engine.event(|machine, now| machine.try_add(now, hash, pair));
         after.map_or(Answer::Closed, After::settle)
-    }
-
-    fn max_size(&self) -> usize {
-        self.engine.look(|machine, _| machine.max_size())
     }
 }
 

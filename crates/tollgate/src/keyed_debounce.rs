@@ -76,21 +76,13 @@ const KEYS_MAX: usize = 1 << 28;
 /// assert!(save.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+pub struct KeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: Engine<KeyedDebounce<K, T>>,
     hasher: RandomState,
     max_keys: usize,
 }
 
-impl<K, T> KeyedDebouncer<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Starts debouncers that fire once no trigger of a key has come for `delay`, on a thread.
     ///
     /// # Errors
@@ -188,11 +180,7 @@ where
     }
 }
 
-impl<K, T> KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Returns how many keys are held, and fires wait of keys that had to go.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -263,21 +251,13 @@ where
 }
 
 /// A handle of a [`KeyedDebouncer`] that does not keep it alive, for the action itself.
-pub struct WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+pub struct WeakKeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: WeakEngine<KeyedDebounce<K, T>>,
     hasher: RandomState,
     max_keys: usize,
 }
 
-impl<K, T> WeakKeyedDebouncer<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebouncer<K, T> {
     /// Does what [`KeyedDebouncer::trigger`] does.
     ///
     /// # Errors
@@ -298,42 +278,26 @@ where
     }
 }
 
-impl<K, T> Clone for WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Clone for WeakKeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
         let (engine, hasher) = (self.engine.clone(), self.hasher.clone());
         Self { engine, hasher, max_keys: self.max_keys }
     }
 }
 
-impl<K, T> fmt::Debug for WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for WeakKeyedDebouncer<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WeakKeyedDebouncer")
     }
 }
 
-impl<K, T> Clone for KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Clone for KeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
         Self { engine: self.engine.clone(), hasher: self.hasher.clone(), max_keys: self.max_keys }
     }
 }
 
-impl<K, T> fmt::Debug for KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for KeyedDebouncer<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedDebouncer")
             .field("driver", self.engine.driver())

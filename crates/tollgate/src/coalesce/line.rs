@@ -14,23 +14,15 @@ use std::{collections::BTreeMap, task::Waker};
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// In the order of arrival.
-    waiting: BTreeMap<u64, Waker>,
+    pub(super) waiting: BTreeMap<u64, Waker>,
     /// Seats given out that are not filled yet.
-    seats: usize,
+    pub(super) seats: usize,
     /// Who is to be woken as soon as no lock is held.
     woken: Vec<Waker>,
     next_number: u64,
 }
 
 impl Line {
-    pub(super) const fn seats(&self) -> usize {
-        self.seats
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// Takes the last place in line.
     pub(super) fn join(&mut self, waker: Waker) -> u64 {
         self.next_number += 1; // OVERFLOW: 2^64 take centuries.

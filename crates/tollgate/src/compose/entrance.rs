@@ -131,6 +131,7 @@ pin_project! {
     ///
     /// It may be dropped at any time. The permits of the rate are given back, as far as time has not
     /// refilled them already, and the place in the queue goes to the next.
+    #[derive(Debug)]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct Enter {
         door: Entrance,
@@ -180,16 +181,6 @@ impl Future for Enter {
             booked.keep();
         }
         Poll::Ready(answer.map_err(NotAdmitted::Room))
-    }
-}
-
-impl fmt::Debug for Enter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enter")
-            .field("cost", &self.cost)
-            .field("act_at", &self.booked.get().map(Reservation::act_at))
-            .field("waits_for_room", &self.acquire.is_some())
-            .finish_non_exhaustive()
     }
 }
 

@@ -133,11 +133,7 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
     }
 }
 
-impl<K, T> KeyedDebouncerBuilder<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBuilder<K, T> {
     /// Starts them, with what runs when a key fires.
     ///
     /// # Errors

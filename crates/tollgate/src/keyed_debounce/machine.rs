@@ -306,11 +306,7 @@ impl<K, T: Send + 'static> Slot<K, T> {
     }
 }
 
-impl<K, T> Machine for KeyedDebounce<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Machine for KeyedDebounce<K, T> {
     type Job = (K, Fired<T>);
 
     fn due(&self) -> Option<Tick> {

@@ -7,12 +7,12 @@ use crate::{
 };
 use pin_project_lite::pin_project;
 use std::{
-    fmt,
     pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
 /// A place in the queue. Dropped before its turn, it is given back.
+#[derive(Debug)]
 struct Place {
     pacer: Pacer,
     cost: u64,
@@ -64,6 +64,7 @@ pin_project! {
     ///
     /// It may be dropped at any time: its slot is given back, as by
     /// [`Slot::cancel`](super::Slot::cancel).
+    #[derive(Debug)]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct PacerWait {
         place: Place,
@@ -148,14 +149,5 @@ impl Future for PacerWait {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_slot(context)
-    }
-}
-
-impl fmt::Debug for PacerWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacerWait")
-            .field("cost", &self.place.cost)
-            .field("at", &self.place.at)
-            .finish_non_exhaustive()
     }
 }

@@ -209,7 +209,10 @@ impl fmt::Display for Quota {
         } else if let Some((_, names)) = UNITS.iter().find(|(ns, _)| *ns == self.period_ns) {
             write!(f, "{}/{}", self.count, names[0])?;
         } else {
-            write!(f, "{} per {}", self.count, Nanos(self.period_ns))?;
+            let fits = |unit: u64| self.period_ns != 0 && self.period_ns.is_multiple_of(unit);
+            let largest = UNITS.iter().find(|(unit, _)| fits(*unit));
+            let (unit, names) = largest.unwrap_or(&UNITS[UNITS.len() - 1]);
+            write!(f, "{} per {}{}", self.count, self.period_ns / unit, names[0])?;
         }
         if let Some(burst) = self.burst {
             write!(f, " burst {burst}")?;
@@ -219,18 +222,6 @@ impl fmt::Display for Quota {
             Initial::Empty => f.write_str(" initial empty"),
             Initial::Permits(permits) => write!(f, " initial {permits}"),
         }
-    }
-}
-
-/// Prints nanoseconds in the largest unit that divides them.
-struct Nanos(u64);
-
-impl fmt::Display for Nanos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |unit: u64| self.0 != 0 && self.0.is_multiple_of(unit);
-        let (unit, names) =
-            UNITS.iter().find(|(unit, _)| fits(*unit)).unwrap_or(&UNITS[UNITS.len() - 1]);
-        write!(f, "{}{}", self.0 / unit, names[0])
     }
 }
 
