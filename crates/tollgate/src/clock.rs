@@ -50,7 +50,6 @@ use cached::Cached;
 use monotonic::Monotonic;
 pub(crate) use monotonic::Monotonic as Early;
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -74,7 +73,7 @@ use std::{
 /// assert!(limiter.try_acquire().is_allowed());
 /// # Ok::<(), tollgate::QuotaError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
     /// Nanoseconds from the Unix epoch to the clock's origin.
@@ -82,7 +81,7 @@ pub struct Clock {
 }
 
 /// The private half, so that adding a source breaks nobody.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 enum Source {
     Monotonic(Monotonic),
     Cached(Arc<Cached>),
@@ -95,10 +94,7 @@ impl Clock {
     /// Returns the system's monotonic clock, which all its users in this process share.
     #[must_use]
     pub fn monotonic() -> Self {
-        let monotonic = Monotonic::shared();
-        let clock = Self { source: Source::Monotonic(monotonic), wall: Arc::default() };
-        clock.resync_wall();
-        clock
+        Self::new(Source::Monotonic(Monotonic::shared()))
     }
 
     /// Returns a clock that a thread of its own sets every millisecond.
@@ -111,10 +107,7 @@ impl Clock {
     ///
     /// When the system cannot start another thread.
     pub fn cached() -> std::io::Result<Self> {
-        let cached = Cached::start(Monotonic::shared())?;
-        let clock = Self { source: Source::Cached(cached), wall: Arc::default() };
-        clock.resync_wall();
-        Ok(clock)
+        Ok(Self::new(Source::Cached(Cached::start(Monotonic::shared())?)))
     }
 
     /// Returns a clock that only moves when told to, and the hand that moves it.
@@ -131,14 +124,13 @@ impl Clock {
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn tokio() -> Self {
-        let clock =
-            Self { source: Source::Tokio(tokio::time::Instant::now()), wall: Arc::default() };
-        clock.resync_wall();
-        clock
+        Self::new(Source::Tokio(tokio::time::Instant::now()))
     }
 
-    fn of_manual(hand: ManualClock) -> Self {
-        Self { source: Source::Manual(hand), wall: Arc::default() }
+    fn new(source: Source) -> Self {
+        let clock = Self { source, wall: Arc::default() };
+        clock.resync_wall();
+        clock
     }
 
     /// Returns the time now.
@@ -224,26 +216,10 @@ impl Clock {
     pub fn from_wall(&self, wall: Duration) -> Tick {
         Tick::from_nanos(tick::duration_nanos(wall.saturating_sub(self.wall_offset())))
     }
-
-    fn name(&self) -> &'static str {
-        match &self.source {
-            Source::Monotonic(_) => "monotonic",
-            Source::Cached(_) => "cached",
-            Source::Manual(_) => "manual",
-            #[cfg(feature = "tokio")]
-            Source::Tokio(_) => "tokio",
-        }
-    }
 }
 
 impl Default for Clock {
     fn default() -> Self {
         Self::monotonic()
-    }
-}
-
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clock").field("source", &self.name()).field("now", &self.now()).finish()
     }
 }

@@ -6,7 +6,6 @@
 mod add;
 mod batch;
 mod builder;
-mod index;
 mod line;
 mod machine;
 #[cfg(test)]
@@ -18,13 +17,15 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
-    wait::{Engine, WeakEngine, block_on},
+    wait::{Engine, KeyIndex, WeakEngine, block_until},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
 use std::{
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::{Hash, RandomState},
+    pin::Pin,
+    task::Poll,
     time::Duration,
 };
 
@@ -196,11 +197,13 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// [`AddError`] gives the pair back, if there is no room or the coalescer is stopped.
     pub fn try_add(&self, key: K, value: V) -> Result<(), AddError<K, V>> {
-        let hash = self.hasher.hash_one(&key);
+        let hash = KeyIndex::hash(&self.hasher, &key);
         let mut pair = Some((key, value));
         let why = match self.try_put(hash, &mut pair) {
             Answer::Added => return Ok(()),
-            Answer::Full => Why::Full { max_size: self.max_size() },
+            Answer::Full => {
+                Why::Full { max_size: self.engine.look(|machine, _| machine.rules.max_size) }
+            }
             Answer::Closed => Why::Stopped,
         };
         pair.map_or(Ok(()), |pair| Err(AddError { pair, why }))
@@ -219,8 +222,8 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
     ///
     /// See [`Add`].
     pub fn add(&self, key: K, value: V) -> Add<K, V> {
-        let hash = self.hasher.hash_one(&key);
-        Add::new(self.clone(), hash, (key, value))
+        let hash = KeyIndex::hash(&self.hasher, &key);
+        Add { coalescer: self.clone(), hash, pair: Some((key, value)), number: None }
     }
 
     /// [`add`](Self::add) for plain threads: parks this one while it waits.
@@ -241,16 +244,18 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
                 AddError { pair, why }
             });
         }
-        block_on(self.add(key, value))
+        let mut add = self.add(key, value);
+        block_until(self.engine.driver().clock(), |context| {
+            match Pin::new(&mut add).poll(context) {
+                Poll::Ready(added) => Ok(added),
+                Poll::Pending => Err(None),
+            }
+        })
     }
 
-    fn try_put(&self, hash: u64, pair: &mut Option<(K, V)>) -> Answer {
+    fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {
         let after = self.engine.event(|machine, now| machine.try_add(now, hash, pair));
         after.map_or(Answer::Closed, After::settle)
-    }
-
-    fn max_size(&self) -> usize {
-        self.engine.look(|machine, _| machine.max_size())
     }
 }
 

@@ -46,16 +46,13 @@ mod booked;
 mod builder;
 mod debounced;
 mod entrance;
-mod gate;
 mod pace;
-mod then;
 
 pub use builder::{ComposeError, DebounceThenBuilder, PaceError};
 pub use debounced::{DebounceThen, WeakDebounceThen};
 pub use entrance::{Enter, Entrance, NotAdmitted};
 
 pub(crate) use booked::Booked;
-pub(crate) use builder::pace;
 pub(crate) use pace::Pace;
 
 use crate::{DebounceBuilder, Limiter};

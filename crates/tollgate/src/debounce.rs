@@ -4,13 +4,14 @@ pub(crate) mod builder;
 mod error;
 mod fired;
 pub(crate) mod machine;
+pub(crate) mod paced;
 
 pub use builder::DebounceBuilder;
 pub use error::DebounceError;
 pub use fired::{Edge, Fired};
 
 use crate::wait::{Engine, StopAndWait, WeakEngine};
-use machine::Debounce;
+use paced::PacedDebounce;
 use std::{fmt, time::Duration};
 
 /// Runs an action once for a burst of triggers, with the last value.
@@ -101,7 +102,7 @@ use std::{fmt, time::Duration};
 /// 6. `flush` and `trigger` do not return what the action returned.
 /// 7. Time that goes backwards stands still. Lodash takes it for the end of the burst.
 pub struct Debouncer<T: Send + 'static> {
-    engine: Engine<Debounce<T>>,
+    pub(crate) engine: Engine<PacedDebounce<T>>,
 }
 
 impl<T: Send + 'static> Debouncer<T> {
@@ -117,16 +118,12 @@ impl<T: Send + 'static> Debouncer<T> {
         DebounceBuilder::new(delay).start(action)
     }
 
-    const fn of(engine: Engine<Debounce<T>>) -> Self {
-        Self { engine }
-    }
-
     /// Notes that something has happened, with the value to act on. The last value wins.
     ///
     /// Returns `false` if it is stopped; then the value is dropped.
     #[allow(clippy::must_use_candidate, reason = "triggering is the point")]
     pub fn trigger(&self, value: T) -> bool {
-        self.engine.event(|machine, now| machine.trigger(now, value)).is_some()
+        self.engine.event(|machine, now| machine.debounce.trigger(now, value)).is_some()
     }
 
     /// Ends the burst now: what is pending runs as soon as the action is free.
@@ -136,8 +133,8 @@ impl<T: Send + 'static> Debouncer<T> {
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush(&self) -> bool {
         let flushed = self.engine.event(|machine, now| {
-            let old = machine.flush(now);
-            (machine.is_ready(), old)
+            let old = machine.debounce.flush(now);
+            (machine.debounce.is_ready(), old)
         });
         flushed.is_some_and(|(runs, _)| runs)
     }
@@ -148,7 +145,7 @@ impl<T: Send + 'static> Debouncer<T> {
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel(&self) -> bool {
         let old = self.engine.event(|machine, _| machine.cancel());
-        old.is_some_and(|old| old.iter().any(Option::is_some))
+        old.is_some_and(|(old, _booked)| old.iter().any(Option::is_some))
     }
 
     /// Tells whether a burst is under way, or a run waits for the action to be free.
@@ -156,7 +153,7 @@ impl<T: Send + 'static> Debouncer<T> {
     /// Of a leading edge it is true until there was silence for the delay, though nothing will run.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.engine.look(Debounce::is_pending)
+        self.engine.look(|machine, now| machine.debounce.is_pending(now))
     }
 
     /// Tells whether the action runs at this moment.
@@ -268,7 +265,7 @@ impl<T: Send + 'static> fmt::Debug for Debouncer<T> {
 /// # Ok::<(), tollgate::DebounceError>(())
 /// ```
 pub struct WeakDebouncer<T: Send + 'static> {
-    engine: WeakEngine<Debounce<T>>,
+    engine: WeakEngine<PacedDebounce<T>>,
 }
 
 impl<T: Send + 'static> WeakDebouncer<T> {
@@ -281,7 +278,7 @@ impl<T: Send + 'static> WeakDebouncer<T> {
     /// Returns a full handle, unless the last one is gone.
     #[must_use]
     pub fn upgrade(&self) -> Option<Debouncer<T>> {
-        self.engine.upgrade().map(Debouncer::of)
+        self.engine.upgrade().map(|engine| Debouncer { engine })
     }
 }
 

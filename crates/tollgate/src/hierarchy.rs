@@ -19,6 +19,7 @@
 
 mod borrowing;
 mod error;
+mod node_limiter;
 mod path;
 mod strict;
 

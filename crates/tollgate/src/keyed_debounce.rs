@@ -7,9 +7,7 @@
 
 mod builder;
 mod error;
-mod index;
 mod machine;
-mod queue;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +16,13 @@ pub use error::{KeyedDebounceError, NotTriggered};
 
 use crate::{
     Fired, StopAndWait,
-    wait::{Engine, WeakEngine},
+    wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
 use std::{
     borrow::Borrow,
     fmt,
-    hash::{BuildHasher, Hash, RandomState},
+    hash::{Hash, RandomState},
     time::Duration,
 };
 
@@ -78,21 +76,13 @@ const KEYS_MAX: usize = 1 << 28;
 /// assert!(save.is_empty());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+pub struct KeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: Engine<KeyedDebounce<K, T>>,
     hasher: RandomState,
     max_keys: usize,
 }
 
-impl<K, T> KeyedDebouncer<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Starts debouncers that fire once no trigger of a key has come for `delay`, on a thread.
     ///
     /// # Errors
@@ -117,7 +107,7 @@ where
     /// When the key is new and as many are held as may be (see [`WhenKeysFull`]), or all is
     /// stopped. The key and the value come back in the error.
     pub fn trigger(&self, key: K, value: T) -> Result<(), NotTriggered<K, T>> {
-        let hash = self.hash(&key);
+        let hash = KeyIndex::hash(&self.hasher, &key);
         // They are taken out only if the machine is asked, so after a stop they are still here.
         let mut parts = Some((key, value));
         let said = self
@@ -141,7 +131,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, now| machine.flush(now, hash, is_it));
         said.is_some_and(|(runs, _unused)| runs)
@@ -164,7 +154,7 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         let said = self.engine.event(|machine, _| machine.cancel(hash, is_it));
         said.is_some_and(|(would_run, _forgotten)| would_run)
@@ -184,22 +174,13 @@ where
         K: Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let hash = self.hash(key);
+        let hash = KeyIndex::hash(&self.hasher, key);
         let is_it = |other: &K| other.borrow() == key;
         self.engine.look(|machine, now| machine.is_pending(now, hash, is_it))
     }
-
-    fn hash<Q: Hash + ?Sized>(&self, key: &Q) -> u32 {
-        // The upper half: 32 bits are enough to tell 2^28 keys apart.
-        (self.hasher.hash_one(key) >> 32) as u32
-    }
 }
 
-impl<K, T> KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Returns how many keys are held, and fires wait of keys that had to go.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -270,21 +251,13 @@ where
 }
 
 /// A handle of a [`KeyedDebouncer`] that does not keep it alive, for the action itself.
-pub struct WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+pub struct WeakKeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: WeakEngine<KeyedDebounce<K, T>>,
     hasher: RandomState,
     max_keys: usize,
 }
 
-impl<K, T> WeakKeyedDebouncer<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebouncer<K, T> {
     /// Does what [`KeyedDebouncer::trigger`] does.
     ///
     /// # Errors
@@ -305,42 +278,26 @@ where
     }
 }
 
-impl<K, T> Clone for WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Clone for WeakKeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
         let (engine, hasher) = (self.engine.clone(), self.hasher.clone());
         Self { engine, hasher, max_keys: self.max_keys }
     }
 }
 
-impl<K, T> fmt::Debug for WeakKeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for WeakKeyedDebouncer<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WeakKeyedDebouncer")
     }
 }
 
-impl<K, T> Clone for KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Clone for KeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
         Self { engine: self.engine.clone(), hasher: self.hasher.clone(), max_keys: self.max_keys }
     }
 }
 
-impl<K, T> fmt::Debug for KeyedDebouncer<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for KeyedDebouncer<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedDebouncer")
             .field("driver", self.engine.driver())

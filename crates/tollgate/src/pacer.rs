@@ -27,7 +27,7 @@ pub use slot::Slot;
 pub use waiting::PacerWait;
 
 use crate::{
-    Clock, Quota, StopAndWait, Tick,
+    Clock, Quota, StopAndWait,
     wait::{Engine, Machine},
 };
 use error::Why;
@@ -185,17 +185,13 @@ impl Pacer {
     ///
     /// [`Overflow`] if the queue is full, the pacer is stopped, or the cost can never fit.
     pub fn slot_n(&self, cost: u64) -> Result<Slot, Overflow> {
-        let at = self.tell(cost)?;
-        Ok(Slot::new(self, at, cost))
-    }
-
-    fn tell(&self, cost: u64) -> Result<Tick, Overflow> {
         let told = self.engine.event(|pace, now| pace.tell(now, cost));
-        told.unwrap_or_else(|| Err(self.refusal(cost, Why::Stopped)))
+        let at = told.unwrap_or_else(|| Err(self.refusal(cost, Why::Stopped)))?;
+        Ok(Slot { engine: self.engine.downgrade(), at, cost })
     }
 
     fn refusal(&self, cost: u64, why: Why) -> Overflow {
-        let (capacity, queued) = self.engine.look(|pace, now| (pace.capacity(), pace.queued(now)));
+        let (capacity, queued) = self.engine.look(|pace, now| (pace.capacity, pace.queued(now)));
         Overflow { capacity, queued, cost, why }
     }
 
@@ -208,7 +204,7 @@ impl Pacer {
     /// Returns how much may be queued.
     #[must_use]
     pub fn capacity(&self) -> u64 {
-        self.engine.look(|pace, _| pace.capacity())
+        self.engine.look(|pace, _| pace.capacity)
     }
 
     /// Returns the longest delay of whoever is let in: capacity / rate, rounded up.
@@ -220,7 +216,7 @@ impl Pacer {
     /// Returns the quota whose rate is in force.
     #[must_use]
     pub fn rate(&self) -> Quota {
-        self.engine.look(|pace, _| pace.quota())
+        self.engine.look(|pace, _| pace.quota)
     }
 
     /// Returns the clock that the slots are told by.
@@ -283,9 +279,8 @@ impl Pacer {
 
 impl fmt::Debug for Pacer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rate, capacity, queued, due) = self
-            .engine
-            .look(|pace, now| (pace.quota(), pace.capacity(), pace.queued(now), pace.due()));
+        let (rate, capacity, queued, due) =
+            self.engine.look(|pace, now| (pace.quota, pace.capacity, pace.queued(now), pace.due()));
         f.debug_struct("Pacer")
             .field("rate", &format_args!("{rate}"))
             .field("capacity", &capacity)

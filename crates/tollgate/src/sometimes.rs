@@ -14,7 +14,6 @@
 
 use crate::{Clock, Tick};
 use std::{
-    fmt,
     sync::{LazyLock, Mutex, PoisonError},
     time::Duration,
 };
@@ -49,6 +48,7 @@ static MONOTONIC: LazyLock<Clock> = LazyLock::new(Clock::monotonic);
 /// });
 /// assert_eq!(ran.count(), 4);
 /// ```
+#[derive(Debug)]
 pub struct Sometimes {
     rules: Rules,
     /// Its own clock, if it has one.
@@ -169,12 +169,6 @@ impl Sometimes {
             (None, false) => MONOTONIC.now(),
         };
         self.turns.lock().unwrap_or_else(PoisonError::into_inner).call(&self.rules, now)
-    }
-}
-
-impl fmt::Debug for Sometimes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sometimes").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
 

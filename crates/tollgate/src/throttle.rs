@@ -195,7 +195,7 @@ impl<T: Send + 'static> fmt::Debug for WeakThrottle<T> {
 }
 
 /// Sets up a [`Throttle`]. Nothing is judged before the start.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is started"]
 pub struct ThrottleBuilder {
     inner: DebounceBuilder,
@@ -267,12 +267,6 @@ impl ThrottleBuilder {
         F: Future<Output = ()> + Send + 'static,
     {
         Ok(Throttle { inner: self.inner.start_async(action).map_err(ThrottleError::of)? })
-    }
-}
-
-impl fmt::Debug for ThrottleBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ThrottleBuilder").field(&self.inner).finish()
     }
 }
 

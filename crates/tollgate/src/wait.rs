@@ -13,12 +13,15 @@
 mod action;
 pub(crate) mod alarm;
 pub(crate) mod bookings;
+mod deadline_heap;
 mod driver;
 mod end;
 mod engine;
 mod future;
+mod key_index;
 pub(crate) mod line;
-pub(crate) mod parked;
+mod options;
+mod parked;
 #[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
 mod random;
@@ -34,8 +37,11 @@ pub use future::{Passed, Wait};
 #[cfg(feature = "tokio")]
 pub(crate) use action::Running;
 pub(crate) use action::{Action, Reporter, guarded};
+pub(crate) use deadline_heap::{DeadlineHeap, shrink};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
-pub(crate) use parked::{block_on, park, waker};
+pub(crate) use key_index::KeyIndex;
+pub(crate) use options::ActionOptions;
+pub(crate) use parked::block_until;
 pub(crate) use random::{mix, random_up_to};
 pub(crate) use sleeper::Sleeper;
-pub(crate) use wakes::{Wakes, wake_all};
+pub(crate) use wakes::{Wakers, Wakes};

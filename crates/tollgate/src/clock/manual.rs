@@ -1,6 +1,6 @@
 //! A clock that moves only when told to, with timers that fire in order.
 
-use super::{Clock, Tick};
+use super::{Clock, Source, Tick};
 use std::{
     collections::BTreeMap,
     fmt,
@@ -66,7 +66,7 @@ impl ManualClock {
     /// Each call starts with the Unix epoch as its origin; clones of one clock share the offset.
     #[must_use]
     pub fn clock(&self) -> Clock {
-        Clock::of_manual(self.clone())
+        Clock::new(Source::Manual(self.clone()))
     }
 
     /// Returns the time the hand shows, which may lie before the clock's: a clock that was set

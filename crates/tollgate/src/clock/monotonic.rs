@@ -20,7 +20,7 @@ const HEAD_START_NS: u64 = 366 * 86_400 * 1_000_000_000;
 static SHARED: LazyLock<Monotonic> = LazyLock::new(|| {
     system::skip_libc();
     let origin_ns = system::kernel_ns().wrapping_sub(HEAD_START_NS);
-    let margin_ns = system::coarse().map_or(0, |coarse| coarse.tick_ns * MARGIN_TICKS);
+    let margin_ns = system::coarse_tick_ns().map_or(0, |tick_ns| tick_ns * MARGIN_TICKS);
     Monotonic { origin_ns, margin_ns }
 });
 

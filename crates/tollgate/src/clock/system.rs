@@ -5,7 +5,7 @@
 //! | reading | cost | meaning |
 //! |---|---|---|
 //! | [`precise_ns`] | 11 ns with TSC, else 27 ns | the time now |
-//! | [`coarse_ns`] | about half of that | the time at the kernel's last tick: lags by up to [`Coarse::tick_ns`] |
+//! | [`coarse_ns`] | about half of that | the time at the kernel's last tick: lags by up to [`coarse_tick_ns`] |
 //!
 //! (Costs of a 2.4 GHz AMD EPYC under KVM; `cargo run --release -p tollgate-bench -- clocks`.)
 //!
@@ -16,17 +16,9 @@
 
 use std::time::Duration;
 
-/// What is known of the kernel's coarse clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Coarse {
-    /// The step of the clock, for example 4 ms.
-    pub(super) tick_ns: u64,
-}
-
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "clock_gettime and rdtsc have no safe form in std")]
 mod linux {
-    use super::Coarse;
     use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
     type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> libc::c_int;
@@ -77,12 +69,12 @@ mod linux {
     }
 
     /// Returns the coarse clock if its step is small enough to be of use.
-    pub(crate) fn coarse() -> Option<Coarse> {
+    pub(crate) fn coarse_tick_ns() -> Option<u64> {
         let mut step = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: as in `clock_ns`.
         let status = unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut step) };
         let usable = status == 0 && step.tv_sec == 0 && (1..=20_000_000).contains(&step.tv_nsec);
-        usable.then_some(Coarse { tick_ns: step.tv_nsec as u64 })
+        usable.then_some(step.tv_nsec as u64)
     }
 
     /// Tells whether the kernel keeps its own time by the TSC.
@@ -107,7 +99,6 @@ mod linux {
 
 #[cfg(not(target_os = "linux"))]
 mod portable {
-    use super::Coarse;
     use std::{sync::LazyLock, time::Instant};
 
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
@@ -124,7 +115,7 @@ mod portable {
         kernel_ns()
     }
 
-    pub(crate) fn coarse() -> Option<Coarse> {
+    pub(crate) fn coarse_tick_ns() -> Option<u64> {
         None
     }
 
@@ -141,9 +132,9 @@ mod portable {
 }
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::{coarse, coarse_ns, kernel_ns, skip_libc};
+pub(super) use linux::{coarse_ns, coarse_tick_ns, kernel_ns, skip_libc};
 #[cfg(not(target_os = "linux"))]
-pub(super) use portable::{coarse, coarse_ns, kernel_ns, skip_libc};
+pub(super) use portable::{coarse_ns, coarse_tick_ns, kernel_ns, skip_libc};
 
 #[cfg(target_os = "linux")]
 use linux as machine;

@@ -20,33 +20,22 @@ use std::{
 /// `dropping_an_add_at_any_poll_leaves_nothing`). [`into_pair`](Self::into_pair) keeps the pair.
 #[must_use = "a future does nothing until it is polled or awaited"]
 pub struct Add<K: Send + 'static, V: Send + 'static> {
-    coalescer: Coalescer<K, V>,
-    hash: u64,
+    pub(super) coalescer: Coalescer<K, V>,
+    pub(super) hash: u32,
     /// Taken out when it is added, or given back.
-    pair: Option<(K, V)>,
+    pub(super) pair: Option<(K, V)>,
     /// The place in line, while it waits.
-    number: Option<u64>,
+    pub(super) number: Option<u64>,
 }
 
 // Nothing of it is ever pinned.
 impl<K: Send + 'static, V: Send + 'static> Unpin for Add<K, V> {}
 
 impl<K: Send + 'static, V: Send + 'static> Add<K, V> {
-    pub(super) fn new(coalescer: Coalescer<K, V>, hash: u64, pair: (K, V)) -> Self {
-        Self { coalescer, hash, pair: Some(pair), number: None }
-    }
-
     /// Leaves the line and returns the pair; none if it was ready already.
     #[must_use]
     pub fn into_pair(mut self) -> Option<(K, V)> {
         self.pair.take()
-    }
-
-    fn leave(&mut self) {
-        if let Some(number) = self.number.take() {
-            // After a stop there is no line any more.
-            drop(self.coalescer.engine.event(|machine, _| machine.leave(number)));
-        }
     }
 }
 
@@ -89,7 +78,10 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Future for Add<K, V> {
 
 impl<K: Send + 'static, V: Send + 'static> Drop for Add<K, V> {
     fn drop(&mut self) {
-        self.leave();
+        if let Some(number) = self.number.take() {
+            // After a stop there is no line any more.
+            drop(self.coalescer.engine.event(|machine, _| machine.leave(number)));
+        }
     }
 }
 

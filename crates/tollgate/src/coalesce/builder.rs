@@ -6,19 +6,14 @@ use super::{
 };
 use crate::{
     Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
+    compose::Pace,
     sync::{AtomicU64, Ordering::Relaxed},
-    wait::{Action, Engine, Reporter},
+    wait::ActionOptions,
 };
 use std::{fmt, hash::RandomState, sync::Arc, time::Duration};
 
 /// How many keys a batch has at most unless told otherwise: some hundred kilobytes of short keys.
 const DEFAULT_MAX_SIZE: usize = 10_000;
-
-#[cfg(feature = "tokio")]
-type Running = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Told of every flush that panicked.
-type OnPanic = Box<dyn Fn(&FlushPanicked) + Send + Sync>;
 
 /// Builds a [`Coalescer`]. Nothing is judged before [`start`](Self::start).
 ///
@@ -37,9 +32,9 @@ pub struct CoalescerBuilder<K, V> {
     interval: Option<Duration>,
     limiter: Option<Limiter>,
     fold: Fold<V>,
-    driver: Option<Driver>,
-    on_drop: OnDrop,
-    on_panic: Option<OnPanic>,
+    options: ActionOptions,
+    /// The size of the batch that was handed out last, for reports of panics.
+    last_size: Arc<AtomicU64>,
     keys: std::marker::PhantomData<fn(K)>,
 }
 
@@ -53,9 +48,8 @@ impl<K, V> CoalescerBuilder<K, V> {
             interval: None,
             limiter: None,
             fold,
-            driver: None,
-            on_drop: OnDrop::Flush,
-            on_panic: None,
+            options: ActionOptions::new(OnDrop::Flush),
+            last_size: Arc::default(),
             keys: std::marker::PhantomData,
         }
     }
@@ -113,21 +107,26 @@ impl<K, V> CoalescerBuilder<K, V> {
 
     /// Sets who runs the action, by default [`Driver::thread`].
     pub fn driver(mut self, driver: Driver) -> Self {
-        self.driver = Some(driver);
+        self.options.driver = Some(driver);
         self
     }
 
     /// Sets what becomes of what is collected when the last handle is dropped, by default
     /// [`OnDrop::Flush`], so that nothing is lost.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.on_drop = on_drop;
+        self.options.on_drop = on_drop;
         self
     }
 
     /// Is told of every flush that panicked; by default nobody is. The coalescer goes on; what the
     /// batch held is the action's loss.
     pub fn on_panic(mut self, report: impl Fn(&FlushPanicked) + Send + Sync + 'static) -> Self {
-        self.on_panic = Some(Box::new(report));
+        let last_size = Arc::clone(&self.last_size);
+        self.options.on_panic = Some(Arc::new(move |panicked: &Panicked| {
+            // ORDERING: as in `note`.
+            let entries = last_size.load(Relaxed);
+            report(&FlushPanicked { entries, panicked: panicked.clone() });
+        }));
         self
     }
 }
@@ -142,14 +141,12 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         self,
         mut flush: impl FnMut(Batch<K, V>) + Send + 'static,
     ) -> Result<Coalescer<K, V>, CoalesceError> {
-        let driver = self.driver.clone().unwrap_or_default();
-        let entries = Arc::new(AtomicU64::new(0));
-        let size = Arc::clone(&entries);
-        let call = move |batch: Batch<K, V>| {
-            note(&size, &batch);
+        let (machine, options, last_size) = self.parts()?;
+        let engine = options.start(machine, move |batch: Batch<K, V>| {
+            note(&last_size, &batch);
             flush(batch);
-        };
-        self.start_with(driver, Action::Call(Box::new(call)), entries)
+        });
+        Ok(Coalescer { engine, hasher: RandomState::new() })
     }
 
     /// Starts a coalescer that awaits what `flush` returns, one batch at a time.
@@ -168,38 +165,19 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let driver = match self.driver.clone() {
-            Some(driver) if driver.is_async() => driver,
-            Some(_) => return Err(CoalesceError::NotAsync),
-            None => Driver::tokio().map_err(CoalesceError::NoRuntime)?,
+        let (machine, options, last_size) = self.parts()?;
+        let action = move |batch: Batch<K, V>| {
+            note(&last_size, &batch);
+            flush(batch)
         };
-        let entries = Arc::new(AtomicU64::new(0));
-        let size = Arc::clone(&entries);
-        let begin = move |batch: Batch<K, V>| -> Running {
-            note(&size, &batch);
-            Box::pin(flush(batch))
-        };
-        self.start_with(driver, Action::Async(Box::new(begin)), entries)
+        let engine = options.start_async(machine, action, CoalesceError::NotAsync)?;
+        Ok(Coalescer { engine, hasher: RandomState::new() })
     }
 
-    fn start_with(
-        self,
-        driver: Driver,
-        action: Action<Batch<K, V>>,
-        entries: Arc<AtomicU64>,
-    ) -> Result<Coalescer<K, V>, CoalesceError> {
+    fn parts(self) -> Result<(Gather<K, V>, ActionOptions, Arc<AtomicU64>), CoalesceError> {
         let rules = self.rules()?;
-        let pace = crate::compose::pace(self.interval, self.limiter)?;
-        let report = self.on_panic.map(|on_panic| -> Reporter {
-            Arc::new(move |panicked: &Panicked| {
-                // ORDERING: as in `note`.
-                let entries = entries.load(Relaxed);
-                on_panic(&FlushPanicked { entries, panicked: panicked.clone() });
-            })
-        });
-        let machine = Gather::new(rules, self.fold, pace);
-        let engine = Engine::start(machine, driver, (action, report), self.on_drop);
-        Ok(Coalescer { engine, hasher: RandomState::new() })
+        let pace = Pace::new(self.interval, self.limiter)?;
+        Ok((Gather::new(rules, self.fold, pace), self.options, self.last_size))
     }
 
     fn rules(&self) -> Result<Rules, CoalesceError> {
@@ -240,8 +218,7 @@ impl<K, V> fmt::Debug for CoalescerBuilder<K, V> {
             .field("quiet", &self.quiet)
             .field("max_wait", &self.max_wait)
             .field("max_size", &self.max_size)
-            .field("driver", &self.driver)
-            .field("on_drop", &self.on_drop)
+            .field("options", &self.options)
             .finish_non_exhaustive()
     }
 }
@@ -318,6 +295,12 @@ pub enum CoalesceError {
     NotAsync,
     /// There is no runtime for an action that is a future.
     NoRuntime(NoRuntime),
+}
+
+impl From<NoRuntime> for CoalesceError {
+    fn from(error: NoRuntime) -> Self {
+        Self::NoRuntime(error)
+    }
 }
 
 impl From<PaceError> for CoalesceError {

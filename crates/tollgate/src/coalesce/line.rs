@@ -8,29 +8,21 @@
 //! The line has one place for each future that waits, and the place leaves with the future, so its
 //! bound is how many futures the callers make.
 
-use crate::wait::wake_all;
+use crate::wait::Wakers;
 use std::{collections::BTreeMap, task::Waker};
 
 #[derive(Debug, Default)]
 pub(super) struct Line {
     /// In the order of arrival.
-    waiting: BTreeMap<u64, Waker>,
+    pub(super) waiting: BTreeMap<u64, Waker>,
     /// Seats given out that are not filled yet.
-    seats: usize,
+    pub(super) seats: usize,
     /// Who is to be woken as soon as no lock is held.
     woken: Vec<Waker>,
     next_number: u64,
 }
 
 impl Line {
-    pub(super) const fn seats(&self) -> usize {
-        self.seats
-    }
-
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
-    }
-
     /// Takes the last place in line.
     pub(super) fn join(&mut self, waker: Waker) -> u64 {
         self.next_number += 1; // OVERFLOW: 2^64 take centuries.
@@ -65,7 +57,7 @@ impl Line {
 
     /// Takes out who is to be woken.
     pub(super) fn take_woken(&mut self) -> Wakers {
-        Wakers(std::mem::take(&mut self.woken))
+        Wakers::new(std::mem::take(&mut self.woken))
     }
 
     /// Sends everybody away.
@@ -73,18 +65,6 @@ impl Line {
         let mut wakers = std::mem::take(&mut self.woken);
         wakers.extend(std::mem::take(&mut self.waiting).into_values());
         self.seats = 0;
-        Wakers(wakers)
-    }
-}
-
-/// Wakes all of them when it is dropped, which must be where no lock is held.
-///
-/// A waker that panics does not keep the others from being woken.
-#[derive(Debug, Default)]
-pub(super) struct Wakers(Vec<Waker>);
-
-impl Drop for Wakers {
-    fn drop(&mut self) {
-        wake_all(std::mem::take(&mut self.0).into_iter());
+        Wakers::new(wakers)
     }
 }

@@ -21,17 +21,15 @@
 
 use super::{
     batch::{Batch, FlushCause},
-    index::Index,
-    line::{Line, Wakers},
+    line::Line,
 };
 use crate::{
     Tick,
     compose::{Booked, Pace},
-    wait::Machine,
+    wait::{KeyIndex, Machine, Wakers},
 };
 use std::{
     any::Any,
-    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     task::Waker,
     time::Duration,
@@ -58,7 +56,7 @@ pub(crate) enum Fold<V> {
 type BoxedFold<V> = Box<dyn FnMut(&mut V, V) + Send>;
 
 pub(crate) struct Gather<K, V> {
-    rules: Rules,
+    pub(super) rules: Rules,
     fold: Fold<V>,
     pace: Pace,
     open: Open<K, V>,
@@ -72,7 +70,7 @@ pub(crate) struct Gather<K, V> {
 /// The batch that is open for adds.
 struct Open<K, V> {
     entries: Vec<(K, V)>,
-    index: Index,
+    index: KeyIndex,
     first_at: Tick,
     last_at: Tick,
     adds: u64,
@@ -85,15 +83,10 @@ struct Open<K, V> {
 pub(crate) struct After<K, V> {
     answer: Answer,
     wakers: Wakers,
-    unused: Unused<K, V>,
+    /// What is dropped without a lock.
+    unused: (Option<K>, Option<V>),
+    unused_wakers: [Option<Waker>; 2],
     panic: Option<Box<dyn Any + Send>>,
-}
-
-/// What is dropped without a lock.
-struct Unused<K, V> {
-    key: Option<K>,
-    value: Option<V>,
-    wakers: [Option<Waker>; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,10 +100,9 @@ pub(crate) enum Answer {
 impl<K, V> After<K, V> {
     /// Wakes, drops, lets a panic of the caller's own code go on, and answers.
     pub(crate) fn settle(self) -> Answer {
-        let Self { answer, wakers, unused, panic } = self;
+        let Self { answer, wakers, unused, unused_wakers, panic } = self;
         drop(wakers);
-        let Unused { key, value, wakers } = unused;
-        drop((key, value, wakers));
+        drop((unused, unused_wakers));
         match panic {
             Some(panic) => std::panic::resume_unwind(panic),
             None => answer,
@@ -131,11 +123,7 @@ impl<K, V> Gather<K, V> {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.line.waiting()
-    }
-
-    pub(crate) const fn max_size(&self) -> usize {
-        self.rules.max_size
+        self.line.waiting.len()
     }
 
     /// Makes what is collected leave now. Tells whether there was anything.
@@ -178,7 +166,7 @@ impl<K, V> Gather<K, V> {
 
     /// Returns for how many new keys there is room.
     pub(crate) fn room(&self) -> usize {
-        self.rules.max_size.saturating_sub(self.open.entries.len() + self.line.seats())
+        self.rules.max_size.saturating_sub(self.open.entries.len() + self.line.seats)
     }
 
     /// Ends the open batch, whether it is due or not.
@@ -220,7 +208,7 @@ impl<K: Eq, V> Gather<K, V> {
     pub(crate) fn try_add(
         &mut self,
         now: Tick,
-        hash: u64,
+        hash: u32,
         pair: &mut Option<(K, V)>,
     ) -> After<K, V> {
         self.add_or(now, (hash, pair), |_| {})
@@ -230,7 +218,7 @@ impl<K: Eq, V> Gather<K, V> {
     pub(crate) fn wait(
         &mut self,
         now: Tick,
-        (hash, pair): (u64, &mut Option<(K, V)>),
+        (hash, pair): (u32, &mut Option<(K, V)>),
         number: &mut Option<u64>,
         waker: Waker,
     ) -> After<K, V> {
@@ -245,7 +233,7 @@ impl<K: Eq, V> Gather<K, V> {
                     *number = None;
                     left = self.line.leave(place);
                 }
-                after.unused.wakers = [Some(old), left];
+                after.unused_wakers = [Some(old), left];
                 return after;
             }
             // It has a seat: the room is there once that is given up.
@@ -255,20 +243,20 @@ impl<K: Eq, V> Gather<K, V> {
         let mut after = self.add_or(now, (hash, pair), |line| {
             *number = spare.take().map(|waker| line.join(waker));
         });
-        after.unused.wakers = [spare, left];
+        after.unused_wakers = [spare, left];
         after
     }
 
     fn add_or(
         &mut self,
         now: Tick,
-        (hash, pair): (u64, &mut Option<(K, V)>),
+        (hash, pair): (u32, &mut Option<(K, V)>),
         full: impl FnOnce(&mut Line),
     ) -> After<K, V> {
-        let mut unused = Unused { key: None, value: None, wakers: [None, None] };
+        let (mut unused, unused_wakers) = ((None, None), [None, None]);
         if self.is_closed {
-            let wakers = self.line.take_woken();
-            return After { answer: Answer::Closed, wakers, unused, panic: None };
+            let (answer, wakers) = (Answer::Closed, self.line.take_woken());
+            return After { answer, wakers, unused, unused_wakers, panic: None };
         }
         self.advance(now);
         // UNWIND: comparing and folding are the caller's own code. A panic there leaves the entry
@@ -297,26 +285,25 @@ impl<K: Eq, V> Gather<K, V> {
         }
         self.hand_over();
         self.line.seat(self.room());
-        After { answer, wakers: self.line.take_woken(), unused, panic }
+        After { answer, wakers: self.line.take_woken(), unused, unused_wakers, panic }
     }
 
     /// Folds the pair into the entry of its key, if there is one.
     fn try_fold(
         &mut self,
-        hash: u64,
+        hash: u32,
         pair: &mut Option<(K, V)>,
-        unused: &mut Unused<K, V>,
+        unused: &mut (Option<K>, Option<V>),
     ) -> bool {
         let Some((key, _)) = pair.as_ref() else { return false };
         let entries = &mut self.open.entries;
-        let Some(place) = self.open.index.find(hash, |place| entries[place].0 == *key) else {
-            return false;
-        };
+        let is_it = |place: u32| entries[place as usize].0 == *key;
+        let Some(place) = self.open.index.find(hash, is_it) else { return false };
         let Some((key, value)) = pair.take() else { return false };
-        unused.key = Some(key);
-        let held = &mut entries[place].1;
+        unused.0 = Some(key);
+        let held = &mut entries[place as usize].1;
         match &mut self.fold {
-            Fold::Last => unused.value = Some(std::mem::replace(held, value)),
+            Fold::Last => unused.1 = Some(std::mem::replace(held, value)),
             Fold::With(fold) => fold(held, value),
         }
         true
@@ -327,7 +314,7 @@ impl<K, V> Open<K, V> {
     fn new() -> Self {
         Self {
             entries: Vec::new(),
-            index: Index::default(),
+            index: KeyIndex::default(),
             first_at: Tick::ZERO,
             last_at: Tick::ZERO,
             adds: 0,
@@ -335,12 +322,13 @@ impl<K, V> Open<K, V> {
         }
     }
 
-    fn push(&mut self, now: Tick, hash: u64, pair: (K, V)) {
+    fn push(&mut self, now: Tick, hash: u32, pair: (K, V)) {
         if self.entries.is_empty() {
             self.first_at = now;
         }
+        // OVERFLOW: a batch has at most 2^24 entries.
+        self.index.insert(hash, self.entries.len() as u32);
         self.entries.push(pair);
-        self.index.push(hash);
     }
 
     /// Returns when it will be ripe, and why; the first reason in time.
@@ -411,11 +399,5 @@ impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
         let (wakers, fold) = self.close();
         let open = std::mem::replace(&mut self.open, Open::new());
         (self.ready.take(), open, fold, (wakers, self.pace.give_up()))
-    }
-}
-
-impl<K, V> fmt::Debug for Gather<K, V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gather").field("rules", &self.rules).field("len", &self.len()).finish()
     }
 }

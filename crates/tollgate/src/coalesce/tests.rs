@@ -99,7 +99,7 @@ impl World {
         };
         let (key, number) = waiter.pair.as_ref().map(|(key, adds)| (*key, adds[0])).unwrap();
         let waker = Waker::from(Arc::clone(&waiter.woken));
-        let hash = u64::from(key % 3);
+        let hash = u32::from(key % 3);
         let Waiter { pair, number: place, .. } = &mut waiter;
         let after = self.machine.wait(self.now, (hash, pair), place, waker);
         match self.settle(after, number) {
@@ -137,7 +137,7 @@ impl World {
                 self.next_add += 1;
                 let number = self.next_add;
                 let mut pair = Some((key, vec![number]));
-                let after = self.machine.try_add(self.now, u64::from(key % 3), &mut pair);
+                let after = self.machine.try_add(self.now, u32::from(key % 3), &mut pair);
                 assert_eq!(self.settle(after, number) == Answer::Added, pair.is_none());
             }
             Op::Wait(key) => {
@@ -202,7 +202,7 @@ proptest! {
         (rules, pace) in rules(),
         script in prop::collection::vec(op(), 0..120),
     ) {
-        let pace = pace.map_or(Pace::FREE, |ms| Pace::every(Duration::from_millis(ms)));
+        let pace = Pace::new(pace.map(Duration::from_millis), None).expect("an interval above zero");
         let mut world = World::new(rules, pace);
         for op in &script {
             world.run(op);

@@ -1,10 +1,9 @@
 //! How compositions are put together, and what can be wrong with that.
 
-use super::{DebounceThen, gate::Gate, pace::Pace, then::Then};
+use super::{DebounceThen, pace::Pace};
 use crate::{
-    DebounceBuilder, DebounceError, Driver, Fired, Limiter, NoRuntime,
-    debounce::{builder::Parts, machine::Debounce},
-    wait::{Action, Engine},
+    DebounceBuilder, DebounceError, Debouncer, Fired, Limiter, NoRuntime,
+    debounce::paced::PacedDebounce,
 };
 use std::{fmt, time::Duration};
 
@@ -38,9 +37,9 @@ impl DebounceThenBuilder {
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
     ) -> Result<DebounceThen<T>, ComposeError> {
-        let (mut parts, pace) = self.judge()?;
-        let driver = parts.driver.take().unwrap_or_default();
-        Ok(host(parts, pace, driver, Action::Call(Box::new(action))))
+        let machine = self.machine()?;
+        let engine = self.debounce.options.start(machine, action);
+        Ok(DebounceThen { inner: Debouncer { engine } })
     }
 
     /// Starts it with an action that is a future. The next run begins when that is ready.
@@ -49,53 +48,22 @@ impl DebounceThenBuilder {
     ///
     /// [`ComposeError`] also if the driver has no runtime, or there is none here by default.
     #[cfg(feature = "tokio")]
-    pub fn start_async<T, A, F>(self, mut action: A) -> Result<DebounceThen<T>, ComposeError>
+    pub fn start_async<T, A, F>(self, action: A) -> Result<DebounceThen<T>, ComposeError>
     where
         T: Send + 'static,
         A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        let (mut parts, pace) = self.judge()?;
-        let driver = match parts.driver.take() {
-            Some(driver) if driver.is_async() => driver,
-            Some(_) => return Err(DebounceError::NotAsync.into()),
-            None => Driver::tokio()?,
-        };
-        let action = Action::Async(Box::new(move |fired| Box::pin(action(fired))));
-        Ok(host(parts, pace, driver, action))
+        let machine = self.machine()?;
+        let options = self.debounce.options;
+        let engine = options.start_async(machine, action, DebounceError::NotAsync)?;
+        Ok(DebounceThen { inner: Debouncer { engine } })
     }
 
-    fn judge(self) -> Result<(Parts, Pace), ComposeError> {
-        Ok((self.debounce.into_parts()?, pace(self.interval, self.limiter)?))
-    }
-}
-
-fn host<T: Send + 'static>(
-    parts: Parts,
-    pace: Pace,
-    driver: Driver,
-    action: Action<Fired<T>>,
-) -> DebounceThen<T> {
-    let chain = Then::new(Debounce::new(parts.rules), Gate::new(pace));
-    DebounceThen { engine: Engine::start(chain, driver, (action, parts.report), parts.on_drop) }
-}
-
-/// Checks what a pace is made of.
-pub(crate) fn pace(
-    interval: Option<Duration>,
-    limiter: Option<Limiter>,
-) -> Result<Pace, PaceError> {
-    match (interval, limiter) {
-        (None, None) => Ok(Pace::FREE),
-        (Some(Duration::ZERO), None) => Err(PaceError::IntervalZero),
-        (Some(interval), None) => Ok(Pace::every(interval)),
-        (None, Some(limiter)) => {
-            if limiter.peek().is_never() {
-                return Err(PaceError::Never);
-            }
-            Ok(Pace::limited(limiter))
-        }
-        (Some(interval), Some(_)) => Err(PaceError::Both { interval }),
+    fn machine<T>(&self) -> Result<PacedDebounce<T>, ComposeError> {
+        self.debounce.rules.judge()?;
+        let pace = Pace::new(self.interval, self.limiter.clone())?;
+        Ok(PacedDebounce::new(self.debounce.rules, pace))
     }
 }
 

@@ -1,14 +1,7 @@
 //! A debouncer, and a pace behind it.
 
-use super::{gate::Gate, then::Then};
-use crate::{
-    StopAndWait,
-    debounce::machine::Debounce,
-    wait::{Engine, WeakEngine},
-};
+use crate::{Debouncer, StopAndWait, WeakDebouncer};
 use std::{fmt, time::Duration};
-
-pub(super) type Chain<T> = Then<Debounce<T>, Gate<T>>;
 
 /// Runs once when a burst of triggers is over, and not more often than a pace allows.
 ///
@@ -29,14 +22,14 @@ pub(super) type Chain<T> = Then<Debounce<T>, Gate<T>>;
 /// `Send + Sync`, and every method takes `&self`. The action runs without a lock, one run at a time,
 /// and may trigger again. A run that falls due meanwhile waits for it.
 pub struct DebounceThen<T: Send + 'static> {
-    pub(super) engine: Engine<Chain<T>>,
+    pub(super) inner: Debouncer<T>,
 }
 
 impl<T: Send + 'static> DebounceThen<T> {
     /// Says that something has happened. Tells whether it counts: after a stop it does not.
     #[allow(clippy::must_use_candidate, reason = "triggering is the point")]
     pub fn trigger(&self, value: T) -> bool {
-        self.engine.event(|chain, now| chain.first.trigger(now, value)).is_some()
+        self.inner.trigger(value)
     }
 
     /// Ends the burst now. The run still waits for its pace: a rate is a promise to others.
@@ -44,11 +37,7 @@ impl<T: Send + 'static> DebounceThen<T> {
     /// Returns whether there is something to run.
     #[allow(clippy::must_use_candidate, reason = "flushing is the point")]
     pub fn flush(&self) -> bool {
-        let flushed = self.engine.event(|chain, now| {
-            let old = chain.first.flush(now);
-            (chain.first.is_ready() || chain.second.is_pending(), old)
-        });
-        flushed.is_some_and(|(runs, _)| runs)
+        self.inner.flush()
     }
 
     /// Forgets what is pending, in both stages. The pace is kept.
@@ -57,82 +46,77 @@ impl<T: Send + 'static> DebounceThen<T> {
     /// was booked goes back to the limiter.
     #[allow(clippy::must_use_candidate, reason = "cancelling is the point")]
     pub fn cancel(&self) -> bool {
-        let old = self.engine.event(|chain, _| (chain.first.cancel(), chain.second.cancel()));
-        old.is_some_and(|(first, (second, _booked))| {
-            second.is_some() || first.iter().any(Option::is_some)
-        })
+        self.inner.cancel()
     }
 
     /// Tells whether a burst is under way, or a run waits for its pace or its turn.
     #[must_use]
     pub fn is_pending(&self) -> bool {
-        self.engine.look(|chain, now| chain.first.is_pending(now) || chain.second.is_pending())
+        self.inner.is_pending()
     }
 
     /// Returns a handle that does not keep this alive, for the action itself.
     #[must_use]
     pub fn downgrade(&self) -> WeakDebounceThen<T> {
-        WeakDebounceThen { engine: self.engine.downgrade() }
+        WeakDebounceThen { inner: self.inner.downgrade() }
     }
 
     /// Tells whether the action runs at this moment.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.engine.is_running()
+        self.inner.is_running()
     }
 
     /// Tells whether it is stopped.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.engine.is_stopped()
+        self.inner.is_stopped()
     }
 
     /// Returns how many runs have panicked.
     #[must_use]
     pub fn panics(&self) -> u64 {
-        self.engine.panics()
+        self.inner.panics()
     }
 
     /// Ends it: no run starts after this has returned. What is pending is forgotten, and a run that
     /// has started goes on.
     pub fn stop(&self) {
-        self.engine.stop();
+        self.inner.stop();
     }
 
     /// [`stop`](Self::stop), and waits at most for `within` for a run that has started.
     pub fn stop_and_wait(&self, within: Duration) -> StopAndWait {
-        self.stop();
-        self.engine.ended(within)
+        self.inner.stop_and_wait(within)
     }
 
     /// Takes no trigger any more, runs what is pending at its pace, and stops.
     pub fn finish(&self) {
-        self.engine.finish();
+        self.inner.finish();
     }
 
     /// [`finish`](Self::finish), and waits at most for `within` until that has run.
     pub fn finish_and_wait(&self, within: Duration) -> StopAndWait {
-        self.finish();
-        self.engine.ended(within)
+        self.inner.finish_and_wait(within)
     }
 }
 
 /// A handle of a [`DebounceThen`] that does not keep it alive.
 pub struct WeakDebounceThen<T: Send + 'static> {
-    engine: WeakEngine<Chain<T>>,
+    inner: WeakDebouncer<T>,
 }
 
 impl<T: Send + 'static> WeakDebounceThen<T> {
     /// Returns a handle, if there is still one.
     #[must_use]
     pub fn upgrade(&self) -> Option<DebounceThen<T>> {
-        self.engine.upgrade().map(|engine| DebounceThen { engine })
+        self.inner.upgrade().map(|inner| DebounceThen { inner })
     }
 }
 
 impl<T: Send + 'static> Clone for WeakDebounceThen<T> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone() }
+        Self { inner: self.inner.clone() }
     }
 }
 
@@ -144,7 +128,7 @@ impl<T: Send + 'static> fmt::Debug for WeakDebounceThen<T> {
 
 impl<T: Send + 'static> Clone for DebounceThen<T> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone() }
+        Self { inner: self.inner.clone() }
     }
 }
 

@@ -3,10 +3,7 @@
 use super::booked::Booked;
 use crate::{
     Acquire, Concurrency, Full, Limiter, NoRuntime, Permit, Refused, Reservation,
-    wait::{
-        Sleeper, guarded,
-        parked::{park, waker},
-    },
+    wait::{Sleeper, block_until, guarded},
 };
 use pin_project_lite::pin_project;
 use std::{
@@ -113,15 +110,12 @@ impl Entrance {
     /// [`NotAdmitted`] at once if the wait for the rate does not fit, and later if there is no place
     /// and none in the queue.
     pub fn acquire_blocking(&self, cost: u64, max_wait: Duration) -> Result<Permit, NotAdmitted> {
-        let waker = waker();
-        let mut context = Context::from_waker(&waker);
         let mut enter = pin!(self.enter(cost, max_wait, Sleeper::thread()));
-        loop {
-            if let Poll::Ready(answer) = enter.as_mut().poll(&mut context) {
-                return answer;
-            }
-            park(enter.most());
-        }
+        block_until(self.rate.clock(), |context| match enter.as_mut().poll(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending if enter.acquire.is_some() => Err(None),
+            Poll::Pending => Err(enter.booked.get().map(Reservation::act_at)),
+        })
     }
 
     fn enter(&self, cost: u64, max_wait: Duration, sleeper: Sleeper) -> Enter {
@@ -137,6 +131,7 @@ pin_project! {
     ///
     /// It may be dropped at any time. The permits of the rate are given back, as far as time has not
     /// refilled them already, and the place in the queue goes to the next.
+    #[derive(Debug)]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct Enter {
         door: Entrance,
@@ -147,20 +142,6 @@ pin_project! {
         sleeper: Sleeper,
         // From when the rate has come.
         acquire: Option<Acquire>,
-    }
-}
-
-impl Enter {
-    /// Returns how long a thread may park.
-    fn most(&self) -> Option<Duration> {
-        let clock = self.door.rate.clock();
-        match (self.booked.get(), &self.acquire) {
-            // The hand of a manual clock wakes.
-            (Some(booked), None) if clock.hand().is_none() => {
-                Some(booked.act_at().since(clock.now()))
-            }
-            _ => None,
-        }
     }
 }
 
@@ -200,16 +181,6 @@ impl Future for Enter {
             booked.keep();
         }
         Poll::Ready(answer.map_err(NotAdmitted::Room))
-    }
-}
-
-impl fmt::Debug for Enter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Enter")
-            .field("cost", &self.cost)
-            .field("act_at", &self.booked.get().map(Reservation::act_at))
-            .field("waits_for_room", &self.acquire.is_some())
-            .finish_non_exhaustive()
     }
 }
 

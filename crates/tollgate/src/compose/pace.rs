@@ -1,6 +1,6 @@
 //! How often something may leave: a pure part of machines.
 
-use super::booked::Booked;
+use super::{PaceError, booked::Booked};
 use crate::{Limiter, Tick};
 use std::time::Duration;
 
@@ -18,7 +18,9 @@ pub(crate) struct Pace {
 #[derive(Debug)]
 enum Kind {
     Free,
+    /// At most one job for each interval, from start to start.
     Every(Duration),
+    /// One permit for each job.
     Limited(Limiter),
 }
 
@@ -33,14 +35,20 @@ impl Pace {
     pub(crate) const FREE: Self =
         Self { kind: Kind::Free, not_before: Tick::ZERO, booked: Booked::NONE };
 
-    /// At most one for each `interval`, from start to start.
-    pub(crate) const fn every(interval: Duration) -> Self {
-        Self { kind: Kind::Every(interval), not_before: Tick::ZERO, booked: Booked::NONE }
-    }
-
-    /// One permit of `limiter` for each.
-    pub(crate) const fn limited(limiter: Limiter) -> Self {
-        Self { kind: Kind::Limited(limiter), not_before: Tick::ZERO, booked: Booked::NONE }
+    /// Checks what the builder of an action was given, and makes a pace of it.
+    pub(crate) fn new(
+        interval: Option<Duration>,
+        limiter: Option<Limiter>,
+    ) -> Result<Self, PaceError> {
+        let kind = match (interval, limiter) {
+            (None, None) => Kind::Free,
+            (Some(Duration::ZERO), None) => return Err(PaceError::IntervalZero),
+            (Some(interval), None) => Kind::Every(interval),
+            (None, Some(limiter)) if limiter.peek().is_never() => return Err(PaceError::Never),
+            (None, Some(limiter)) => Kind::Limited(limiter),
+            (Some(interval), Some(_)) => return Err(PaceError::Both { interval }),
+        };
+        Ok(Self { kind, ..Self::FREE })
     }
 
     /// Tells whether everything may leave at once.

@@ -4,9 +4,8 @@ use super::{Full, Permit, permit::Place, queue::Entered};
 use crate::{
     Priority, Tick,
     wait::{
-        Patience, park,
+        Patience, block_until,
         queue::{Request, Ticket},
-        waker,
     },
 };
 use std::{
@@ -89,23 +88,12 @@ impl Acquire {
     /// As the future.
     pub fn block(mut self) -> Result<Permit, Full> {
         self.is_task = false;
-        let waker = waker();
-        let mut context = Context::from_waker(&waker);
+        let clock = self.place.timer().rules.clock.clone();
         let mut future = pin!(self);
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
-                return answer;
-            }
-            // A wake-up since the poll has left its token, so this returns at once.
-            park(future.time_left());
-        }
-    }
-
-    /// Returns for how long a thread may sleep; `None` if somebody wakes it at its deadline, or it has none.
-    fn time_left(&self) -> Option<Duration> {
-        let clock = &self.place.timer().rules.clock;
-        let deadline = self.ticket.map(|(_, deadline)| deadline).filter(|due| *due < Tick::MAX)?;
-        if clock.hand().is_some() { None } else { Some(deadline.since(clock.now())) }
+        block_until(&clock, |context| match future.as_mut().poll(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => Err(future.ticket.map(|(_, deadline)| deadline)),
+        })
     }
 
     fn request(&self) -> Request {

@@ -18,7 +18,7 @@
 //! Time that stands still prolongs a burst; time far ahead ends it.
 
 use super::{DebounceError, Edge, Fired};
-use crate::{Tick, wait::Machine};
+use crate::Tick;
 use std::time::Duration;
 
 /// When to fire.
@@ -57,21 +57,10 @@ pub(crate) struct Debounce<T> {
     last_trigger: Option<Tick>,
     /// The last fire, or the first trigger of the burst.
     last_fire: Tick,
-    /// What the trailing edge would fire with.
-    held: Option<Held<T>>,
+    /// What the trailing edge would fire with: the last value, and the triggers since the last fire.
+    held: Option<Fired<T>>,
     /// What has fired and waits for the action to be free.
     ready: Option<Fired<T>>,
-    /// A value that was not used, until it is taken out to be dropped.
-    waste: Option<T>,
-}
-
-/// The last value, and the triggers since the last fire.
-#[derive(Debug)]
-struct Held<T> {
-    value: T,
-    first_at: Tick,
-    at: Tick,
-    count: u64,
 }
 
 impl<T> Debounce<T> {
@@ -83,7 +72,6 @@ impl<T> Debounce<T> {
             last_fire: Tick::ZERO,
             held: None,
             ready: None,
-            waste: None,
         }
     }
 
@@ -93,7 +81,8 @@ impl<T> Debounce<T> {
         let (begins, too_early) = (self.fires_at(now), self.too_early(now));
         let (first_at, count) =
             self.held.as_ref().map_or((now, 1), |held| (held.first_at, held.count + 1));
-        let old = self.held.replace(Held { value, first_at, at: now, count });
+        let edge = Edge::Trailing;
+        let old = self.held.replace(Fired { value, first_at, at: now, count, edge });
         self.last_trigger = Some(now);
         let mut merged = None;
         if let (Some(until), None) = (too_early, self.timer) {
@@ -111,7 +100,7 @@ impl<T> Debounce<T> {
             self.set_timer(now);
         }
         let unused = if self.rules.trailing { None } else { self.held.take() };
-        [overdue, old.map(|held| held.value), merged, unused.map(|held| held.value)]
+        [overdue, old.map(Fired::into_value), merged, unused.map(Fired::into_value)]
     }
 
     /// Ends the burst now, as if its time had come. Returns a value that is of no use any more.
@@ -124,7 +113,7 @@ impl<T> Debounce<T> {
     pub(crate) fn cancel(&mut self) -> [Option<T>; 2] {
         let rules = self.rules;
         let Self { held, ready, .. } = std::mem::replace(self, Self::new(rules));
-        [held.map(|held| held.value), ready.map(Fired::into_value)]
+        [held, ready].map(|fired| fired.map(Fired::into_value))
     }
 
     /// Tells whether a burst is under way, or a fire waits for its turn.
@@ -137,6 +126,26 @@ impl<T> Debounce<T> {
     /// Tells whether a fire waits for its turn.
     pub(crate) const fn is_ready(&self) -> bool {
         self.ready.is_some()
+    }
+
+    /// Returns when to call [`next`](Self::next), whether something fires then or not.
+    pub(crate) fn due(&self) -> Option<Tick> {
+        if self.is_ready() { Some(Tick::ZERO) } else { self.timer_due() }
+    }
+
+    /// Returns when the timer falls due. Without a trailing edge nothing has to happen then.
+    pub(super) fn timer_due(&self) -> Option<Tick> {
+        self.timer.filter(|_| self.rules.trailing)
+    }
+
+    /// Returns the fire whose turn it is by `now`, and a value that was not used.
+    pub(crate) fn next(&mut self, now: Tick) -> (Option<Fired<T>>, Option<T>) {
+        let unused = self.expire(now);
+        (self.take_ready(), unused)
+    }
+
+    pub(crate) const fn take_ready(&mut self) -> Option<Fired<T>> {
+        self.ready.take()
     }
 
     fn set_timer(&mut self, now: Tick) {
@@ -158,7 +167,7 @@ impl<T> Debounce<T> {
     }
 
     /// Does what is due by `now`. Returns a value that was not used.
-    fn expire(&mut self, now: Tick) -> Option<T> {
+    pub(super) fn expire(&mut self, now: Tick) -> Option<T> {
         if self.timer.is_none_or(|due| due > now) {
             return None;
         }
@@ -189,15 +198,14 @@ impl<T> Debounce<T> {
         if self.rules.trailing {
             return self.fire(now, edge);
         }
-        self.held.take().map(|held| held.value)
+        self.held.take().map(Fired::into_value)
     }
 
     /// Fires with what is held, if anything. One that still waits for its turn is replaced: the
     /// last value wins.
     fn fire(&mut self, now: Tick, edge: Edge) -> Option<T> {
-        let Held { value, first_at, at, count } = self.held.take()?;
+        let mut fired = Fired { edge, ..self.held.take()? };
         self.last_fire = now;
-        let mut fired = Fired { value, first_at, at, count, edge };
         let old = self.ready.take();
         if let Some(old) = &old {
             fired.first_at = old.first_at;
@@ -205,36 +213,6 @@ impl<T> Debounce<T> {
         }
         self.ready = Some(fired);
         old.map(Fired::into_value)
-    }
-}
-
-impl<T: Send + 'static> Machine for Debounce<T> {
-    type Job = Fired<T>;
-
-    fn due(&self) -> Option<Tick> {
-        match self.timer {
-            _ if self.is_ready() => Some(Tick::ZERO),
-            timer if self.rules.trailing => timer,
-            _ => None,
-        }
-    }
-
-    fn next(&mut self, now: Tick) -> Option<Fired<T>> {
-        // What fell due while the action was busy takes the place of what waits for its turn.
-        self.waste = self.expire(now);
-        self.ready.take()
-    }
-
-    fn finish(&mut self, now: Tick) {
-        self.waste = self.flush(now);
-    }
-
-    fn waste(&mut self) -> impl Sized + use<T> {
-        self.waste.take()
-    }
-
-    fn clear(&mut self) -> impl Sized + use<T> {
-        self.cancel()
     }
 }
 
@@ -257,7 +235,7 @@ mod tests {
     }
 
     fn next(machine: &mut Debounce<u64>, now_ms: u64) -> Option<(u64, Edge, u64)> {
-        machine.next(ms(now_ms)).map(|fired| (fired.value, fired.edge, fired.count))
+        machine.next(ms(now_ms)).0.map(|fired| (fired.value, fired.edge, fired.count))
     }
 
     #[test]
@@ -290,9 +268,10 @@ mod tests {
         machine.trigger(ms(0), 1);
         machine.trigger(ms(150), 2); // the first is ready, and waits
         assert!(machine.is_ready());
-        assert_eq!(next(&mut machine, 400), Some((2, Edge::Trailing, 2)));
-        assert_eq!(machine.waste, Some(1), "left over, to be dropped without a lock");
-        drop(machine.waste());
+        let (fired, unused) = machine.next(ms(400));
+        let fired = fired.map(|fired| (fired.value, fired.edge, fired.count));
+        assert_eq!(fired, Some((2, Edge::Trailing, 2)));
+        assert_eq!(unused, Some(1), "left over, to be dropped without a lock");
         assert_eq!((machine.due(), next(&mut machine, 500)), (None, None));
     }
 
@@ -328,10 +307,10 @@ mod tests {
         let mut machine = machine(true, true, Some(100));
         let late = Tick::from_nanos(u64::MAX - 1);
         machine.trigger(late, 1);
-        assert!(machine.next(late).is_some());
+        assert!(machine.next(late).0.is_some());
         machine.trigger(late, 2);
-        assert!(machine.next(late).is_none());
+        assert!(machine.next(late).0.is_none());
         assert_eq!(machine.due(), Some(Tick::MAX));
-        assert!(machine.next(Tick::MAX).is_none());
+        assert!(machine.next(Tick::MAX).0.is_none());
     }
 }

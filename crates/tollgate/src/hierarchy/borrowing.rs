@@ -9,9 +9,9 @@ mod rule;
 pub use builder::BorrowingBuilder;
 pub use class::Class;
 
-use super::{HierarchyError, PathError};
+use super::{HierarchyError, PathError, node_limiter::NodeLimiter};
 use crate::{
-    Clock, Decision, Inherit, KeyedLimiter, Limiter, Tick,
+    Clock, Decision, Tick,
     limits::Taking,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
 };
@@ -97,17 +97,12 @@ struct Inner {
 
 /// A class, or all classes of a keyed level.
 struct Node {
-    name: Box<str>,
-    buckets: Buckets,
+    rate: NodeLimiter,
+    ceiling: NodeLimiter,
     children: Children,
     /// The priority, and whether the ceiling is hard.
     traits: AtomicU8,
     tally: Padded<Tally>,
-}
-
-enum Buckets {
-    One { rate: Limiter, ceiling: Limiter },
-    Keyed { rate: KeyedLimiter<[u8]>, ceiling: KeyedLimiter<[u8]> },
 }
 
 enum Children {
@@ -119,10 +114,14 @@ enum Children {
 const HARD: u8 = 0x80;
 
 impl Node {
-    fn new(name: Box<str>, buckets: Buckets, in_force: &InForce) -> Self {
+    fn new(rate: NodeLimiter, ceiling: NodeLimiter, in_force: &InForce) -> Self {
         let children = Children::Declared(BTreeMap::new());
         let (traits, tally) = (AtomicU8::new(traits(in_force)), Padded::default());
-        Self { name, buckets, children, traits, tally }
+        Self { rate, ceiling, children, traits, tally }
+    }
+
+    fn name(&self) -> &str {
+        self.rate.name()
     }
 
     fn is_hard(&self) -> bool {
@@ -241,7 +240,7 @@ impl BorrowingTree {
     pub fn class_at(&self, path: &[&str], number: usize) -> Option<&str> {
         let nodes = &self.inner.nodes;
         let found = path.get(..number)?.iter().try_fold(0, |node, part| self.child(node, part))?;
-        nodes.get(found).map(|node| &*node.name)
+        nodes.get(found).map(Node::name)
     }
 
     fn child(&self, node: usize, part: &str) -> Option<usize> {
@@ -255,23 +254,19 @@ impl BorrowingTree {
     /// together.
     #[must_use]
     pub fn counts(&self, name: &str) -> Option<ClassCounts> {
-        let node = self.inner.nodes.iter().find(|node| &*node.name == name)?;
+        let node = self.inner.nodes.iter().find(|node| node.name() == name)?;
         Some(node.tally.0.read())
     }
 
     /// Returns the names of all classes, in the order in which they were declared.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.inner.nodes.iter().map(|node| &*node.name)
+        self.inner.nodes.iter().map(Node::name)
     }
 
     /// Returns the memory of the slots of all keyed levels, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let nodes = self.inner.nodes.iter().map(|node| match &node.buckets {
-            Buckets::One { .. } => 0,
-            Buckets::Keyed { rate, ceiling } => rate.bytes() + ceiling.bytes(),
-        });
-        nodes.sum()
+        self.inner.nodes.iter().map(|node| node.rate.bytes() + node.ceiling.bytes()).sum()
     }
 
     /// Returns the time by this tree's clock.
@@ -290,27 +285,11 @@ impl BorrowingTree {
 impl Node {
     /// Puts other quotas and traits into force. They have been judged, so this succeeds.
     fn change(&self, old: &InForce, new: &InForce) -> Result<(), HierarchyError> {
-        let name = || String::from(&*self.name);
-        let quota = |error| HierarchyError::Quota { name: name(), error };
-        let table = |error| HierarchyError::Table { name: name(), error };
-        let (rate_changed, ceiling_changed) = (old.rate != new.rate, old.ceiling != new.ceiling);
-        match &self.buckets {
-            Buckets::One { rate, ceiling } => {
-                if rate_changed {
-                    rate.set_quota(new.rate, Inherit::Additive).map_err(quota)?;
-                }
-                if ceiling_changed {
-                    ceiling.set_quota(new.ceiling, Inherit::Additive).map_err(quota)?;
-                }
-            }
-            Buckets::Keyed { rate, ceiling } => {
-                if rate_changed {
-                    rate.set_quota(new.rate).map_err(table)?;
-                }
-                if ceiling_changed {
-                    ceiling.set_quota(new.ceiling).map_err(table)?;
-                }
-            }
+        if old.rate != new.rate {
+            self.rate.set_quota(new.rate)?;
+        }
+        if old.ceiling != new.ceiling {
+            self.ceiling.set_quota(new.ceiling)?;
         }
         // ORDERING: Relaxed, see `is_hard`.
         self.traits.store(traits(new), Relaxed);

@@ -4,9 +4,9 @@ mod builder;
 
 pub use builder::{Level, StrictBuilder};
 
-use super::{HierarchyError, PathError, Unreserved, path::PathBytes};
+use super::{HierarchyError, PathError, Unreserved, node_limiter::NodeLimiter, path::PathBytes};
 use crate::{
-    Charge, Clock, Decision, Inherit, KeyedLimiter, Limiter, Quota, Tick, Ticket,
+    Charge, Clock, Decision, Quota, Tick, Ticket,
     limits::{Parts, Taking},
     sync::Arc,
 };
@@ -44,9 +44,9 @@ pub struct StrictTree {
 }
 
 struct Inner {
-    root: Limiter,
-    /// Below the root, from the top down.
-    levels: Box<[KeyedLimiter<[u8]>]>,
+    /// From the top down. The root is a single node, and all levels below it are keyed.
+    levels: Box<[NodeLimiter]>,
+    clock: Clock,
 }
 
 /// Charges that are kept in place; longer paths take memory from the heap.
@@ -161,17 +161,10 @@ impl StrictTree {
     ///
     /// When no level has this name, or the quota makes no sense; the old one then stays in force.
     pub fn set_quota(&self, level: &str, quota: Quota) -> Result<(), HierarchyError> {
-        let Inner { root, levels } = &*self.inner;
-        let name = || level.to_owned();
-        if root.name() == level {
-            let changed = root.set_quota(quota, Inherit::Additive);
-            return changed.map_err(|error| HierarchyError::Quota { name: name(), error });
+        match self.inner.levels.iter().find(|known| known.name() == level) {
+            Some(known) => known.set_quota(quota),
+            None => Err(HierarchyError::UnknownName(level.to_owned())),
         }
-        let Some(keyed) = levels.iter().find(|known| known.name() == level) else {
-            return Err(HierarchyError::UnknownName(name()));
-        };
-        let changed = keyed.set_quota(quota);
-        changed.map_err(|error| HierarchyError::Table { name: name(), error })
     }
 
     /// Gives the node at the end of the path a quota of its own, for `life` or for good.
@@ -186,13 +179,16 @@ impl StrictTree {
         quota: Quota,
         life: Option<Duration>,
     ) -> Result<(), HierarchyError> {
-        let Some(level) = self.last_level(path)? else {
-            let name = self.inner.root.name().to_owned();
-            return Err(HierarchyError::NotKeyed { name, what: "quotas of single nodes" });
-        };
-        let overridden = level.override_quota(PathBytes::new(path).key(path), quota, life);
-        let table = |error| HierarchyError::Table { name: level.name().to_owned(), error };
-        overridden.map_err(table)
+        let level = self.last_level(path)?;
+        let name = || level.name().to_owned();
+        match level {
+            NodeLimiter::One(_) => {
+                Err(HierarchyError::NotKeyed { name: name(), what: "quotas of single nodes" })
+            }
+            NodeLimiter::Keyed(limiter) => limiter
+                .override_quota(PathBytes::new(path).key(path), quota, life)
+                .map_err(|error| HierarchyError::Table { name: name(), error }),
+        }
     }
 
     /// Ends an override. Tells whether there was one.
@@ -201,8 +197,10 @@ impl StrictTree {
     ///
     /// As [`try_acquire`](Self::try_acquire).
     pub fn clear_override(&self, path: &[&str]) -> Result<bool, PathError> {
-        let level = self.last_level(path)?;
-        Ok(level.is_some_and(|level| level.clear_override(PathBytes::new(path).key(path))))
+        Ok(match self.last_level(path)? {
+            NodeLimiter::One(_) => false,
+            NodeLimiter::Keyed(limiter) => limiter.clear_override(PathBytes::new(path).key(path)),
+        })
     }
 
     /// Returns the quota that the node at the end of the path has now.
@@ -212,63 +210,51 @@ impl StrictTree {
     /// As [`try_acquire`](Self::try_acquire).
     pub fn quota_of(&self, path: &[&str]) -> Result<Quota, PathError> {
         Ok(match self.last_level(path)? {
-            Some(level) => level.quota_of(PathBytes::new(path).key(path)),
-            None => self.inner.root.quota(),
+            NodeLimiter::One(root) => root.quota(),
+            NodeLimiter::Keyed(limiter) => limiter.quota_of(PathBytes::new(path).key(path)),
         })
     }
 
     /// Returns the name of a level by its number: 0 is the root.
     #[must_use]
     pub fn level_name(&self, level: usize) -> Option<&str> {
-        match level.checked_sub(1) {
-            None => Some(self.inner.root.name()),
-            Some(below) => self.inner.levels.get(below).map(KeyedLimiter::name),
-        }
+        self.inner.levels.get(level).map(NodeLimiter::name)
     }
 
     /// Returns how many levels there are, the root included.
     #[must_use]
     pub fn depth(&self) -> usize {
-        self.inner.levels.len() + 1
+        self.inner.levels.len()
     }
 
     /// Returns how many nodes of a level have a slot: those not at rest, and some that are.
     #[must_use]
     pub fn nodes(&self, level: usize) -> usize {
-        match level.checked_sub(1) {
-            None => 1,
-            Some(below) => self.inner.levels.get(below).map_or(0, KeyedLimiter::len),
-        }
+        self.inner.levels.get(level).map_or(0, NodeLimiter::nodes)
     }
 
     /// Returns the memory of the slots of all levels, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.inner.levels.iter().map(KeyedLimiter::bytes).sum()
+        self.inner.levels.iter().map(NodeLimiter::bytes).sum()
     }
 
     /// Returns the time by this tree's clock.
     #[must_use]
     pub fn now(&self) -> Tick {
-        self.inner.root.now()
+        self.inner.clock.now()
     }
 
     /// Returns this tree's clock.
     #[must_use]
     pub fn clock(&self) -> &Clock {
-        self.inner.root.clock()
+        &self.inner.clock
     }
 
-    /// Returns the level at the end of a path; `None` is the root.
-    fn last_level(&self, path: &[&str]) -> Result<Option<&KeyedLimiter<[u8]>>, PathError> {
-        let levels = &self.inner.levels;
-        match path.len().checked_sub(1) {
-            None => Ok(None),
-            Some(below) => match levels.get(below) {
-                None => Err(PathError::TooLong { parts: path.len(), levels: levels.len() }),
-                found => Ok(found),
-            },
-        }
+    /// Returns the level at the end of a path.
+    fn last_level(&self, path: &[&str]) -> Result<&NodeLimiter, PathError> {
+        let (parts, levels) = (path.len(), &self.inner.levels);
+        levels.get(parts).ok_or(PathError::TooLong { parts, levels: levels.len() - 1 })
     }
 
     /// Gives `decide` the charges of a path, from the root down.
@@ -279,18 +265,16 @@ impl StrictTree {
         decide: impl FnOnce(&[Charge<'_>]) -> R,
     ) -> Result<R, PathError> {
         self.last_level(path)?;
-        let Inner { root, levels } = &*self.inner;
+        let levels = &self.inner.levels;
         let keys = PathBytes::new(path);
-        let charge = |below: usize| levels[below].charge(keys.key(&path[..=below]), cost);
+        let charge = |level: usize| levels[level].charge(keys.key(&path[..level]), cost);
         let count = path.len() + 1;
         if count > SHORT {
-            let below = (0..path.len()).map(charge);
-            let charges: Vec<_> = std::iter::once(root.charge(cost)).chain(below).collect();
-            return Ok(decide(&charges));
+            return Ok(decide(&(0..count).map(charge).collect::<Vec<_>>()));
         }
-        let mut charges = [root.charge(cost); SHORT];
-        for (below, place) in charges[1..count].iter_mut().enumerate() {
-            *place = charge(below);
+        let mut charges = [charge(0); SHORT];
+        for level in 1..count {
+            charges[level] = charge(level);
         }
         Ok(decide(&charges[..count]))
     }
@@ -298,10 +282,6 @@ impl StrictTree {
 
 impl fmt::Debug for StrictTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut levels = f.debug_list();
-        (0..self.depth()).filter_map(|level| self.level_name(level)).for_each(|name| {
-            levels.entry(&name);
-        });
-        levels.finish()
+        f.debug_list().entries(self.inner.levels.iter().map(NodeLimiter::name)).finish()
     }
 }

@@ -7,16 +7,11 @@ use super::{
 };
 #[cfg(feature = "tokio")]
 use crate::DebounceError;
-use crate::{
-    Driver, Fired, OnDrop, Panicked,
-    debounce::machine::Rules,
-    wait::{Action, Engine, Reporter},
-};
+use crate::{DebounceBuilder, Driver, Fired, OnDrop, Panicked, wait::Engine};
 use std::{
     fmt,
     hash::{Hash, RandomState},
     marker::PhantomData,
-    sync::Arc,
     time::Duration,
 };
 
@@ -54,47 +49,41 @@ pub enum WhenKeysFull {
 /// ```
 #[must_use = "a builder does nothing until `start`"]
 pub struct KeyedDebouncerBuilder<K, T> {
-    rules: Rules,
+    debounce: DebounceBuilder,
     bounds: Bounds,
-    driver: Option<Driver>,
-    on_drop: OnDrop,
-    on_panic: Option<Reporter>,
     types: PhantomData<fn(K, T)>,
 }
 
 impl<K, T> KeyedDebouncerBuilder<K, T> {
     pub(super) fn new(delay: Duration) -> Self {
         Self {
-            rules: Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false },
+            debounce: DebounceBuilder::new(delay),
             bounds: Bounds { max_keys: 65_536, when_full: WhenKeysFull::Refuse },
-            driver: None,
-            on_drop: OnDrop::default(),
-            on_panic: None,
             types: PhantomData,
         }
     }
 
     /// Fires on the first trigger of a burst, and not at its end.
     pub fn leading(mut self) -> Self {
-        (self.rules.leading, self.rules.trailing) = (true, false);
+        self.debounce = self.debounce.leading();
         self
     }
 
     /// Fires at the end of a burst, which is the default.
     pub fn trailing(mut self) -> Self {
-        (self.rules.leading, self.rules.trailing) = (false, true);
+        self.debounce = self.debounce.trailing();
         self
     }
 
     /// Fires on the first trigger of a burst, and at its end if there were more.
     pub fn both_edges(mut self) -> Self {
-        (self.rules.leading, self.rules.trailing) = (true, true);
+        self.debounce = self.debounce.both_edges();
         self
     }
 
     /// Sets how long a burst may hold a fire back, by default for ever. At least the delay.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.rules.max_wait = Some(max_wait);
+        self.debounce = self.debounce.max_wait(max_wait);
         self
     }
 
@@ -114,38 +103,37 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
     /// Sets who runs the action: by default a thread, and for an async action the runtime that this
     /// is started in.
     pub fn driver(mut self, driver: Driver) -> Self {
-        self.driver = Some(driver);
+        self.debounce = self.debounce.driver(driver);
         self
     }
 
     /// Sets what becomes of what is pending when the last handle is dropped, by default
     /// [`OnDrop::Cancel`].
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.on_drop = on_drop;
+        self.debounce = self.debounce.on_drop(on_drop);
         self
     }
 
     /// Sets who is told when an action has panicked; it is counted in any case.
     pub fn on_panic(mut self, on_panic: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
-        self.on_panic = Some(Arc::new(on_panic));
+        self.debounce = self.debounce.on_panic(on_panic);
         self
     }
 
-    fn check(&self) -> Result<(), KeyedDebounceError> {
-        self.rules.judge()?;
+    fn machine(&self) -> Result<KeyedDebounce<K, T>, KeyedDebounceError>
+    where
+        T: Send + 'static,
+    {
+        self.debounce.rules.judge()?;
         let max_keys = self.bounds.max_keys;
         if !(1..=KEYS_MAX).contains(&max_keys) {
             return Err(KeyedDebounceError::MaxKeys { max_keys });
         }
-        Ok(())
+        Ok(KeyedDebounce::new(self.debounce.rules, self.bounds))
     }
 }
 
-impl<K, T> KeyedDebouncerBuilder<K, T>
-where
-    K: Hash + Eq + Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBuilder<K, T> {
     /// Starts them, with what runs when a key fires.
     ///
     /// # Errors
@@ -155,9 +143,9 @@ where
         self,
         mut action: impl FnMut(K, Fired<T>) + Send + 'static,
     ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError> {
-        self.check()?;
-        let driver = self.driver.clone().unwrap_or_default();
-        Ok(self.build(driver, Action::Call(Box::new(move |(key, fired)| action(key, fired)))))
+        let machine = self.machine()?;
+        let action = move |(key, fired)| action(key, fired);
+        Ok(Self::debouncer(self.debounce.options.start(machine, action), self.bounds))
     }
 
     /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
@@ -174,30 +162,23 @@ where
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.check()?;
-        let driver = match self.driver.clone() {
-            Some(driver) if driver.is_async() => driver,
-            Some(_) => return Err(DebounceError::NotAsync.into()),
-            None => Driver::tokio().map_err(DebounceError::NoRuntime)?,
-        };
-        let action = Action::Async(Box::new(move |(key, fired)| Box::pin(action(key, fired))));
-        Ok(self.build(driver, action))
+        let machine = self.machine()?;
+        let action = move |(key, fired)| action(key, fired);
+        let options = self.debounce.options;
+        let engine = options.start_async(machine, action, DebounceError::NotAsync)?;
+        Ok(Self::debouncer(engine, self.bounds))
     }
 
-    fn build(self, driver: Driver, action: Action<(K, Fired<T>)>) -> KeyedDebouncer<K, T> {
-        let machine = KeyedDebounce::new(self.rules, self.bounds);
-        let engine = Engine::start(machine, driver, (action, self.on_panic), self.on_drop);
-        KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: self.bounds.max_keys }
+    fn debouncer(engine: Engine<KeyedDebounce<K, T>>, bounds: Bounds) -> KeyedDebouncer<K, T> {
+        KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: bounds.max_keys }
     }
 }
 
 impl<K, T> fmt::Debug for KeyedDebouncerBuilder<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedDebouncerBuilder")
-            .field("rules", &self.rules)
+            .field("debounce", &self.debounce)
             .field("bounds", &self.bounds)
-            .field("driver", &self.driver)
-            .field("on_drop", &self.on_drop)
-            .finish_non_exhaustive()
+            .finish()
     }
 }

@@ -16,15 +16,11 @@
 //! A trigger of a key that has a slot and does not fire is O(1), any other event O(log n);
 //! `flush_all` and `finish` are O(n log n). Asking for a key also looks through what fires early.
 
-use super::{
-    WhenKeysFull,
-    index::Index,
-    queue::{Queue, shrink},
-};
+use super::WhenKeysFull;
 use crate::{
     Fired, Tick,
     debounce::machine::{Debounce, Rules},
-    wait::Machine,
+    wait::{DeadlineHeap, KeyIndex, Machine, shrink},
 };
 use std::collections::VecDeque;
 
@@ -44,8 +40,8 @@ pub(super) struct KeyedDebounce<K, T> {
     rules: Rules,
     bounds: Bounds,
     slots: Vec<Slot<K, T>>,
-    index: Index,
-    queue: Queue,
+    index: KeyIndex,
+    queue: DeadlineHeap,
     /// What had to fire early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
     is_finishing: bool,
@@ -64,10 +60,6 @@ pub(super) struct Slot<K, T> {
 /// What the worker's calls leave over, until it is taken out to be dropped without a lock.
 #[derive(Debug)]
 struct Waste<K, T> {
-    /// A slot that has fired and stays.
-    stays: Option<u32>,
-    /// What is left of a slot that has fired and gone.
-    gone: Option<Debounce<T>>,
     /// Keys that have gone without a fire.
     keys: Vec<K>,
     values: Vec<T>,
@@ -88,8 +80,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             rules,
             bounds,
             slots: Vec::new(),
-            index: Index::default(),
-            queue: Queue::default(),
+            index: KeyIndex::default(),
+            queue: DeadlineHeap::default(),
             early: VecDeque::new(),
             is_finishing: false,
             waste: Waste::default(),
@@ -163,8 +155,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
 
     /// Forgets every key. Returns of how many something would have run.
     pub(super) fn cancel_all(&mut self) -> (usize, Everything<K, T>) {
-        self.index = Index::default();
-        self.queue = Queue::default();
+        self.index = KeyIndex::default();
+        self.queue = DeadlineHeap::default();
         let mut slots = std::mem::take(&mut self.slots);
         let early = std::mem::take(&mut self.early);
         let values = slots.iter_mut().map(|slot| slot.debounce.cancel());
@@ -244,7 +236,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         let Some((_, slot)) = self.queue.first() else { return (None, None) };
         let Slot { key, mut debounce, .. } = self.take(slot);
         let unused = debounce.flush(now);
-        match debounce.next(now) {
+        match debounce.take_ready() {
             Some(fired) => {
                 self.early.push_back((key, fired));
                 (None, unused)
@@ -275,12 +267,12 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             self.queue.set(slot, quiet_at);
             return None;
         }
-        let fired = found.debounce.next(now);
+        let (fired, unused) = found.debounce.next(now);
+        self.waste.values.extend(unused);
         let is_quiet = self.is_finishing || quiet_at <= now;
         if is_quiet && found.debounce.due().is_none() {
-            let Slot { key, debounce, .. } = self.take(slot);
+            let Slot { key, .. } = self.take(slot);
             if let Some(fired) = fired {
-                self.waste.gone = Some(debounce);
                 return Some((key, fired));
             }
             // What has not fired holds no value.
@@ -291,7 +283,6 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         }
         self.schedule(slot, now);
         let fired = fired?;
-        self.waste.stays = Some(slot);
         Some((self.slots[slot as usize].key.clone(), fired))
     }
 }
@@ -315,11 +306,7 @@ impl<K, T: Send + 'static> Slot<K, T> {
     }
 }
 
-impl<K, T> Machine for KeyedDebounce<K, T>
-where
-    K: Clone + Send + 'static,
-    T: Send + 'static,
-{
+impl<K: Clone + Send + 'static, T: Send + 'static> Machine for KeyedDebounce<K, T> {
     type Job = (K, Fired<T>);
 
     fn due(&self) -> Option<Tick> {
@@ -353,20 +340,18 @@ where
     }
 
     fn waste(&mut self) -> impl Sized + use<K, T> {
-        let waste = std::mem::take(&mut self.waste);
-        let stays = waste.stays.and_then(|slot| self.slots.get_mut(slot as usize));
-        (stays.map(|slot| slot.debounce.waste()), waste)
+        std::mem::take(&mut self.waste)
     }
 
     fn clear(&mut self) -> impl Sized + use<K, T> {
-        self.index = Index::default();
-        self.queue = Queue::default();
+        self.index = KeyIndex::default();
+        self.queue = DeadlineHeap::default();
         (std::mem::take(&mut self.slots), std::mem::take(&mut self.early))
     }
 }
 
 impl<K, T> Default for Waste<K, T> {
     fn default() -> Self {
-        Self { stays: None, gone: None, keys: Vec::new(), values: Vec::new() }
+        Self { keys: Vec::new(), values: Vec::new() }
     }
 }

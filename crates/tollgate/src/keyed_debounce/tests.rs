@@ -89,7 +89,7 @@ impl Pair {
         for _ in 0..most {
             match self.machine.next(now) {
                 Some((key, fired)) => {
-                    assert_eq!(self.model(key).next(now), Some(fired), "key {key} at {now:?}");
+                    assert_eq!(self.model(key).next(now).0, Some(fired), "key {key} at {now:?}");
                 }
                 None if self.machine.due().is_some_and(|due| due <= now) => {}
                 None => return true,
@@ -103,7 +103,7 @@ impl Pair {
         assert!(self.work(1000));
         let now = tick(self.now);
         for key in 0..6 {
-            assert_eq!(self.model(key).next(now), None, "key {key} at {now:?}");
+            assert_eq!(self.model(key).next(now).0, None, "key {key} at {now:?}");
             let is_pending = self.model(key).is_pending(now);
             assert_eq!(self.machine.is_pending(now, hash(key), |other| *other == key), is_pending);
         }

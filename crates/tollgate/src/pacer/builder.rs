@@ -8,20 +8,18 @@ use super::{
 };
 use crate::{
     Driver, Initial, OnDrop, Panicked, Quota, Tick,
-    wait::{Engine, Reporter},
+    wait::{ActionOptions, Engine},
 };
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 /// Collects what a [`Pacer`] needs; made by [`Pacer::builder`].
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 #[must_use = "nothing is started before `start`"]
 pub struct PacerBuilder {
     quota: Quota,
     capacity: u64,
-    driver: Driver,
     late: Late,
-    on_drop: OnDrop,
-    report: Option<Reporter>,
+    options: ActionOptions,
 }
 
 impl PacerBuilder {
@@ -29,14 +27,8 @@ impl PacerBuilder {
     const CAPACITY: u64 = 1000;
 
     pub(super) fn new(quota: Quota) -> Self {
-        Self {
-            quota,
-            capacity: Self::CAPACITY,
-            driver: Driver::default(),
-            late: Late::default(),
-            on_drop: OnDrop::default(),
-            report: None,
-        }
+        let options = ActionOptions::new(OnDrop::Cancel);
+        Self { quota, capacity: Self::CAPACITY, late: Late::default(), options }
     }
 
     /// Sets how many may be queued, by default 1000.
@@ -49,7 +41,7 @@ impl PacerBuilder {
 
     /// Sets who runs jobs and by which clock, by default [`Driver::thread`].
     pub fn driver(mut self, driver: Driver) -> Self {
-        self.driver = driver;
+        self.options.driver = Some(driver);
         self
     }
 
@@ -63,7 +55,7 @@ impl PacerBuilder {
     /// Sets what becomes of queued jobs when the last handle is dropped, by default
     /// [`OnDrop::Cancel`]. With [`OnDrop::Flush`] they run at their slots.
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.on_drop = on_drop;
+        self.options.on_drop = on_drop;
         self
     }
 
@@ -71,7 +63,7 @@ impl PacerBuilder {
     ///
     /// It is called where the job ran. A panic of its own is caught and not reported.
     pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
-        self.report = Some(Arc::new(report));
+        self.options.on_panic = Some(Arc::new(report));
         self
     }
 
@@ -83,11 +75,12 @@ impl PacerBuilder {
     /// If the quota is none, has no rate, a burst other than 1 or an initial fill, or if a full
     /// queue would take longer than 11.4 years.
     pub fn start(self) -> Result<Pacer, PacerError> {
-        let Self { quota, capacity, driver, late, on_drop, report } = self;
+        let Self { quota, capacity, late, options } = self;
         check(&quota, capacity)?;
         let pace = Pace::<Work>::new(quota, capacity, late);
+        let driver = options.driver.unwrap_or_default();
         let action = job::action(&driver);
-        let engine = Engine::start(pace, driver, (action, report), on_drop);
+        let engine = Engine::start(pace, driver, (action, options.on_panic), options.on_drop);
         Ok(Pacer { engine })
     }
 }
@@ -110,16 +103,4 @@ pub(super) fn check(quota: &Quota, capacity: u64) -> Result<(), PacerError> {
         return Err(PacerError::DelayTooLong { capacity, quota: *quota });
     }
     Ok(())
-}
-
-impl fmt::Debug for PacerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacerBuilder")
-            .field("quota", &self.quota)
-            .field("capacity", &self.capacity)
-            .field("driver", &self.driver)
-            .field("late", &self.late)
-            .field("on_drop", &self.on_drop)
-            .finish_non_exhaustive()
-    }
 }

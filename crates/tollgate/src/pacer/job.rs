@@ -7,7 +7,7 @@ use crate::{
     Driver, Tick,
     wait::{Action, WeakEngine},
 };
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// A job in the queue.
 pub(super) enum Work {
@@ -119,6 +119,7 @@ impl Pacer {
 }
 
 /// A job in the queue of a [`Pacer`]. Dropping this changes nothing: the job runs.
+#[derive(Debug)]
 pub struct Paced {
     engine: WeakEngine<Pace<Work>>,
     at: Tick,
@@ -159,14 +160,5 @@ impl Paced {
         let job = engine.amend(|pace, now| pace.cancel_job(now, self.at)).flatten();
         // No lock is held: what the job owns is dropped here.
         job.is_some()
-    }
-}
-
-impl fmt::Debug for Paced {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Paced")
-            .field("at", &self.at)
-            .field("cost", &self.cost)
-            .finish_non_exhaustive()
     }
 }

@@ -19,14 +19,17 @@ use super::{
     holes::Holes,
     plan::{Plan, Rate},
 };
-use crate::{Quota, Tick, wait::Machine};
+use crate::{
+    Quota, Tick,
+    wait::{Machine, Wakers},
+};
 use std::{collections::BTreeMap, task::Waker, time::Duration};
 
 #[derive(Debug)]
 pub(super) struct Pace<J> {
-    quota: Quota,
+    pub(super) quota: Quota,
     plan: Plan,
-    capacity: u64,
+    pub(super) capacity: u64,
     late: Late,
     /// Slots ahead that callers were told, or wait for, with their costs.
     told: BTreeMap<Tick, u64>,
@@ -68,17 +71,9 @@ impl<J> Pace<J> {
         }
     }
 
-    pub(super) const fn quota(&self) -> Quota {
-        self.quota
-    }
-
-    pub(super) const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
     /// Returns how long a full queue takes.
     pub(super) fn max_delay(&self) -> Duration {
-        self.plan.rate().span(self.capacity)
+        self.plan.rate.span(self.capacity)
     }
 
     /// Returns how much is queued.
@@ -231,7 +226,7 @@ impl<J> Pace<J> {
             let (at, cost) = next.unwrap_or((now, excess));
             excess = excess.saturating_sub(cost);
             // Nobody knows when a job that is late starts.
-            wait = if at > now { at.since(now) } else { self.plan.rate().span(1) };
+            wait = if at > now { at.since(now) } else { self.plan.rate.span(1) };
         }
         wait
     }
@@ -302,7 +297,7 @@ impl<J: Send + 'static> Machine for Pace<J> {
         self.job_due().filter(|due| *due <= now)?;
         let (at, Queued { cost, job }) = self.jobs.pop_first()?;
         self.leaves(at, cost);
-        self.not_before = now.saturating_add(self.plan.rate().span(cost));
+        self.not_before = now.saturating_add(self.plan.rate.span(cost));
         Some(job)
     }
 
@@ -314,18 +309,7 @@ impl<J: Send + 'static> Machine for Pace<J> {
     fn clear(&mut self) -> impl Sized + use<J> {
         let new = Self::new(self.quota, self.capacity, self.late);
         let Self { jobs, waiting, .. } = std::mem::replace(self, new);
-        Cleared { waiting, _jobs: jobs }
-    }
-}
-
-/// What is left when all is dropped: jobs, which go, and those who wait, who are told.
-struct Cleared<J> {
-    waiting: BTreeMap<Tick, Waker>,
-    _jobs: BTreeMap<Tick, Queued<J>>,
-}
-
-impl<J> Drop for Cleared<J> {
-    fn drop(&mut self) {
-        std::mem::take(&mut self.waiting).into_values().for_each(Waker::wake);
+        // Wakes first, and drops the jobs then.
+        (Wakers::new(waiting.into_values().collect()), jobs)
     }
 }

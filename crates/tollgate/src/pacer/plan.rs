@@ -42,7 +42,7 @@ impl Rate {
 /// The slots that were given out, and the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    rate: Rate,
+    pub(super) rate: Rate,
     begin: Tick,
     /// The number of the next slot.
     next: u64,
@@ -51,10 +51,6 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) const fn new(rate: Rate) -> Self {
         Self { rate, begin: Tick::ZERO, next: 0 }
-    }
-
-    pub(super) const fn rate(&self) -> Rate {
-        self.rate
     }
 
     /// Returns when slot `number` is; `None` if that is after the end of time.

@@ -1,25 +1,22 @@
 //! A slot that its owner keeps to by himself.
 
-use super::{Pacer, job::Work, machine::Pace};
+use super::{job::Work, machine::Pace};
 use crate::{Tick, wait::WeakEngine};
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 /// When it is somebody's turn; made by [`Pacer::slot`].
 ///
 /// Dropping it changes nothing: the slot counts as used. Whoever does not use it should
 /// [`cancel`](Self::cancel) it.
+#[derive(Debug)]
 #[must_use = "act at `at()`, or `cancel` to give the slot back"]
 pub struct Slot {
-    engine: WeakEngine<Pace<Work>>,
-    at: Tick,
-    cost: u64,
+    pub(super) engine: WeakEngine<Pace<Work>>,
+    pub(super) at: Tick,
+    pub(super) cost: u64,
 }
 
 impl Slot {
-    pub(super) fn new(pacer: &Pacer, at: Tick, cost: u64) -> Self {
-        Self { engine: pacer.engine.downgrade(), at, cost }
-    }
-
     /// Returns when the slot is, by the clock of the pacer.
     #[must_use]
     pub const fn at(&self) -> Tick {
@@ -47,14 +44,5 @@ impl Slot {
     pub fn cancel(self) -> bool {
         let Some(engine) = self.engine.upgrade() else { return false };
         engine.event(|pace, now| pace.cancel_slot(now, self.at)).unwrap_or(false)
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot")
-            .field("at", &self.at)
-            .field("cost", &self.cost)
-            .finish_non_exhaustive()
     }
 }

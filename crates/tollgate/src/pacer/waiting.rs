@@ -3,16 +3,16 @@
 use super::{Overflow, Pacer, error::Why};
 use crate::{
     NoRuntime, Tick,
-    wait::{self, Sleeper},
+    wait::{Sleeper, block_until},
 };
 use pin_project_lite::pin_project;
 use std::{
-    fmt,
     pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
 /// A place in the queue. Dropped before its turn, it is given back.
+#[derive(Debug)]
 struct Place {
     pacer: Pacer,
     cost: u64,
@@ -64,6 +64,7 @@ pin_project! {
     ///
     /// It may be dropped at any time: its slot is given back, as by
     /// [`Slot::cancel`](super::Slot::cancel).
+    #[derive(Debug)]
     #[must_use = "a future does nothing until it is polled or awaited"]
     pub struct PacerWait {
         place: Place,
@@ -134,17 +135,11 @@ impl Pacer {
     ///
     /// As [`wait_blocking`](Self::wait_blocking), and if the cost can never fit.
     pub fn wait_blocking_n(&self, cost: u64) -> Result<Tick, Overflow> {
-        let waker = wait::waker();
-        let mut context = Context::from_waker(&waker);
         let mut future = pin!(PacerWait::new(self, cost, Sleeper::thread()));
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll_slot(&mut context) {
-                return answer;
-            }
-            let clock = self.clock();
-            let due = future.place.at.filter(|_| clock.hand().is_none());
-            wait::park(due.map(|due| due.since(clock.now())));
-        }
+        block_until(self.clock(), |context| match future.as_mut().poll_slot(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => Err(future.place.at),
+        })
     }
 }
 
@@ -154,14 +149,5 @@ impl Future for PacerWait {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_slot(context)
-    }
-}
-
-impl fmt::Debug for PacerWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PacerWait")
-            .field("cost", &self.place.cost)
-            .field("at", &self.place.at)
-            .finish_non_exhaustive()
     }
 }

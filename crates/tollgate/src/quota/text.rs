@@ -99,22 +99,12 @@ impl Parser<'_> {
         if self.rest.starts_with(['.', ',']) {
             return Err("a whole number (write 2.5/s as \"5 per 2s\")");
         }
-        let period_ns = if self.symbol('/') {
-            // "100/s", and "100/10s" as well.
-            if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-                self.duration()?
-            } else {
-                self.unit()?
-            }
-        } else if self.word(&["per", "every"]) {
-            if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
-                self.duration()?
-            } else {
-                self.unit()?
-            }
-        } else {
+        if !self.symbol('/') && !self.word(&["per", "every"]) {
             return Err("\"/\" and a unit, or \"per\" and a duration, as in \"100/s\"");
-        };
+        }
+        // "100/s" and "5 per 10s", but also "100/10s" and "5 per s".
+        let has_number = self.rest.starts_with(|c: char| c.is_ascii_digit());
+        let period_ns = if has_number { self.duration()? } else { self.unit()? };
         Ok(Quota::of(count, period_ns))
     }
 
@@ -219,7 +209,10 @@ impl fmt::Display for Quota {
         } else if let Some((_, names)) = UNITS.iter().find(|(ns, _)| *ns == self.period_ns) {
             write!(f, "{}/{}", self.count, names[0])?;
         } else {
-            write!(f, "{} per {}", self.count, Nanos(self.period_ns))?;
+            let fits = |unit: u64| self.period_ns != 0 && self.period_ns.is_multiple_of(unit);
+            let largest = UNITS.iter().find(|(unit, _)| fits(*unit));
+            let (unit, names) = largest.unwrap_or(&UNITS[UNITS.len() - 1]);
+            write!(f, "{} per {}{}", self.count, self.period_ns / unit, names[0])?;
         }
         if let Some(burst) = self.burst {
             write!(f, " burst {burst}")?;
@@ -229,18 +222,6 @@ impl fmt::Display for Quota {
             Initial::Empty => f.write_str(" initial empty"),
             Initial::Permits(permits) => write!(f, " initial {permits}"),
         }
-    }
-}
-
-/// Prints nanoseconds in the largest unit that divides them.
-struct Nanos(u64);
-
-impl fmt::Display for Nanos {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |unit: u64| self.0 != 0 && self.0.is_multiple_of(unit);
-        let (unit, names) =
-            UNITS.iter().find(|(unit, _)| fits(*unit)).unwrap_or(&UNITS[UNITS.len() - 1]);
-        write!(f, "{}{}", self.0 / unit, names[0])
     }
 }
 

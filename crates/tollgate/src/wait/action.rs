@@ -120,9 +120,3 @@ impl<J> Action<J> {
         }
     }
 }
-
-impl<J> fmt::Debug for Action<J> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Action")
-    }
-}

@@ -31,13 +31,13 @@ use std::fmt;
 /// assert_eq!(saved.try_iter().collect::<Vec<_>>(), ["ab"]);
 /// # Ok::<(), tollgate::DebounceError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Driver {
     clock: Clock,
     pub(super) kind: Kind,
 }
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) enum Kind {
     Thread,
     Manual(ManualClock),
@@ -108,18 +108,6 @@ impl Driver {
 impl Default for Driver {
     fn default() -> Self {
         Self::thread()
-    }
-}
-
-impl fmt::Debug for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match &self.kind {
-            Kind::Thread => "thread",
-            Kind::Manual(_) => "manual",
-            #[cfg(feature = "tokio")]
-            Kind::Tokio(_) => "tokio",
-        };
-        f.debug_tuple("Driver").field(&name).finish()
     }
 }
 

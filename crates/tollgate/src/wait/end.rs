@@ -1,6 +1,6 @@
 //! Waiting for the end of an action.
 
-use super::{NoRuntime, action::guarded, parked, sleeper::Sleeper};
+use super::{NoRuntime, action::guarded, parked::block_until, sleeper::Sleeper};
 use crate::{Clock, Tick};
 use pin_project_lite::pin_project;
 use std::{
@@ -70,16 +70,11 @@ impl StopAndWait {
     pub fn block(mut self) -> Result<(), StillRunning> {
         self.sleeper = Sleeper::thread();
         let (clock, until) = (self.clock.clone(), self.until);
-        let waker = parked::waker();
-        let mut context = Context::from_waker(&waker);
         let mut this = pin!(self);
-        loop {
-            if let Poll::Ready(answer) = this.as_mut().poll_end(&mut context) {
-                return answer;
-            }
-            let most = clock.hand().is_none().then(|| until.since(clock.now()));
-            parked::park(most);
-        }
+        block_until(&clock, |context| match this.as_mut().poll_end(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => Err(Some(until)),
+        })
     }
 
     fn poll_end(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), StillRunning>> {

@@ -136,14 +136,7 @@ impl<M: Machine> Engine<M> {
         // The clock is read under the lock, so that time does not go backwards for the machine.
         let now = inner.driver.clock().now();
         let said = event(&mut state.machine, now);
-        let is_over = state.is_drained();
-        let rouse = inner.rouse(&mut state);
-        drop(state);
-        if is_over {
-            Inner::stop(inner);
-        } else {
-            Inner::go(inner, rouse);
-        }
+        Inner::follow(inner, state);
         Some(said)
     }
 
@@ -264,6 +257,12 @@ impl<M: Machine> Inner<M> {
         let now = this.driver.clock().now();
         state.machine.finish(now);
         let waste = state.machine.waste();
+        Self::follow(this, state);
+        drop(waste);
+    }
+
+    /// Unlocks after a change of the machine, and stops if all is done or sees to the worker.
+    fn follow(this: &Arc<Self>, mut state: MutexGuard<'_, State<M>>) {
         let is_over = state.is_drained();
         let rouse = this.rouse(&mut state);
         drop(state);
@@ -272,7 +271,6 @@ impl<M: Machine> Inner<M> {
         } else {
             Self::go(this, rouse);
         }
-        drop(waste);
     }
 
     /// Releases the action when all is over, and then tells those who wait for it.
@@ -457,8 +455,8 @@ impl<M: Machine> Ending for Inner<M> {
     }
 }
 
-impl<M: Machine> fmt::Debug for Engine<M> {
+impl<M: Machine> fmt::Debug for WeakEngine<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("driver", self.driver()).finish_non_exhaustive()
+        f.write_str("WeakEngine")
     }
 }

@@ -3,7 +3,7 @@
 use super::{
     NoRuntime, Sleeper,
     line::{self, Answer, By, Entered, Grant, Keeps, Wish},
-    parked,
+    parked::block_until,
     queue::Ticket,
 };
 use crate::{Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, watch::Verb};
@@ -159,19 +159,8 @@ impl Wait {
         self.place.by = By::Thread;
         self.sleeper = Sleeper::thread();
         let clock = self.place.clock().clone();
-        let waker = parked::waker();
-        let mut context = Context::from_waker(&waker);
         let mut this = pin!(self);
-        loop {
-            match this.as_mut().poll_turn(&mut context) {
-                Ok(answer) => return answer,
-                // On a manual clock somebody else wakes this thread.
-                Err(until) => {
-                    let until = until.filter(|_| clock.hand().is_none());
-                    parked::park(until.map(|until| until.since(clock.now())));
-                }
-            }
-        }
+        block_until(&clock, |context| this.as_mut().poll_turn(context))
     }
 
     /// Is answered, or says until when a thread may sleep unless it is woken.

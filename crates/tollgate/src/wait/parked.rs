@@ -1,10 +1,12 @@
 //! A plain thread that waits.
 
-use crate::sync::thread::{self, Thread};
+use crate::{
+    Clock, Tick,
+    sync::thread::{self, Thread},
+};
 use std::{
-    pin::pin,
     sync::Arc,
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Wake, Waker},
     time::Duration,
 };
 
@@ -47,16 +49,23 @@ pub(crate) fn park(most: Option<Duration>) {
     }
 }
 
-/// Polls a future on this thread until it is ready.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+/// Polls on this thread until there is an answer.
+///
+/// A poll without one says until when the thread may sleep unless it is woken. On a manual clock the
+/// hand wakes it.
+pub(crate) fn block_until<R>(
+    clock: &Clock,
+    mut poll: impl FnMut(&mut Context<'_>) -> Result<R, Option<Tick>>,
+) -> R {
     let waker = waker();
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
     loop {
-        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return output;
+        match poll(&mut context) {
+            Ok(answer) => return answer,
+            Err(until) => {
+                let until = until.filter(|_| clock.hand().is_none());
+                park(until.map(|until| until.since(clock.now())));
+            }
         }
-        // A wake-up since the poll has left its token, so this returns at once.
-        park(None);
     }
 }

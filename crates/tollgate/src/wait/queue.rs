@@ -1,12 +1,13 @@
 //! Who waits, in which order, and until when: a pure queue.
 //!
 //! The idea: a slab of slots. Those of callers who wait are on a list for each priority, in the order in which they are
-//! served. A slot that has a deadline is also in a heap of deadlines. All of it lives in two vectors
+//! served. A slot that has a deadline is also in a heap of deadlines. All of it lives in vectors
 //! that only grow to the largest crowd so far, so a queue that is warm allocates nothing.
 //!
 //! Cost: O(1), and O(log w) among w deadlines. No clock, no lock, and wakers are only handed over:
 //! whoever hosts a queue fires and drops them where no lock is held.
 
+use super::DeadlineHeap;
 use crate::{Priority, Tick};
 use std::task::{Poll, Waker};
 
@@ -51,11 +52,9 @@ pub(crate) struct Queue<A> {
     levels: u8,
     /// How many have their answer and have not fetched it.
     answered: usize,
-    /// A heap of slots by their deadlines, the first one on top. Of those with one deadline, it is
-    /// who would be served first: when that one is refused, the others may still pass.
-    deadlines: Vec<u32>,
-    /// How many have come.
-    came: u64,
+    /// Slots by their deadlines. Of those with one deadline, the first is the one that would be
+    /// served first: when that one is refused, the others may still pass.
+    deadlines: DeadlineHeap,
     len: usize,
     /// Sum of the costs of those who wait.
     total: u128,
@@ -65,13 +64,9 @@ pub(crate) struct Queue<A> {
 struct Slot<A> {
     state: State<A>,
     request: Request,
-    /// Its place among all who came, the first to be served before the others.
-    rank: u64,
     generation: u32,
     previous: u32,
     next: u32,
-    /// Its place in the heap.
-    heap: u32,
 }
 
 #[derive(Debug)]
@@ -112,8 +107,7 @@ impl<A> Queue<A> {
             waiting: [EMPTY; Priority::LEVELS],
             levels: 0,
             answered: 0,
-            deadlines: Vec::new(),
-            came: 0,
+            deadlines: DeadlineHeap::new(),
             len: 0,
             total: 0,
         }
@@ -163,22 +157,24 @@ impl<A> Queue<A> {
         let level = request.priority.level();
         let slot = &mut self.slots[index as usize];
         (slot.state, slot.request) = (State::Waits(waker), request);
-        self.came = self.came.wrapping_add(1);
-        let rank = match self.order {
-            Order::OldestFirst => self.came,
-            Order::NewestFirst => !self.came,
-        };
-        // OVERFLOW: the upper byte is for the priority; 2^56 waits take centuries.
-        slot.rank = (level as u64) << 56 | rank & (u64::MAX >> 8);
         slot.generation = slot.generation.wrapping_add(1);
         let ticket = Ticket { index, generation: slot.generation };
-        match self.order {
-            Order::OldestFirst => link_last(&mut self.slots, &mut self.waiting[level], index),
-            Order::NewestFirst => link_first(&mut self.slots, &mut self.waiting[level], index),
-        }
+        let came = self.deadlines.next_rank();
+        let rank = match self.order {
+            Order::OldestFirst => {
+                link_last(&mut self.slots, &mut self.waiting[level], index);
+                came
+            }
+            Order::NewestFirst => {
+                link_first(&mut self.slots, &mut self.waiting[level], index);
+                !came
+            }
+        };
         self.levels |= 1 << level;
         if request.deadline < Tick::MAX {
-            self.heap_insert(index);
+            // OVERFLOW: the upper byte is for the priority; 2^56 waits take centuries.
+            let rank = (level as u64) << 56 | rank & (u64::MAX >> 8);
+            self.deadlines.insert(index, request.deadline, rank);
         }
         self.len += 1;
         self.total += u128::from(request.cost);
@@ -258,8 +254,8 @@ impl<A> Queue<A> {
 
     /// Returns the first deadline, and whose it is.
     pub(crate) fn first_deadline(&self) -> Option<(Tick, Ticket)> {
-        let index = *self.deadlines.first()?;
-        Some((self.slots[index as usize].request.deadline, self.ticket(index)?))
+        let (deadline, index) = self.deadlines.first()?;
+        Some((deadline, self.ticket(index)?))
     }
 
     /// Answers somebody who waits, and returns the waker to fire.
@@ -326,71 +322,9 @@ impl<A> Queue<A> {
         if list.first == NONE {
             self.levels &= !(1 << priority.level());
         }
-        if self.slots[index as usize].heap != NONE {
-            self.heap_remove(index);
-        }
+        self.deadlines.remove(index);
         self.len -= 1;
         self.total -= u128::from(cost);
-    }
-
-    fn heap_insert(&mut self, index: u32) {
-        let place = self.deadlines.len();
-        self.deadlines.push(index);
-        self.slots[index as usize].heap = place as u32;
-        self.heap_up(place);
-    }
-
-    fn heap_remove(&mut self, index: u32) {
-        let place = self.slots[index as usize].heap as usize;
-        let last = self.deadlines.len() - 1;
-        self.heap_swap(place, last);
-        self.deadlines.pop();
-        self.slots[index as usize].heap = NONE;
-        if place < last {
-            self.heap_up(place);
-            self.heap_down(place);
-        }
-    }
-
-    fn heap_swap(&mut self, a: usize, b: usize) {
-        self.deadlines.swap(a, b);
-        for place in [a, b] {
-            let index = self.deadlines[place];
-            self.slots[index as usize].heap = place as u32;
-        }
-    }
-
-    fn heap_deadline(&self, place: usize) -> Option<(Tick, u64)> {
-        let slot = &self.slots[*self.deadlines.get(place)? as usize];
-        Some((slot.request.deadline, slot.rank))
-    }
-
-    fn heap_up(&mut self, mut place: usize) {
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if self.heap_deadline(parent) <= self.heap_deadline(place) {
-                break;
-            }
-            self.heap_swap(parent, place);
-            place = parent;
-        }
-    }
-
-    fn heap_down(&mut self, mut place: usize) {
-        loop {
-            let children = [2 * place + 1, 2 * place + 2];
-            let least = children
-                .into_iter()
-                .filter_map(|child| self.heap_deadline(child).map(|deadline| (deadline, child)))
-                .min();
-            match least {
-                Some((deadline, child)) if Some(deadline) < self.heap_deadline(place) => {
-                    self.heap_swap(place, child);
-                    place = child;
-                }
-                _ => break,
-            }
-        }
     }
 }
 
@@ -405,11 +339,9 @@ impl<A> Slot<A> {
                 since: Tick::ZERO,
                 is_task: false,
             },
-            rank: 0,
             generation: 0,
             previous: NONE,
             next: NONE,
-            heap: NONE,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     hash::{BuildHasher, RandomState},
     sync::{
-        OnceLock,
+        LazyLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,12 +11,11 @@ use std::{
 
 /// Returns a random duration of at most `most`.
 pub(crate) fn random_up_to(most: Duration) -> Duration {
-    static SEED: OnceLock<u64> = OnceLock::new();
+    static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    let seed = *SEED.get_or_init(|| RandomState::new().hash_one("tollgate jitter"));
     // ORDERING: Relaxed. Each caller takes a number; which one does not matter.
     let number = NEXT.fetch_add(1, Relaxed);
-    let nanos = u128::from(mix(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15))));
+    let nanos = u128::from(HASHER.hash_one(number));
     // OVERFLOW: a duration is below 2^94 ns; those above 2^64 ns, 584 years, count as that.
     let most = most.as_nanos().min(u128::from(u64::MAX));
     Duration::from_nanos(((nanos * (most + 1)) >> 64) as u64)

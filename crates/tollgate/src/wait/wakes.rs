@@ -27,6 +27,24 @@ impl Wakes {
     }
 }
 
+/// Wakes all of them when it is dropped, which must be where no lock is held.
+///
+/// A waker that panics does not keep the others from being woken.
+#[derive(Debug, Default)]
+pub(crate) struct Wakers(Vec<Waker>);
+
+impl Wakers {
+    pub(crate) const fn new(wakers: Vec<Waker>) -> Self {
+        Self(wakers)
+    }
+}
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        wake_all(std::mem::take(&mut self.0).into_iter());
+    }
+}
+
 /// Wakes everybody, also if a waker panics: the others must not wait forever for it. The first panic
 /// goes on afterwards.
 pub(crate) fn wake_all(wakers: impl Iterator<Item = Waker>) {

@@ -1,13 +1,13 @@
 //! How a borrowing tree is put together.
 
 use super::{
-    BorrowingTree, Buckets, Children, Inner, Node,
+    BorrowingTree, Children, Inner, Node,
     class::Class,
-    plan::{Declared, InForce, judge, parents},
+    plan::{Declared, judge, parents},
 };
 use crate::{
-    Clock, KeyedLimiter, Limiter, Quota,
-    hierarchy::HierarchyError,
+    Clock, Quota,
+    hierarchy::{HierarchyError, Level, node_limiter::NodeLimiter},
     sync::{Arc, Mutex},
 };
 
@@ -74,11 +74,9 @@ impl BorrowingBuilder {
                     Children::Keyed(_) => debug_assert!(false, "a keyed level has no siblings"),
                 }
             }
-            nodes.push(Node::new(
-                declared.name.clone(),
-                declared.buckets(in_force, &clock)?,
-                in_force,
-            ));
+            let rate = declared.limiter(in_force.rate, &clock)?;
+            let ceiling = declared.limiter(in_force.ceiling, &clock)?;
+            nodes.push(Node::new(rate, ceiling, in_force));
         }
         let plan = Mutex::new(classes);
         Ok(BorrowingTree { inner: Arc::new(Inner { nodes: nodes.into(), parents, plan, clock }) })
@@ -86,26 +84,10 @@ impl BorrowingBuilder {
 }
 
 impl Declared {
-    fn buckets(&self, in_force: &InForce, clock: &Clock) -> Result<Buckets, HierarchyError> {
-        let name = || String::from(&*self.name);
-        let limiter = |quota: Quota| {
-            let built =
-                Limiter::builder(quota).clock(clock.clone()).name(self.name.clone()).build();
-            built.map_err(|error| HierarchyError::Quota { name: name(), error })
-        };
-        let keyed = |quota: Quota| {
-            let builder = KeyedLimiter::builder(quota).clock(clock.clone()).name(self.name.clone());
-            let builder = match self.class.bounded {
-                Some(nodes) => builder.bounded(nodes),
-                None => builder,
-            };
-            builder.build().map_err(|error| HierarchyError::Table { name: name(), error })
-        };
-        let InForce { rate, ceiling, .. } = *in_force;
-        Ok(if self.is_keyed {
-            Buckets::Keyed { rate: keyed(rate)?, ceiling: keyed(ceiling)? }
-        } else {
-            Buckets::One { rate: limiter(rate)?, ceiling: limiter(ceiling)? }
-        })
+    fn limiter(&self, quota: Quota, clock: &Clock) -> Result<NodeLimiter, HierarchyError> {
+        let mut level = Level::new(quota);
+        level.bounded = self.class.bounded;
+        let (name, clock) = (self.name.clone(), clock.clone());
+        if self.is_keyed { level.keyed(name, clock) } else { level.single(name, clock) }
     }
 }

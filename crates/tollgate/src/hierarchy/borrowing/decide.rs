@@ -1,7 +1,7 @@
 //! How a borrowing tree decides: find the path, lock its buckets, apply the rule.
 
 use super::{
-    Admission, BorrowingTree, Buckets, Node, Tally,
+    Admission, BorrowingTree, Node, Tally,
     rule::{self, Ask, Bucket, Rung, Verdict},
 };
 use crate::{
@@ -75,7 +75,7 @@ impl BorrowingTree {
         match &node.children {
             super::Children::Declared(known) if !known.is_empty() => PathError::UnknownClass {
                 name: path[index].chars().take(40).collect(),
-                parent: node.name.to_string(),
+                parent: node.name().to_owned(),
             },
             _ => PathError::TooLong { parts: path.len(), levels: index },
         }
@@ -84,11 +84,7 @@ impl BorrowingTree {
 
 impl<'a> Place<'a> {
     fn of(node: &'a Node, key: &[u8], cost: u64) -> Self {
-        let (rate, ceiling) = match &node.buckets {
-            Buckets::One { rate, ceiling } => (rate.charge(cost), ceiling.charge(cost)),
-            Buckets::Keyed { rate, ceiling } => (rate.charge(key, cost), ceiling.charge(key, cost)),
-        };
-        Self { node, rate, ceiling }
+        Self { node, rate: node.rate.charge(key, cost), ceiling: node.ceiling.charge(key, cost) }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Inner, StrictTree};
 use crate::{
-    Algorithm, Clock, KeyedLimiter, Limiter, Limits, Quota, WhenFull, hierarchy::HierarchyError,
+    Algorithm, Clock, KeyedLimiter, Limiter, Limits, Quota, WhenFull,
+    hierarchy::{HierarchyError, node_limiter::NodeLimiter},
     sync::Arc,
 };
 
@@ -12,7 +13,7 @@ use crate::{
 pub struct Level {
     quota: Quota,
     algorithm: Algorithm,
-    bounded: Option<u64>,
+    pub(in crate::hierarchy) bounded: Option<u64>,
     max_nodes: Option<u64>,
     when_full: WhenFull,
 }
@@ -49,16 +50,25 @@ impl Level {
         self
     }
 
-    fn root(self, name: Box<str>, clock: Clock) -> Result<Limiter, HierarchyError> {
+    pub(in crate::hierarchy) fn single(
+        self,
+        name: Box<str>,
+        clock: Clock,
+    ) -> Result<NodeLimiter, HierarchyError> {
         let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
         if bounded.is_some() || max_nodes.is_some() || when_full != WhenFull::default() {
             return Err(HierarchyError::NotKeyed { name: name.into(), what: "table" });
         }
         let limiter = Limiter::builder(quota).algorithm(algorithm).name(name.clone()).clock(clock);
-        limiter.build().map_err(|error| HierarchyError::Quota { name: name.into(), error })
+        let built = limiter.build().map(NodeLimiter::One);
+        built.map_err(|error| HierarchyError::Quota { name: name.into(), error })
     }
 
-    fn keyed(self, name: Box<str>, clock: Clock) -> Result<KeyedLimiter<[u8]>, HierarchyError> {
+    pub(in crate::hierarchy) fn keyed(
+        self,
+        name: Box<str>,
+        clock: Clock,
+    ) -> Result<NodeLimiter, HierarchyError> {
         let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
         let builder = KeyedLimiter::builder(quota).algorithm(algorithm).name(name.clone());
         let mut builder = builder.clock(clock).when_full(when_full);
@@ -68,7 +78,8 @@ impl Level {
         if let Some(nodes) = max_nodes {
             builder = builder.max_keys(nodes);
         }
-        builder.build().map_err(|error| HierarchyError::Table { name: name.into(), error })
+        let built = builder.build().map(NodeLimiter::Keyed);
+        built.map_err(|error| HierarchyError::Table { name: name.into(), error })
     }
 }
 
@@ -82,14 +93,14 @@ impl From<Quota> for Level {
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct StrictBuilder {
-    root: (Box<str>, Level),
+    /// The root comes first.
     levels: Vec<(Box<str>, Level)>,
     clock: Option<Clock>,
 }
 
 impl StrictBuilder {
     pub(in crate::hierarchy) fn new(root: Box<str>, level: Level) -> Self {
-        Self { root: (root, level), levels: Vec::new(), clock: None }
+        Self { levels: vec![(root, level)], clock: None }
     }
 
     /// Adds a level below the last one, with a node for each path to it.
@@ -110,19 +121,21 @@ impl StrictBuilder {
     ///
     /// When two levels have one name, there are more than 64, or a quota or table makes no sense.
     pub fn build(self) -> Result<StrictTree, HierarchyError> {
-        let Self { root: (root_name, root), levels, clock } = self;
+        let Self { levels, clock } = self;
         for (index, (name, _)) in levels.iter().enumerate() {
-            if *name == root_name || levels[..index].iter().any(|(known, _)| known == name) {
+            if levels[..index].iter().any(|(known, _)| known == name) {
                 return Err(HierarchyError::NameTwice((**name).into()));
             }
-            if index + 1 >= Limits::MOST {
+            if index >= Limits::MOST {
                 return Err(HierarchyError::TooDeep { name: (**name).into() });
             }
         }
         let clock = clock.unwrap_or_default();
-        let root = root.root(root_name, clock.clone())?;
-        let levels = levels.into_iter().map(|(name, level)| level.keyed(name, clock.clone()));
+        let levels = levels.into_iter().enumerate().map(|(index, (name, level))| match index {
+            0 => level.single(name, clock.clone()),
+            _ => level.keyed(name, clock.clone()),
+        });
         let levels = levels.collect::<Result<_, _>>()?;
-        Ok(StrictTree { inner: Arc::new(Inner { root, levels }) })
+        Ok(StrictTree { inner: Arc::new(Inner { levels, clock }) })
     }
 }

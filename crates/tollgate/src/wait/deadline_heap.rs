@@ -1,10 +1,11 @@
-//! The deadlines of all keys, in one heap.
+//! Deadlines of numbered slots, in one heap.
 //!
-//! Slots are numbered without gaps, and each has one deadline. The heap knows where each slot lies
-//! in it, so a deadline can be moved or taken out wherever it is: O(log n), nothing is asked of the
-//! allocator. Four children for each node, because neighbours share a cache line.
+//! The heap knows where each slot lies in it, so a deadline can be moved or taken out wherever it is:
+//! O(log n), and a heap that is warm asks nothing of the allocator. Four children for each node,
+//! because neighbours share a cache line.
 //!
-//! Deadlines of the same tick come in the order in which they were set.
+//! Keyed debouncers number their slots without gaps and give each one a deadline. In a wait queue
+//! only some of the slots have one.
 
 use crate::Tick;
 
@@ -13,69 +14,92 @@ const CHILDREN: usize = 4;
 /// Capacity below which nothing is given back.
 const CAPACITY_MIN: usize = 64;
 
+/// The place of a slot that is not in the heap.
+const NOWHERE: u32 = u32::MAX;
+
 #[derive(Clone, Copy, Debug)]
 struct Item {
     at: Tick,
-    /// The order in which deadlines were set.
-    turn: u64,
+    /// Orders those of the same tick.
+    rank: u64,
     slot: u32,
 }
 
 impl Item {
     const fn key(&self) -> (Tick, u64) {
-        (self.at, self.turn)
+        (self.at, self.rank)
     }
 }
 
-/// Slots in the order of their deadlines.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(crate) struct DeadlineHeap {
     heap: Vec<Item>,
     /// Where each slot lies in the heap.
     places: Vec<u32>,
-    next_turn: u64,
+    last_rank: u64,
 }
 
-impl Queue {
-    /// Returns the slot that is due first, and when.
-    pub(super) fn first(&self) -> Option<(Tick, u32)> {
+impl DeadlineHeap {
+    pub(crate) const fn new() -> Self {
+        Self { heap: Vec::new(), places: Vec::new(), last_rank: 0 }
+    }
+
+    /// Returns the first deadline and its slot.
+    pub(crate) fn first(&self) -> Option<(Tick, u32)> {
         self.heap.first().map(|item| (item.at, item.slot))
     }
 
-    /// Returns the deadline of a slot.
-    pub(super) fn at(&self, slot: u32) -> Tick {
-        self.heap[self.place(slot)].at
+    /// Returns the deadline of a slot, which must have one.
+    pub(crate) fn at(&self, slot: u32) -> Tick {
+        self.heap[self.places[slot as usize] as usize].at
     }
 
-    /// Adds the next slot.
-    pub(super) fn push(&mut self, at: Tick) {
-        let slot = narrow(self.places.len());
-        let turn = self.turn();
-        self.places.push(slot);
-        self.heap.push(Item { at, turn, slot });
+    /// Returns a rank behind all others.
+    pub(crate) const fn next_rank(&mut self) -> u64 {
+        self.last_rank += 1; // OVERFLOW: 2^64 take centuries.
+        self.last_rank
+    }
+
+    /// Adds the next slot, behind those of the same tick.
+    pub(crate) fn push(&mut self, at: Tick) {
+        let rank = self.next_rank();
+        self.insert(narrow(self.places.len()), at, rank);
+    }
+
+    /// Gives a deadline to a slot that has none.
+    pub(crate) fn insert(&mut self, slot: u32, at: Tick, rank: u64) {
+        if self.places.len() <= slot as usize {
+            self.places.resize(slot as usize + 1, NOWHERE);
+        }
+        self.heap.push(Item { at, rank, slot });
         self.rise(self.heap.len() - 1);
     }
 
-    /// Moves the deadline of a slot.
-    pub(super) fn set(&mut self, slot: u32, at: Tick) {
-        let place = self.place(slot);
+    /// Moves the deadline of a slot, which must have one, behind those of the same tick.
+    pub(crate) fn set(&mut self, slot: u32, at: Tick) {
+        let place = self.places[slot as usize] as usize;
         if self.heap[place].at != at {
-            let turn = self.turn();
-            self.heap[place] = Item { at, turn, slot };
-            let place = self.rise(place);
-            self.sink(place);
+            let rank = self.next_rank();
+            self.heap[place] = Item { at, rank, slot };
+            self.restore(place);
         }
     }
 
-    /// Takes a slot out; the last slot gets its number.
-    pub(super) fn swap_remove(&mut self, slot: u32) {
-        let place = self.place(slot);
-        self.heap.swap_remove(place);
+    /// Takes the deadline of a slot out, if it has one.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let Some(place) = self.places.get_mut(slot as usize) else { return };
+        let place = std::mem::replace(place, NOWHERE) as usize;
         if place < self.heap.len() {
-            self.settle(place);
-            let place = self.rise(place);
-            self.sink(place);
+            self.heap.swap_remove(place);
         }
+        if place < self.heap.len() {
+            self.restore(place);
+        }
+    }
+
+    /// Takes a slot out, and gives its number to the last one.
+    pub(crate) fn swap_remove(&mut self, slot: u32) {
+        self.remove(slot);
         self.places.swap_remove(slot as usize);
         if let Some(&moved) = self.places.get(slot as usize) {
             self.heap[moved as usize].slot = slot;
@@ -86,31 +110,28 @@ impl Queue {
 
     /// Visits every slot in the order of the deadlines, and gives it the deadline that `visit`
     /// returns. Those of the same tick keep their order. O(n log n).
-    pub(super) fn rearrange(&mut self, mut visit: impl FnMut(u32, Tick) -> Tick) {
+    pub(crate) fn rearrange(&mut self, mut visit: impl FnMut(u32, Tick) -> Tick) {
         self.heap.sort_unstable_by_key(Item::key);
         for item in &mut self.heap {
             item.at = visit(item.slot, item.at);
-            self.next_turn += 1; // OVERFLOW: 2^64 take centuries.
-            item.turn = self.next_turn;
+            self.last_rank += 1; // OVERFLOW: 2^64 take centuries.
+            item.rank = self.last_rank;
         }
         // What is sorted is a heap.
         self.heap.sort_unstable_by_key(Item::key);
         (0..self.heap.len()).for_each(|place| self.settle(place));
     }
 
-    fn turn(&mut self) -> u64 {
-        self.next_turn += 1; // OVERFLOW: 2^64 take centuries.
-        self.next_turn
-    }
-
-    fn place(&self, slot: u32) -> usize {
-        self.places[slot as usize] as usize
-    }
-
-    /// Notes where the slot at `place` lies.
+    /// Notes where the item at `place` lies.
     fn settle(&mut self, place: usize) {
         let slot = self.heap[place].slot;
         self.places[slot as usize] = narrow(place);
+    }
+
+    /// Moves the item at `place` to where it belongs.
+    fn restore(&mut self, place: usize) {
+        let place = self.rise(place);
+        self.sink(place);
     }
 
     fn rise(&mut self, mut place: usize) -> usize {
@@ -143,14 +164,14 @@ impl Queue {
     }
 }
 
-/// INVARIANT: there are fewer slots than 2^32, see `KEYS_MAX`.
+/// INVARIANT: there are fewer slots than 2^32, see `KEYS_MAX` and `Queue::push`.
 fn narrow(number: usize) -> u32 {
     debug_assert!(u32::try_from(number).is_ok());
     number as u32
 }
 
 /// Gives memory back once three quarters of it are not used.
-pub(super) fn shrink<V>(list: &mut Vec<V>) {
+pub(crate) fn shrink<V>(list: &mut Vec<V>) {
     if list.capacity() > CAPACITY_MIN && list.len() < list.capacity() / 4 {
         list.shrink_to((list.len() * 2).max(CAPACITY_MIN));
     }
@@ -181,7 +202,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_first_is_the_least(steps in prop::collection::vec(step(), 1..300)) {
-            let (mut queue, mut model) = (Queue::default(), Vec::new());
+            let (mut queue, mut model) = (DeadlineHeap::default(), Vec::new());
             for step in steps {
                 match step {
                     Step::Push(at) => {
@@ -218,7 +239,7 @@ mod tests {
 
     #[test]
     fn deadlines_of_one_tick_come_in_the_order_they_were_set() {
-        let mut queue = Queue::default();
+        let mut queue = DeadlineHeap::default();
         (0..5).for_each(|_| queue.push(Tick::from_secs(9)));
         [3, 1, 4, 0, 2].into_iter().for_each(|slot| queue.set(slot, Tick::from_secs(1)));
         queue.rearrange(|_, at| at);
