@@ -26,6 +26,7 @@ mod pacer;
 mod peers;
 mod redis;
 mod service;
+mod slots;
 mod stats;
 mod table;
 mod threads;
@@ -61,6 +62,7 @@ Tables:
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
+  slots        a slot of a concurrency limit, free and waited for
   pacer        how even the output of a pacer is
   waiting      tasks and threads that wait for permits, 12 minutes; only if named
   go           golang.org/x/time/rate beside it, where Go is installed
@@ -76,7 +78,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 15] = [
+const TABLES: [&str; 16] = [
     "clocks",
     "direct",
     "threads",
@@ -90,6 +92,7 @@ const TABLES: [&str; 15] = [
     "keyed-expiry",
     "middleware",
     "debounce",
+    "slots",
     "pacer",
     "go",
 ];
@@ -157,6 +160,7 @@ impl Options {
                 "keyed-expiry" => keyed::expiry::run(self),
                 "middleware" => middleware::run(self),
                 "debounce" => debounce::run(self),
+                "slots" => slots::run(self),
                 "pacer" => pacer::run(self),
                 "ledger" => ledger::run(self),
                 "service" => service::run(self),
