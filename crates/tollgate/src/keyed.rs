@@ -162,7 +162,6 @@ impl<K: ?Sized> KeyedLimiter<K> {
         let mut claims = self.core.claims.lock_all();
         self.core.tables.clear();
         claims.clear();
-        claims.lose_bookings();
         // Whoever waits is booked anew.
         claims.release(&self.core);
     }

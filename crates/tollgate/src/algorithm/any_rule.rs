@@ -56,8 +56,9 @@ impl AnyRule {
         match self {
             Self::Word(_) => false,
             Self::Kept(_) => true,
-            Self::Counter(counter) => !counter.starts_empty(),
-            Self::Log(log) => !log.starts_empty(),
+            Self::Counter(SlidingCounter { window, .. }) | Self::Log(SlidingLog { window }) => {
+                !window.starts_empty()
+            }
         }
     }
 
@@ -68,12 +69,13 @@ impl AnyRule {
         let (kind, length_ns) = match self {
             Self::Word(rule) | Self::Kept(rule) => match rule {
                 Rule::Gcra(_) | Rule::PerCall(_) | Rule::Unlimited => return 0,
-                Rule::FixedWindow(window) => (1, window.length_ns()),
-                Rule::AnchoredWindow(window) => (2, window.length_ns()),
-                Rule::SlidingCounter(counter) => (3, counter.length_ns()),
+                Rule::FixedWindow(step) => {
+                    (if step.is_anchored() { 2 } else { 1 }, step.window.length_ns)
+                }
+                Rule::SlidingCounter(step) => (3, step.window.length_ns),
             },
-            Self::Counter(counter) => (3, counter.length_ns()),
-            Self::Log(log) => (4, log.length_ns()),
+            Self::Counter(step) => (3, step.window.length_ns),
+            Self::Log(step) => (4, step.window.length_ns),
         };
         (length_ns << 3 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -84,13 +86,12 @@ impl AnyRule {
         Some(match self {
             Self::Word(rule) | Self::Kept(rule) => match rule {
                 Rule::Gcra(gcra) => (Algorithm::Gcra, gcra.quota()),
-                Rule::FixedWindow(window) => (Algorithm::FixedWindow, window.quota()),
-                Rule::AnchoredWindow(window) => (Algorithm::AnchoredWindow, window.quota()),
-                Rule::SlidingCounter(counter) => (Algorithm::SlidingCounter, counter.quota()),
+                Rule::FixedWindow(step) => (step.algorithm(), step.window.quota()),
+                Rule::SlidingCounter(step) => (Algorithm::SlidingCounter, step.window.quota()),
                 Rule::PerCall(_) | Rule::Unlimited => return None,
             },
-            Self::Counter(counter) => (Algorithm::SlidingCounter, counter.quota()),
-            Self::Log(log) => (Algorithm::SlidingLog, log.quota()),
+            Self::Counter(step) => (Algorithm::SlidingCounter, step.window.quota()),
+            Self::Log(step) => (Algorithm::SlidingLog, step.window.quota()),
         })
     }
 

@@ -30,7 +30,7 @@ impl Entry<'_> {
     /// Returns the parameters and the word if this is GCRA with a quota of its own.
     pub(crate) const fn gcra(&mut self) -> Option<(&Gcra, &mut u64)> {
         match self {
-            Entry::Word(Rule::Gcra(gcra), word) => Some((gcra, word)),
+            Entry::Word(Rule::Gcra(gcra) | Rule::PerCall(gcra), word) => Some((gcra, word)),
             _ => None,
         }
     }
@@ -82,27 +82,41 @@ impl Entry<'_> {
         })
     }
 
-    /// Gives back what a decision took, if it was not GCRA with a quota of its own, as far as it is
-    /// still there. Returns (units, whole permits).
-    pub(crate) fn undo(&mut self, now: Tick, decision: &Decision) -> (u64, u64) {
+    /// Gives back up to `cost` permits, or what is still outstanding of `decision`, but nothing of the
+    /// `waiting` units that are booked for those who wait: in units, and in whole permits.
+    pub(crate) fn refund_beside(
+        &mut self,
+        now: Tick,
+        (cost, decision): (u64, Option<&Decision>),
+        waiting: u64,
+    ) -> (u64, u64) {
+        if let Some((gcra, tat)) = self.gcra() {
+            let most = match decision {
+                Some(decision) => gcra.outstanding(decision, now),
+                None => gcra.units(cost),
+            };
+            let units = gcra.refund_beside(tat, now, most, waiting);
+            return (units, gcra.whole_permits(units));
+        }
+        let Some(decision) = decision else { return self.refund(now, cost) };
         let (at, full_at) = (decision.at(), decision.full_at());
         match self {
-            Entry::Word(Rule::PerCall(gcra), tat) => {
-                let units = gcra.outstanding(decision, now);
-                let units = gcra.refund_beside(tat, now, units, 0);
-                (units, gcra.whole_permits(units))
-            }
             // Its number is not known from the time alone, but its end is.
-            Entry::Word(Rule::AnchoredWindow(_), _) if full_at.is_none_or(|end| end > now) => {
-                self.refund(now, decision.cost())
+            Entry::Word(Rule::FixedWindow(window), _) if window.is_anchored() => {
+                let is_over = full_at.is_some_and(|end| end <= now);
+                if is_over { (0, 0) } else { self.refund(now, decision.cost()) }
             }
-            Entry::Word(Rule::AnchoredWindow(_), _) => (0, 0),
             _ => on_entry!(self, step, state => {
                 let mark = step.mark(&step.initial(at), at);
                 let units = step.give_back(state, now, mark, step.units(decision.cost()));
                 (units, step.whole_permits(units))
             }),
         }
+    }
+
+    /// Forgets what was used.
+    pub(crate) fn reset(&mut self, now: Tick) {
+        on_entry!(self, step, state => **state = step.initial(now));
     }
 
     /// Gives back up to `most` units of the charge that left `mark`. Returns (units, whole permits).

@@ -33,11 +33,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
     pub fn unblock(&self, key: &K) -> bool {
         let now = self.now();
-        let ended = self.core.notes.change(self.fingerprint(key), now, |note| {
-            std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now
-        });
-        self.core.settle_key(self.fingerprint(key));
-        ended.unwrap_or(false)
+        let end = |note: &mut Note| std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now;
+        self.change(key, end).unwrap_or(false)
     }
 
     /// Returns until when a key is blocked, if it is.
@@ -70,20 +67,22 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Takes a key off either list. Tells whether it was on one.
     #[allow(clippy::must_use_candidate, reason = "taking it off is the point")]
     pub fn unlist(&self, key: &K) -> bool {
-        let now = self.now();
-        let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.listed.take());
-        self.core.settle_key(self.fingerprint(key));
-        taken.flatten().is_some()
+        self.change(key, |note| note.listed.take()).flatten().is_some()
     }
 
     fn note(&self, key: &K, change: impl FnOnce(&mut Note)) -> Result<(), KeyedError> {
-        let core = &*self.core;
-        core.set_mode(NOTED, true);
+        self.core.set_mode(NOTED, true);
+        let most = self.core.notes.most();
+        self.change(key, change).ok_or(KeyedError::TooManyNotes { most })
+    }
+
+    /// Changes the note of a key, and serves or refuses its waiters by what holds then. `None` if there
+    /// is no room for another note.
+    fn change<R>(&self, key: &K, change: impl FnOnce(&mut Note) -> R) -> Option<R> {
         let fingerprint = self.fingerprint(key);
-        let changed = core.notes.change(fingerprint, self.now(), change);
-        // Whoever waits is served, or refused, by what holds now.
-        core.settle_key(fingerprint);
-        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
+        let changed = self.core.notes.change(fingerprint, self.now(), change);
+        self.core.settle_key(fingerprint);
+        changed
     }
 
     /// Takes the limiter out of force for all keys, or puts it back: for emergencies.

@@ -2,7 +2,7 @@
 
 use super::{
     KeyedLimiter,
-    core::{Core, Key, NOTED},
+    core::{Core, NOTED},
 };
 use crate::{
     Algorithm, Initial, Quota, Seed, SnapshotError, Tick,
@@ -161,7 +161,7 @@ impl Core {
         let noted = self.notes.change(fingerprint, moment.now, |note| {
             note.blocked_until = note.blocked_until.max(until);
         });
-        noted.is_some() && self.who(Key::plain(fingerprint), moment.now).0.now < until
+        noted.is_some() && moment.now < until
     }
 }
 

@@ -11,7 +11,6 @@ use crate::{
     algorithm::{AnyRule, PerCall, Rule, gcra_per_call},
     store::{Demand, InForce, Policy},
     table::Ask,
-    watch::Verb,
 };
 use std::num::NonZeroU64;
 
@@ -107,7 +106,7 @@ impl Core {
         if self.mode() != 0 {
             return None;
         }
-        self.update(key, now, |entry| entry.decide(now, cost)).map(|(decision, _)| decision)
+        self.state(key, now).update(|entry| entry.decide(now, cost))
     }
 
     /// Takes from at most `N` keys on the fast path, from all or none; `None` if the general path has to decide.
@@ -140,27 +139,7 @@ impl Core {
         if self.mode() != 0 || !self.tables.takes_all_in() {
             return None;
         }
-        Some(self.read(key, now, |entry| entry.peek(now, cost)))
-    }
-
-    /// Takes as many permits as are free, at most `most`, with the right to give back.
-    pub(crate) fn lease(&self, key: Key<'_>, now: Tick, most: u64) -> (Decision, Option<u64>) {
-        let (_, access) = self.who(key, now);
-        let waits = || self.behind(key.fingerprint, now, most);
-        if let Some(decision) = self.exempt(key, (now, access), most).or_else(waits) {
-            return (decision, None);
-        }
-        let mut claims = self.claims.lock(key.fingerprint);
-        let taken = self.update(key, now, |entry| {
-            let decision = entry.up_to(now, most);
-            (decision, entry.taken(now, decision.cost()))
-        });
-        let Some(((decision, taken), who)) = taken else {
-            return (self.without_room(key, now, most, Verb::UpTo), None);
-        };
-        let is_taken = decision.is_allowed() && decision.cost() > 0;
-        let id = is_taken.then(|| claims.add(who.rule, &taken));
-        (decision, id)
+        Some(self.state(key, now).read(|entry| entry.peek(now, cost)))
     }
 }
 

@@ -30,13 +30,13 @@ use crate::{
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct LimiterBuilder {
-    quota: Quota,
-    algorithm: Algorithm,
-    clock: Option<Clock>,
-    name: Box<str>,
-    watched: bool,
-    observer: Option<std::sync::Arc<dyn Observer>>,
-    line_rules: LineRules,
+    pub(crate) quota: Quota,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) name: Box<str>,
+    pub(crate) watched: bool,
+    pub(crate) observer: Option<std::sync::Arc<dyn Observer>>,
+    pub(crate) line_rules: LineRules,
 }
 
 impl LimiterBuilder {
@@ -132,8 +132,19 @@ impl LimiterBuilder {
         let mode = AtomicU8::new(mode);
         let (refunded, changes) = (AtomicU64::new(0), AtomicU64::new(0));
         let early = clock.early();
-        let shared =
-            Shared { cell, clock, early, mode, name, watch, line_rules, book, refunded, changes };
+        let shared = Shared {
+            cell,
+            clock,
+            early,
+            mode,
+            algorithm,
+            name,
+            watch,
+            line_rules,
+            book,
+            refunded,
+            changes,
+        };
         Ok(Limiter { shared: Arc::new(shared) })
     }
 }

@@ -1,13 +1,10 @@
 //! Waiting at a limiter: its line, under the lock of the book (`wait/line.rs` has the idea).
 
-use super::{
-    Book, Limiter, QUEUED, SPECIAL, WAITED,
-    cell::{Cell, on_cell},
-};
+use super::{Book, Limiter, QUEUED, SPECIAL, WAITED, cell::Cell};
 use crate::{
     Algorithm, Decision, Quota, Tick,
     algorithm::AnyRule,
-    algorithm::{Entry, Rule, Step},
+    algorithm::{Entry, Rule},
     reservation::ledger::Ledger,
     sync::{MutexGuard, Ordering::Relaxed},
     wait::{
@@ -276,7 +273,7 @@ impl Post for LimiterPost<'_> {
     /// whether there can be any.
     fn rule(&self, _now: Tick) -> AnyRule {
         AnyRule::Word(match &self.limiter.shared.cell {
-            Cell::Gcra(cell) => Rule::Gcra(cell.read(|gcra, _| *gcra)),
+            Cell::Gcra(cell) => Rule::Gcra(cell.update(|gcra, _| *gcra)),
             _ => Rule::Unlimited,
         })
     }
@@ -322,9 +319,7 @@ impl Post for LimiterPost<'_> {
     }
 
     fn without_room(&self, now: Tick, cost: u64) -> Decision {
-        on_cell!(&self.limiter.shared.cell, cell => {
-            cell.read(|step, state| step.peek(state, now, cost))
-        })
+        self.limiter.shared.cell.update(|entry| entry.peek(now, cost))
     }
 
     fn can_wake(&self) -> bool {
@@ -337,13 +332,6 @@ impl Post for LimiterPost<'_> {
 }
 
 impl Book {
-    /// Somebody who had booked up to `mark` gave back `amount`: the queue moves up.
-    pub(crate) fn lower_line(&mut self, mark: u64, amount: u64) {
-        if let Some(line) = &mut self.line {
-            line.lower_behind(mark, amount);
-        }
-    }
-
     /// Returns how much is booked for those who wait, in units.
     pub(crate) fn waiting_units(&self) -> u64 {
         self.line.as_ref().map_or(0, |line| line.booked())

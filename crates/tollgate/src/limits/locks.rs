@@ -34,11 +34,28 @@ impl<'a> State<'a> {
         Self::Limiter(&limiter.shared.cell)
     }
 
-    /// Returns the key, if it is one.
-    pub(crate) const fn who(&self) -> Option<&KeyRef> {
+    /// Returns the rule of a key.
+    pub(crate) const fn rule(&self) -> Option<&AnyRule> {
         match self {
             Self::Limiter(_) => None,
-            Self::Key(_, who) => Some(who),
+            Self::Key(_, who) => Some(&who.rule),
+        }
+    }
+
+    /// Applies `step` to the state, atomically; `None` if a full table has no room for the key. It may
+    /// run several times; the last run counts.
+    pub(crate) fn update<R>(&self, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
+        match self {
+            Self::Limiter(cell) => Some(cell.update(step)),
+            Self::Key(core, who) => core.tables.update(who, step).ok(),
+        }
+    }
+
+    /// Reads the state without changing it.
+    pub(crate) fn read<R>(&self, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        match self {
+            Self::Limiter(cell) => cell.update(look),
+            Self::Key(core, who) => core.tables.read(who, look),
         }
     }
 
@@ -92,9 +109,9 @@ impl Room<'_> {
 impl<'r, 'a> Locks<'r, 'a> {
     pub(crate) const fn new(Room { states, order, guards }: &'r mut Room<'a>) -> Self {
         Self {
-            states: BorrowedVec::new(states),
-            order: BorrowedVec::new(order),
-            guards: BorrowedVec::new(guards),
+            states: BorrowedVec::within(states),
+            order: BorrowedVec::within(order),
+            guards: BorrowedVec::within(guards),
         }
     }
 

@@ -20,10 +20,11 @@
 //!
 //! Cost: a hit is one look-up and a sift that ends at once for a heavy key, whose slot is a leaf.
 
+use crate::table::Ready;
 use std::{
     collections::HashMap,
     fmt::{self, Display, Write},
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
 };
 
 /// Names are cut here: room for most paths and keys, and a bound for the rest.
@@ -36,37 +37,19 @@ pub(super) struct Summary {
     capacity: usize,
     slots: Vec<Slot>,
     heap: Vec<u32>,
-    index: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
+    index: HashMap<u64, u32, BuildHasherDefault<Ready>>,
     total: u64,
 }
 
 /// One key.
 #[derive(Debug)]
 pub(super) struct Slot {
-    hash: u64,
-    count: u64,
-    error: u64,
-    name: String,
+    pub(super) hash: u64,
+    pub(super) count: u64,
+    pub(super) error: u64,
+    pub(super) name: String,
     /// Where in the heap it is.
     place: u32,
-}
-
-impl Slot {
-    pub(super) const fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    pub(super) const fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(super) const fn error(&self) -> u64 {
-        self.error
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl Summary {
@@ -190,24 +173,6 @@ impl Summary {
     }
 }
 
-/// Hashes are spread over all bits already.
-#[derive(Debug, Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn write(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.is_empty(), "only hashes are looked up");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// A rendered name, cut at 128 bytes: on the stack, so that rendering allocates nothing.
 pub(super) struct ShortName {
     bytes: [u8; NAME_BYTES_MAX + MARK.len()],
@@ -312,7 +277,7 @@ mod tests {
             assert!(slot.error <= slot.count);
             assert!(place == 0 || summary.count_at((place - 1) / 2) <= slot.count);
         }
-        let sum: u64 = slots.iter().map(Slot::count).sum();
+        let sum: u64 = slots.iter().map(|slot| slot.count).sum();
         assert!(sum <= *total, "invariant 1: {sum} of {total}");
     }
 

@@ -9,7 +9,7 @@ use crate::{
     sync::{Arc, lock},
     wait::{Wakes, alarm::Alarm},
 };
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 /// The lines of all keys by their due times.
 #[derive(Default)]
@@ -75,12 +75,6 @@ impl Dues {
         };
         let next = self.lines.range(first..).next().copied();
         next.filter(|(due, _)| *due <= now)
-    }
-}
-
-impl fmt::Debug for Dues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dues").field("lines", &self.lines.len()).finish_non_exhaustive()
     }
 }
 
