@@ -52,7 +52,7 @@ impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.target {
             Target::Limiter(limiter) => limiter.name(),
-            Target::Key(core, ..) => core.name(),
+            Target::Key(core, ..) => &core.name,
         };
         f.debug_struct("Charge").field("limit", &name).field("cost", &self.cost).finish()
     }

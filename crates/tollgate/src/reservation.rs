@@ -258,11 +258,6 @@ impl Owner {
     fn force_up_to(&self, now: Tick, most: u64) -> Decision {
         self.with(|state| state.force_up_to(now, most))
     }
-
-    /// Returns the level, as a decision about nothing.
-    fn level(&self, now: Tick) -> Decision {
-        self.with(|state| state.level(now))
-    }
 }
 
 impl Reservation {
@@ -362,7 +357,7 @@ impl Reservation {
             };
         }
         self.owner.give_back(now, id, (self.cost - actual, self.cost));
-        self.owner.level(now).forced(actual)
+        self.owner.with(|state| state.level(now)).forced(actual)
     }
 }
 

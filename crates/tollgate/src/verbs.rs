@@ -107,7 +107,7 @@ impl<'a> StateRef<'a> {
             Self::Limiter(_) => None,
             Self::Key(core, _) => {
                 core.note_saturated();
-                core.overflow().map(Self::Limiter)
+                core.overflow.as_ref().map(Self::Limiter)
             }
         }
     }
@@ -139,12 +139,7 @@ impl<'a> StateRef<'a> {
 impl StateRef<'_> {
     /// Decides as `verb` says, and reports it.
     pub(crate) fn ask(self, verb: Verb, now: Tick, cost: u64) -> Decision {
-        self.ask_by(verb, (now, cost), &mut |entry| match verb {
-            Verb::UpTo => entry.up_to(now, cost),
-            Verb::Force => entry.force(now, cost),
-            Verb::OnCredit => entry.on_credit(now, cost),
-            _ => entry.decide(now, cost),
-        })
+        self.ask_by(verb, (now, cost), &mut |entry| entry.ask(verb, now, cost))
     }
 
     /// Books as much of `most` as the state can hold, even into debt.
@@ -303,11 +298,12 @@ impl StateRef<'_> {
         }
         let (mut claims, state) = (self.lock_claims(), self.state(now));
         let taken = state.update(|entry| {
-            let decision = entry.up_to(now, most);
+            let decision = entry.ask(Verb::UpTo, now, most);
             (decision, entry.taken(now, decision.cost()))
         });
         let Some((decision, taken)) = taken else {
-            let up_to = &mut |entry: &mut Entry<'_>| entry.up_to(now, most);
+            drop(claims);
+            let up_to = &mut |entry: &mut Entry<'_>| entry.ask(Verb::UpTo, now, most);
             return (self.without_room(Verb::UpTo, (now, most), up_to), None);
         };
         let is_taken = decision.is_allowed() && decision.cost() > 0;

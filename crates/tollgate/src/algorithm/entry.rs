@@ -3,7 +3,7 @@
 use super::{
     Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, TwoWindows,
 };
-use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken};
+use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken, watch::Verb};
 use std::time::Duration;
 
 /// A state in the hands of its host, for code that does not care which algorithm it is.
@@ -54,16 +54,14 @@ impl Entry<'_> {
         on_entry!(self, step, state => step.available(state, now))
     }
 
-    pub(crate) fn up_to(&mut self, now: Tick, most: u64) -> Decision {
-        on_entry!(self, step, state => step.up_to(state, now, most))
-    }
-
-    pub(crate) fn force(&mut self, now: Tick, cost: u64) -> Decision {
-        on_entry!(self, step, state => step.force(state, now, cost))
-    }
-
-    pub(crate) fn on_credit(&mut self, now: Tick, cost: u64) -> Decision {
-        on_entry!(self, step, state => step.on_credit(state, now, cost))
+    /// Decides as `verb` says.
+    pub(crate) fn ask(&mut self, verb: Verb, now: Tick, cost: u64) -> Decision {
+        on_entry!(self, step, state => match verb {
+            Verb::UpTo => step.up_to(state, now, cost),
+            Verb::Force => step.force(state, now, cost),
+            Verb::OnCredit => step.on_credit(state, now, cost),
+            _ => step.decide(state, now, cost),
+        })
     }
 
     pub(crate) fn force_up_to(&mut self, now: Tick, most: u64) -> Decision {

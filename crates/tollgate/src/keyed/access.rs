@@ -4,7 +4,7 @@ use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
     core::{BYPASS, NOTED},
-    notes::{Access, Listing, Note},
+    notes::{Access, Note},
 };
 use crate::{Bypass, Decision, Tick};
 use std::{hash::Hash, time::Duration};
@@ -40,10 +40,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Returns until when a key is blocked, if it is.
     #[must_use]
     pub fn blocked_until(&self, key: &K) -> Option<Tick> {
-        match self.core.notes.look(self.fingerprint(key), self.now()).1 {
-            Access::BlockedUntil(until) => Some(until),
-            _ => None,
-        }
+        self.core.notes.look(self.fingerprint(key), self.now()).1.blocked_until()
     }
 
     /// Puts a key on the allow list: everything passes and nothing is charged.
@@ -52,7 +49,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no room for another note.
     pub fn allow(&self, key: &K) -> Result<(), KeyedError> {
-        self.note(key, |note| note.listed = Some(Listing::Allow))
+        self.note(key, |note| note.listed = Access::Allowed)
     }
 
     /// Puts a key on the deny list: nothing passes, and no wait helps.
@@ -61,18 +58,19 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no room for another note.
     pub fn deny(&self, key: &K) -> Result<(), KeyedError> {
-        self.note(key, |note| note.listed = Some(Listing::Deny))
+        self.note(key, |note| note.listed = Access::Denied)
     }
 
     /// Takes a key off either list. Tells whether it was on one.
     #[allow(clippy::must_use_candidate, reason = "taking it off is the point")]
     pub fn unlist(&self, key: &K) -> bool {
-        self.change(key, |note| note.listed.take()).flatten().is_some()
+        let listed = self.change(key, |note| std::mem::take(&mut note.listed));
+        listed.is_some_and(|listed| listed != Access::ByQuota)
     }
 
     fn note(&self, key: &K, change: impl FnOnce(&mut Note)) -> Result<(), KeyedError> {
         self.core.set_mode(NOTED, true);
-        let most = self.core.notes.most();
+        let most = self.core.notes.most;
         self.change(key, change).ok_or(KeyedError::TooManyNotes { most })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     algorithm::AnyRule,
     sync::{Arc, AtomicU8, AtomicU64, Mutex},
     table::{Room, Size, Tables},
-    watch::{Observer, Watch},
+    watch::Observer,
 };
 use std::{collections::BTreeMap, fmt, hash::Hash, time::Duration};
 
@@ -228,8 +228,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     pub fn build(self) -> Result<KeyedLimiter<K>, KeyedError> {
         self.check()?;
         let Self { common, size, when_full, tiers, .. } = self;
-        let LimiterBuilder { quota, algorithm, clock, name, watched, observer, line_rules } =
-            common;
+        let LimiterBuilder { quota, algorithm, clock, name, watch, line_rules } = common;
         let clock = clock.unwrap_or_default();
         let room = if when_full == WhenFull::Evict { Room::Evict } else { Room::Refuse };
         let (epoch, now) = (clock.wall_offset(), clock.now());
@@ -248,12 +247,12 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let overflow = match when_full {
             WhenFull::Share(quota) => {
                 let shared = Limiter::builder(quota).clock(clock.clone());
-                Some(shared.line_rules(line_rules).build()?)
+                Some(LimiterBuilder { line_rules, ..shared }.build()?)
             }
             _ => None,
         };
         let seed = self.seed.unwrap_or_else(Seed::random);
-        let is_watched = watched || self.escalation.is_some();
+        let is_watched = watch.is_some() || self.escalation.is_some();
         let core = Core {
             id: Core::next_id(),
             tables: Tables::new(size, room),
@@ -276,7 +275,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             escalation: self.escalation,
             saturated: AtomicU64::new(0),
             unusable: AtomicU64::new(0),
-            watch: watched.then(|| Box::new(Watch::new(observer))),
+            watch,
         };
         let typed = Typed { assign: self.assign, top: self.top };
         Ok(KeyedLimiter { core: Arc::new(core), typed: Arc::new(typed) })

@@ -52,7 +52,7 @@ impl KeyLedger {
             return;
         }
         match (self.rule.time_rule(), rule.time_rule()) {
-            (Some(old), Some(new)) => self.ledger.reread(|place| new.place_of(old, place)),
+            (Some(old), Some(new)) => self.ledger.reread(|place| new.place(old.word(place))),
             // Windows of one length, or budgets.
             (None, None) if self.rule.salt() == rule.salt() => {}
             _ => self.ledger.clear(),

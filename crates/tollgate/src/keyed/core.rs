@@ -28,9 +28,9 @@ pub(crate) struct Core {
     pub(super) epoch: Duration,
     /// When it was made.
     pub(super) since: Tick,
-    pub(super) seed: Seed,
+    pub(crate) seed: Seed,
     pub(super) algorithm: Algorithm,
-    pub(super) name: Box<str>,
+    pub(crate) name: Box<str>,
     /// The quota of keys that have none of their own.
     pub(super) default: Arc<RuleCell>,
     /// Which path a decision takes: see the constants.
@@ -46,7 +46,7 @@ pub(crate) struct Core {
     pub(super) waiting: AtomicU64,
     pub(super) dues: Mutex<Dues>,
     /// The budget that new keys share when the table is full.
-    pub(super) overflow: Option<Limiter>,
+    pub(crate) overflow: Option<Limiter>,
     pub(super) escalation: Option<Escalation>,
     /// Calls that met a full table.
     pub(super) saturated: AtomicU64,
@@ -175,14 +175,6 @@ impl Core {
     pub(crate) fn note_saturated(&self) {
         // ORDERING: Relaxed. A count for people to look at.
         self.saturated.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) const fn overflow(&self) -> Option<&Limiter> {
-        self.overflow.as_ref()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// The refusal of a key that cannot be taken in: as if it had just used up its burst, because

@@ -191,7 +191,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
             note.record_until = note.record_until.max(record_until);
         });
         claims.release(core);
-        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
+        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most })
     }
 
     /// Ends an override or assignment of a key. Tells whether there was one.

@@ -252,7 +252,7 @@ impl TopKeys {
             let summary = &lock(stripe)[side];
             let floor = summary.floor();
             floors = floors.saturating_add(floor);
-            for slot in summary.slots() {
+            for slot in &summary.slots {
                 let new = || (TopKey { name: slot.name.clone(), count: 0, error: 0 }, 0);
                 let (key, known) = listed.entry(slot.hash).or_insert_with(new);
                 key.count = key.count.saturating_add(slot.count);
@@ -294,7 +294,7 @@ impl TopKeys {
     }
 
     fn total_of(&self, side: usize) -> u64 {
-        let total = |Padded(stripe): &Padded<Mutex<Rankings>>| lock(stripe)[side].total();
+        let total = |Padded(stripe): &Padded<Mutex<Rankings>>| lock(stripe)[side].total;
         self.stripes.iter().map(total).fold(0, u64::saturating_add)
     }
 
@@ -342,7 +342,7 @@ impl fmt::Debug for TopKeys {
 /// Spreads a number over all bits; one to one, so keys stay apart (the finaliser of splitmix64).
 ///
 /// Fingerprints made elsewhere may be mere counters, and both sketches need every bit to matter.
-const fn mix(number: u64) -> u64 {
+pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

@@ -168,15 +168,10 @@ impl Core {
 
     /// The answer to somebody who may not overtake those who wait for a window of this key; `None`
     /// if nobody waits.
-    #[inline]
     pub(crate) fn behind(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
         if self.mode() & WAITED == 0 {
             return None;
         }
-        self.behind_line(fingerprint, now, cost)
-    }
-
-    fn behind_line(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
         let (mut claims, mut wakes) = (self.claims.lock(fingerprint), Wakes::new());
         let behind = claims.at_line(self, &mut wakes, |line, post, mut at| {
             let target = line.settle(post, &mut at);

@@ -95,18 +95,17 @@ impl Limiter {
     /// # }
     /// ```
     pub fn try_overtake_n(&self, cost: u64) -> Decision {
-        let decision = self.exempt(self.now(), cost).unwrap_or_else(|| self.overtake(cost));
+        let overtake = || {
+            let ahead = self.at_line(|line, post, mut at| {
+                line.settle(post, &mut at);
+                let decision = line.overtake(post, at.now, cost);
+                let decision = decision.unwrap_or_else(|| self.level_at(at.now));
+                (decision, line.settle(post, &mut at))
+            });
+            ahead.0
+        };
+        let decision = self.exempt(self.now(), cost).unwrap_or_else(overtake);
         self.report(Verb::TryAcquire, &decision);
-        decision
-    }
-
-    fn overtake(&self, cost: u64) -> Decision {
-        let (decision, _) = self.at_line(|line, post, mut at| {
-            line.settle(post, &mut at);
-            let decision = line.overtake(post, at.now, cost);
-            let decision = decision.unwrap_or_else(|| self.level_at(at.now));
-            (decision, line.settle(post, &mut at))
-        });
         decision
     }
 
@@ -133,7 +132,7 @@ impl Limiter {
     pub(super) fn unbook_all(&self, book: &mut Book, now: Tick) {
         let Book { quota, ledger, line, alarm } = book;
         if let Some(line) = line {
-            line.unbook_all(&mut self.post((quota, ledger, alarm)), now);
+            line.unbook_all(&mut LimiterPost { limiter: self, quota, ledger, alarm }, now);
             line.forget_claims();
         }
     }
@@ -143,13 +142,6 @@ impl Limiter {
         if book.line.is_some() {
             self.with_line(book, |line, post, mut at| line.settle(post, &mut at));
         }
-    }
-
-    fn post<'a>(
-        &'a self,
-        (quota, ledger, alarm): (&'a Quota, &'a mut Ledger, &'a mut Alarm),
-    ) -> LimiterPost<'a> {
-        LimiterPost { limiter: self, quota, ledger, alarm }
     }
 
     fn with_line<R: Settled>(
@@ -162,7 +154,8 @@ impl Limiter {
         let order = self.shared.line_rules.order;
         let line = line.get_or_insert_with(|| Box::new(Line::new(order)));
         let at = At { now: self.now(), wakes: &mut wakes };
-        let done = work(line, &mut self.post((quota, ledger, alarm)), at);
+        let mut post = LimiterPost { limiter: self, quota, ledger, alarm: &mut *alarm };
+        let done = work(line, &mut post, at);
         let target = done.target();
         alarm.set(&self.shared.clock, target, &mut wakes, || {
             let limiter = self.clone();

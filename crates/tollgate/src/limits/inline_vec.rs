@@ -55,6 +55,10 @@ impl<T, R: AsRef<[Option<T>]> + AsMut<[Option<T>]>> InlineVec<T, R> {
         self.slice().get(index)?.as_ref()
     }
 
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slice_mut().get_mut(index)?.as_mut()
+    }
+
     pub(crate) fn last(&self) -> Option<&T> {
         self.slice().last()?.as_ref()
     }

@@ -58,24 +58,21 @@ impl<'a> Parts<'_, 'a> {
         taking: Taking,
         told: impl FnMut(usize, &Decision),
     ) -> (Decision, Option<Vec<Reservation>>) {
-        let mut saturated = 0;
+        let mut saturated = 0_u64;
         loop {
             // Room for as many limits as are usual.
             let mut room = [const { None }; 8];
             let mut parts = Parts { parts: BorrowedVec::within(&mut room), now };
-            parts.add(charges, saturated);
+            for (index, charge) in charges.iter().enumerate() {
+                let is_saturated = saturated >> index & 1 == 1;
+                parts.parts.push(Part::new((index, charge), now, is_saturated));
+            }
             match parts.run(taking) {
                 Ok((refused, reservations)) => {
                     return (parts.tell(refused, taking, told), reservations);
                 }
                 Err(Saturated(index)) => saturated |= 1 << index,
             }
-        }
-    }
-
-    fn add(&mut self, charges: &'a [Charge<'a>], saturated: u64) {
-        for (index, charge) in charges.iter().enumerate() {
-            self.parts.push(Part::new((index, charge), self.now, saturated >> index & 1 == 1));
         }
     }
 
@@ -183,24 +180,16 @@ impl<'a> Parts<'_, 'a> {
     /// Takes from every state. All have agreed, under the same locks.
     fn take(&mut self, locks: &mut Locks<'_, 'a>, taking: Taking) -> Result<(), Saturated> {
         let (now, is_reserving) = (self.now, taking == Taking::Reserve);
-        let mut full = None;
-        for (index, part) in self.parts.iter_mut().enumerate() {
-            if part.state.is_none() {
-                continue;
-            }
+        let mut states = self.parts.iter_mut().enumerate().filter(|(_, it)| it.state.is_some());
+        let full = states.find_map(|(index, part)| {
             let taken = locks.update(part.number, |entry| {
                 let booked = entry.charge(now, part.cost);
                 debug_assert!(booked, "what is free can be booked");
                 is_reserving.then(|| entry.taken(now, part.cost))
             });
-            match taken {
-                Ok(taken) => part.taken = taken,
-                Err(_) => {
-                    full = Some(index);
-                    break;
-                }
-            }
-        }
+            taken.map(|taken| part.taken = taken).err().map(|_| index)
+        });
+        drop(states);
         let Some(index) = full else { return Ok(()) };
         // Another key of this decision took the last room: undo, and share.
         self.undo(locks, index);
@@ -237,7 +226,7 @@ impl<'a> Part<'a> {
             return plain.asking(now, answer);
         }
         core.note_saturated();
-        match core.overflow().map(StateRef::Limiter) {
+        match core.overflow.as_ref().map(StateRef::Limiter) {
             // The shared budget takes the place of the key.
             Some(shared) => Self { of: shared, ..plain }.asking(now, shared.exempt(now, cost)),
             None => plain.asking(now, Some(core.refusal_without_room(*key, now, cost))),

@@ -354,7 +354,7 @@ impl MemoryStore {
     }
 
     fn flight(&self, permits: &Permits<'_>) -> u64 {
-        self.shared.core.seed().fingerprint(&("flight", permits.name, permits.key))
+        self.shared.core.seed.fingerprint(&("flight", permits.name, permits.key))
     }
 }
 

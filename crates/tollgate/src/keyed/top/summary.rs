@@ -35,10 +35,10 @@ const MARK: &str = "…";
 #[derive(Debug)]
 pub(super) struct Summary {
     capacity: usize,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     heap: Vec<u32>,
     index: HashMap<u64, u32, BuildHasherDefault<Ready>>,
-    total: u64,
+    pub(super) total: u64,
 }
 
 /// One key.
@@ -57,14 +57,6 @@ impl Summary {
     pub(super) fn new(capacity: usize) -> Self {
         let (slots, heap, index) = (Vec::new(), Vec::new(), HashMap::default());
         Self { capacity, slots, heap, index, total: 0 }
-    }
-
-    pub(super) fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    pub(super) const fn total(&self) -> u64 {
-        self.total
     }
 
     /// Returns the most that a key which is not here can have.

@@ -15,20 +15,12 @@ use std::collections::BTreeSet;
 #[derive(Default)]
 pub(crate) struct Dues {
     lines: BTreeSet<(Tick, u64)>,
-    alarm: Alarm,
+    pub(super) alarm: Alarm,
     /// Whose lines these are, while somebody waits: for a timer that serves them.
     core: Option<Arc<Core>>,
 }
 
 impl Dues {
-    pub(super) fn can_wake(&self, clock: &Clock) -> bool {
-        self.alarm.can_wake(clock)
-    }
-
-    pub(super) fn needs_driver(&mut self, clock: &Clock) -> bool {
-        self.alarm.needs_driver(clock)
-    }
-
     /// Puts the line of a key down for `target`, instead of what it is down for.
     pub(super) fn put(
         &mut self,

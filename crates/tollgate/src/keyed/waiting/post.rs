@@ -112,11 +112,11 @@ impl Post for KeyPost<'_> {
     }
 
     fn can_wake(&self) -> bool {
-        lock(&self.core.dues).can_wake(&self.core.clock)
+        lock(&self.core.dues).alarm.can_wake(&self.core.clock)
     }
 
     fn needs_driver(&mut self) -> bool {
-        lock(&self.core.dues).needs_driver(&self.core.clock)
+        lock(&self.core.dues).alarm.needs_driver(&self.core.clock)
     }
 }
 
