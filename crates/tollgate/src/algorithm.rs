@@ -22,6 +22,7 @@ mod inherit;
 mod rule;
 mod sliding_counter;
 mod sliding_log;
+mod window;
 mod window_word;
 pub(crate) mod word_time;
 

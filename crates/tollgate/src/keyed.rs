@@ -26,6 +26,8 @@ pub use fingerprint::Seed;
 pub use lease::KeyLease;
 pub use notes::Escalation;
 pub use plan::Assigned;
+#[cfg(feature = "testing")]
+pub(crate) use top::mix;
 pub use top::{TopKey, TopKeys};
 pub(crate) use waiting::WaitedKey;
 
@@ -162,7 +164,6 @@ impl<K: ?Sized> KeyedLimiter<K> {
         let mut claims = self.core.claims.lock_all();
         self.core.tables.clear();
         claims.clear();
-        claims.lose_bookings();
         // Whoever waits is booked anew.
         claims.release(&self.core);
     }

@@ -2,12 +2,8 @@
 
 use crate::{
     Decision, Limiter, Tick,
-    algorithm::Step,
     decision::Level,
-    limiter::{
-        Shared,
-        cell::{Cell, on_cell},
-    },
+    limiter::{Shared, cell::Cell},
 };
 use std::time::Duration;
 
@@ -122,10 +118,10 @@ impl Lease {
             return limiter.try_acquire_at(now, cost);
         }
         let base = limiter.shared.claim_base();
-        let (decision, mark) = on_cell!(&limiter.shared.cell, cell => cell.update(|step, state| {
-            let batch = wanted.min(step.available(state, now)).max(cost);
-            (step.decide(state, now, batch), step.mark(state, now))
-        }));
+        let (decision, mark) = limiter.shared.cell.update(|entry| {
+            let batch = wanted.min(entry.available(now)).max(cost);
+            (entry.decide(now, batch), entry.taken(now, batch).mark)
+        });
         if decision.is_denied() {
             return decision;
         }
@@ -168,10 +164,10 @@ impl Limiter {
         // A refund of an older take moves the place of this one (GCRA), or may have been this one.
         let (mark, lost) =
             if is_gcra { (claim.mark.saturating_sub(since), 0) } else { (claim.mark, since) };
-        let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
-            let amount = step.give_back(state, now, mark, step.units(held).saturating_sub(lost));
-            (amount, step.whole_permits(amount))
-        }));
+        let (amount, whole) = self.shared.cell.update(|entry| {
+            let units = entry.taken(now, held).units;
+            entry.give_back(now, mark, units.saturating_sub(lost))
+        });
         if is_gcra {
             book.ledger.lower_all(amount);
         }

@@ -32,6 +32,7 @@ pub use table::loom_model;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod throttle;
+mod verbs;
 mod wait;
 pub mod watch;
 

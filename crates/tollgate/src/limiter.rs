@@ -3,7 +3,6 @@
 pub(crate) mod backoff;
 mod builder;
 pub(crate) mod cell;
-pub(crate) mod locked;
 mod verbs;
 mod waiting;
 mod word;
@@ -12,7 +11,6 @@ pub use builder::LimiterBuilder;
 
 use crate::{
     Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
-    algorithm::Step,
     clock::Early,
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
@@ -22,7 +20,7 @@ use crate::{
     },
     watch::{Verb, Watch},
 };
-use cell::{Cell, on_cell};
+use cell::Cell;
 use std::fmt;
 
 /// One limit, shared by all clones: decides whether an event may pass now, later or never.
@@ -73,6 +71,7 @@ pub(crate) struct Shared {
     pub(crate) early: Early,
     /// Which path a decision takes: see the constants.
     mode: AtomicU8,
+    algorithm: Algorithm,
     name: Box<str>,
     watch: Option<Box<Watch>>,
     line_rules: LineRules,
@@ -179,7 +178,7 @@ impl Limiter {
     /// Returns the algorithm.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
-        self.shared.cell.algorithm()
+        self.shared.algorithm
     }
 
     /// Returns the quota in force.
@@ -232,7 +231,7 @@ impl Limiter {
             book.forget_claims(&self.shared);
         } else {
             let how = if book.quota.is_unlimited() { Inherit::Reset } else { how };
-            cell.check_quota(&quota, clock)?;
+            cell.check_quota(self.algorithm(), &quota, clock)?;
             self.unbook_all(&mut book, now);
             let change = cell.set_quota(&quota, clock, now, how)?;
             match change {
@@ -314,26 +313,7 @@ impl Limiter {
 
     /// The level as of `now`, as a decision about nothing.
     pub(crate) fn level_at(&self, now: Tick) -> Decision {
-        on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.peek(state, now, 0)))
-    }
-
-    /// Decides in the modes in which there is more to do, and tells the watcher.
-    fn special(&self, verb: Verb, now: Tick, cost: u64) -> Decision {
-        let waits = || match verb {
-            Verb::Force => None,
-            verb => self.behind(now, verb.least(cost)).map(|behind| behind.costing(cost)),
-        };
-        let decision = match self.exempt(now, cost).or_else(waits) {
-            Some(decision) => decision,
-            None => on_cell!(&self.shared.cell, cell => cell.update(|step, state| match verb {
-                Verb::UpTo => step.up_to(state, now, cost),
-                Verb::Force => step.force(state, now, cost),
-                Verb::OnCredit => step.on_credit(state, now, cost),
-                _ => step.decide(state, now, cost),
-            })),
-        };
-        self.report(verb, &decision);
-        decision
+        self.shared.cell.update(|entry| entry.peek(now, 0))
     }
 
     /// Tells the watcher, if there is one.

@@ -11,9 +11,9 @@ pub(crate) use parts::{Parts, Taking};
 
 use crate::{
     Decision, KeyedLimiter, Limiter, Tick,
-    algorithm::PerCall,
     keyed::core::{Core, Key},
     sync::Arc,
+    verbs::StateRef,
 };
 use std::{fmt, hash::Hash};
 
@@ -40,46 +40,10 @@ impl Charge<'_> {
         self.cost
     }
 
-    pub(crate) fn now(&self) -> Tick {
-        match self.target {
-            Target::Limiter(limiter) => limiter.now(),
-            Target::Key(core, ..) => core.clock.now(),
-        }
-    }
-
-    pub(crate) const fn whose(&self) -> Whose<'_> {
+    pub(crate) const fn state_ref(&self) -> StateRef<'_> {
         match &self.target {
-            Target::Limiter(limiter) => Whose::Limiter(limiter),
-            Target::Key(core, key) => Whose::Key(core, key),
-        }
-    }
-}
-
-/// Whose permits a charge is for: a [`Target`] that is cheap to copy.
-#[derive(Clone, Copy)]
-pub(crate) enum Whose<'a> {
-    Limiter(&'a Limiter),
-    Key(&'a Arc<Core>, &'a Key<'a>),
-}
-
-impl<'a> Whose<'a> {
-    /// Returns the quota that came with the call, if one did.
-    pub(crate) const fn call(&self) -> Option<&'a PerCall> {
-        match self {
-            Self::Limiter(_) => None,
-            Self::Key(_, key) => key.call.as_ref(),
-        }
-    }
-
-    /// Tells whether both are about the same permits.
-    #[inline]
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Limiter(one), Self::Limiter(other)) => Arc::ptr_eq(&one.shared, &other.shared),
-            (Self::Key(one, key), Self::Key(other, other_key)) => {
-                Arc::ptr_eq(one, other) && key.fingerprint == other_key.fingerprint
-            }
-            _ => false,
+            Target::Limiter(limiter) => StateRef::Limiter(limiter),
+            Target::Key(core, key) => StateRef::Key(core, key),
         }
     }
 }
@@ -88,7 +52,7 @@ impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match self.target {
             Target::Limiter(limiter) => limiter.name(),
-            Target::Key(core, ..) => core.name(),
+            Target::Key(core, ..) => &core.name,
         };
         f.debug_struct("Charge").field("limit", &name).field("cost", &self.cost).finish()
     }
@@ -214,7 +178,7 @@ impl<'a> Limits<'a> {
     }
 
     fn now(&self) -> Tick {
-        self.charges.first().map_or(Tick::ZERO, Charge::now)
+        self.charges.first().map_or(Tick::ZERO, |first| first.state_ref().clock().now())
     }
 
     /// Takes from all limits if every one of them allows it now. Never waits for permits.

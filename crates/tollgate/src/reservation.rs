@@ -6,16 +6,11 @@ pub(crate) mod ledger;
 use crate::{
     Decision, Denied, Limiter, Reason, Tick,
     algorithm::{PerCall, Step},
-    keyed::{
-        claims::proportion,
-        core::{Core, Key},
-    },
-    limiter::cell::{Cell, on_cell},
+    keyed::core::{Core, Key},
     store::Policy,
     sync::Arc,
-    watch::Verb,
+    verbs::StateRef,
 };
-use ledger::Open;
 use std::{fmt, time::Duration};
 
 /// Permits that are taken already, with a time to act and the right to give back.
@@ -99,21 +94,6 @@ impl Refused {
             | Self::QueueFull { decision, .. }
             | Self::Late(decision)
             | Self::NoRuntime(decision) => *decision,
-        }
-    }
-}
-
-impl Refused {
-    /// The same refusal with another decision behind it.
-    pub(crate) const fn by(self, decision: Decision) -> Self {
-        match self {
-            Self::Never(_) => Self::Never(decision),
-            Self::TooLong { max_wait, .. } => Self::TooLong { decision, max_wait },
-            Self::BookedUp(_) => Self::BookedUp(decision),
-            Self::OnlyNow(_) => Self::OnlyNow(decision),
-            Self::QueueFull { max_waiting, .. } => Self::QueueFull { decision, max_waiting },
-            Self::Late(_) => Self::Late(decision),
-            Self::NoRuntime(_) => Self::NoRuntime(decision),
         }
     }
 }
@@ -218,79 +198,7 @@ impl Limiter {
         cost: u64,
         max_wait: Duration,
     ) -> Result<Reservation, Refused> {
-        if let Some(decision) = self.exempt(now, cost) {
-            self.report(Verb::Reserve, &decision);
-            return Ok(self.reservation(None, cost, now, decision));
-        }
-        if let Some(decision) = self.behind(now, cost) {
-            self.report(Verb::Reserve, &decision);
-            return Err(refusal(decision, max_wait, false));
-        }
-        let mut book = self.book();
-        // The answer is worked out in the same step as the take, so that it describes that take.
-        let (taken, decision) = match &self.shared.cell {
-            Cell::Gcra(cell) => cell.update(|gcra, tat| {
-                let answer = gcra.peek(tat, now, cost);
-                let act_at = gcra.reserve(tat, now, cost, max_wait);
-                let taken = act_at.map(|act_at| Taken::of(gcra, tat, (now, act_at), cost));
-                (taken, if answer.is_allowed() { answer } else { gcra.peek(tat, now, cost) })
-            }),
-            cell => on_cell!(cell, cell => cell.update(|step, state| {
-                let answer = step.decide(state, now, cost);
-                let taken = Taken::of(step, state, (now, now), cost);
-                (answer.is_allowed().then_some(taken), answer)
-            })),
-        };
-        let Some(taken) = taken else {
-            drop(book);
-            self.report(Verb::Reserve, &decision);
-            let is_gcra = matches!(self.shared.cell, Cell::Gcra(_));
-            return Err(refusal(decision, max_wait, is_gcra));
-        };
-        // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| book.ledger.add(taken.mark, taken.units, taken.passed));
-        drop(book);
-        let decision = decision.forced(cost);
-        if let Some(watch) = self.watch() {
-            watch.waits(taken.act_at.since(now));
-        }
-        self.report(Verb::Reserve, &decision);
-        Ok(self.reservation(id, cost, taken.act_at, decision))
-    }
-
-    fn reservation(
-        &self,
-        id: Option<u64>,
-        cost: u64,
-        act_at: Tick,
-        decision: Decision,
-    ) -> Reservation {
-        Reservation::new(Owner::Limiter(self.clone()), id, (cost, act_at), decision)
-    }
-
-    /// Gives back up to `permits` of the take `id`, which has `cost` in all. Returns how many
-    /// whole permits that were.
-    fn give_back(&self, now: Tick, id: u64, (permits, cost): (u64, u64)) -> u64 {
-        let mut book = self.book();
-        let Some(Open { mark, units }) = book.ledger.remove(id) else {
-            return 0;
-        };
-        let most = proportion(units, (permits, cost));
-        let (amount, whole) = on_cell!(&self.shared.cell, cell => cell.update(|step, state| {
-            let amount = step.give_back(state, now, mark, most);
-            (amount, step.whole_permits(amount))
-        }));
-        // A window's marks are window numbers and stay as they are.
-        if matches!(self.shared.cell, Cell::Gcra(_)) {
-            book.ledger.lower_younger(id, amount);
-            book.lower_line(mark, amount);
-        }
-        self.shared.note_refund(amount);
-        self.release(book);
-        if let Some(watch) = self.watch() {
-            watch.refunded(whole);
-        }
-        whole
+        StateRef::Limiter(self).reserve(now, cost, max_wait)
     }
 }
 
@@ -307,65 +215,48 @@ pub(crate) fn refusal(decision: Decision, max_wait: Duration, can_wait: bool) ->
     }
 }
 
-/// Whose permits a reservation holds.
+/// Returns units x permits / cost: in proportion, because a change of quota may have scaled them.
+pub(crate) fn proportion(units: u64, (permits, cost): (u64, u64)) -> u64 {
+    match cost {
+        0 => 0,
+        // OVERFLOW: permits <= cost, so the quotient is at most `units`.
+        cost => (u128::from(units) * u128::from(permits) / u128::from(cost)) as u64,
+    }
+}
+
+/// Who decided, and takes back: a [`StateRef`] that lives as long as its reservation.
 #[derive(Clone)]
 pub(crate) enum Owner {
     Limiter(Limiter),
-    /// A key of a keyed limiter, by its fingerprint.
-    Key(Arc<Core>, u64),
-    /// A key of a policy in a store, with the quota that came with the call if one did.
-    Stored(Arc<Core>, Policy, u64, Option<PerCall>),
+    Key { core: Arc<Core>, fingerprint: u64, policy: Option<Policy>, call: Option<PerCall> },
 }
 
 impl Owner {
-    /// Tells the limiter apart from keys, which have all else in common.
-    fn host(&self) -> Result<&Limiter, (&Core, Key<'_>)> {
+    fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
         match self {
-            Self::Limiter(limiter) => Ok(limiter),
-            Self::Key(core, fingerprint) => Err((core, Key::plain(*fingerprint))),
-            Self::Stored(core, policy, fingerprint, call) => {
-                let (fingerprint, policy) = (*fingerprint, Some(policy));
-                Err((core, Key { fingerprint, policy, call: *call }))
+            Self::Limiter(limiter) => work(StateRef::Limiter(limiter)),
+            Self::Key { core, fingerprint, policy, call } => {
+                let (fingerprint, policy) = (*fingerprint, policy.as_ref());
+                work(StateRef::Key(core, &Key { fingerprint, policy, call: *call }))
             }
         }
     }
 
     fn now(&self) -> Tick {
-        match self.host() {
-            Ok(limiter) => limiter.now(),
-            Err((core, _)) => core.clock.now(),
-        }
+        self.with(|state| state.clock().now())
     }
 
     fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
-        match self.host() {
-            Ok(limiter) => limiter.give_back(now, id, share),
-            Err((core, key)) => core.give_back(key, now, id, share),
-        }
+        self.with(|state| state.give_back(now, id, share))
     }
 
-    /// Makes a take final.
+    /// Makes a reservation final.
     fn forget(&self, id: u64) {
-        match self.host() {
-            Ok(limiter) => drop(limiter.book().ledger.remove(id)),
-            Err((core, key)) => core.claims.lock(key.fingerprint).forget(id),
-        }
+        self.with(|state| state.lock_claims().change(None, |ledger| ledger.remove(id)));
     }
 
-    /// Books what was used beyond what is reserved, as far as the state can hold the debt.
     fn force_up_to(&self, now: Tick, most: u64) -> Decision {
-        match self.host() {
-            Ok(limiter) => limiter.force_up_to_at(now, most),
-            Err((core, key)) => core.force_up_to(key, now, most),
-        }
-    }
-
-    /// Returns the level as of `now`, as a decision about nothing.
-    fn level(&self, now: Tick) -> Decision {
-        match self.host() {
-            Ok(limiter) => limiter.exempt(now, 0).unwrap_or_else(|| limiter.level_at(now)),
-            Err((core, key)) => core.peek(key, now, 0),
-        }
+        self.with(|state| state.force_up_to(now, most))
     }
 }
 
@@ -466,7 +357,7 @@ impl Reservation {
             };
         }
         self.owner.give_back(now, id, (self.cost - actual, self.cost));
-        self.owner.level(now).forced(actual)
+        self.owner.with(|state| state.level(now)).forced(actual)
     }
 }
 

@@ -125,7 +125,7 @@ pub fn count_snapshot_records(bytes: &[u8]) -> Result<u64, SnapshotError> {
 }
 
 /// A checksum of all bytes so far.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Checksum(SipHasher13);
 
 impl Checksum {

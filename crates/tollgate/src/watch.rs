@@ -41,25 +41,20 @@ use crate::{Decision, Limiter, Tick, sync::Mutex};
 use counters::Counters;
 use health::HealthCheck;
 use histogram::StripedHistogram;
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// What a watched limiter carries.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Watch {
     counters: Counters,
     waits: StripedHistogram,
-    observer: Option<Arc<dyn Observer>>,
+    observer: Option<Box<dyn Observer>>,
     health: Mutex<HealthCheck>,
 }
 
 impl Watch {
-    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
-        Self {
-            counters: Counters::default(),
-            waits: StripedHistogram::default(),
-            observer,
-            health: Mutex::new(HealthCheck::default()),
-        }
+    pub(crate) fn new(observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Box::new(observer)), ..Self::default() }
     }
 
     pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {

@@ -1,6 +1,8 @@
 //! Any algorithm with its parameters, whatever the size of its state.
 
-use super::{Algorithm, Gcra, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog};
+use super::{
+    Algorithm, Gcra, PARAMETERS, Packed, Rule, SlidingCounter, SlidingLog, window::Window,
+};
 use crate::{Quota, QuotaError};
 use std::time::Duration;
 
@@ -51,13 +53,28 @@ impl AnyRule {
         }
     }
 
+    /// Returns the window of a rule that has one.
+    #[inline]
+    const fn window(&self) -> Option<(Algorithm, &Window)> {
+        match self {
+            Self::Word(rule) | Self::Kept(rule) => match rule {
+                Rule::FixedWindow(step) => Some((step.algorithm(), &step.window)),
+                Rule::SlidingCounter(step) => Some((Algorithm::SlidingCounter, &step.window)),
+                Rule::Gcra(_) | Rule::PerCall(_) | Rule::Unlimited => None,
+            },
+            Self::Counter(step) => Some((Algorithm::SlidingCounter, &step.window)),
+            Self::Log(step) => Some((Algorithm::SlidingLog, &step.window)),
+        }
+    }
+
     /// Tells whether a key at rest differs from a fresh one, which is not full.
     pub(crate) const fn is_kept(&self) -> bool {
         match self {
             Self::Word(_) => false,
             Self::Kept(_) => true,
-            Self::Counter(counter) => !counter.starts_empty(),
-            Self::Log(log) => !log.starts_empty(),
+            Self::Counter(SlidingCounter { window, .. }) | Self::Log(SlidingLog { window }) => {
+                !window.starts_empty()
+            }
         }
     }
 
@@ -65,33 +82,20 @@ impl AnyRule {
     /// the fingerprint. Quotas of GCRA share their states, and so do limits of windows of one length.
     #[inline]
     pub(crate) const fn salt(&self) -> u64 {
-        let (kind, length_ns) = match self {
-            Self::Word(rule) | Self::Kept(rule) => match rule {
-                Rule::Gcra(_) | Rule::PerCall(_) | Rule::Unlimited => return 0,
-                Rule::FixedWindow(window) => (1, window.length_ns()),
-                Rule::AnchoredWindow(window) => (2, window.length_ns()),
-                Rule::SlidingCounter(counter) => (3, counter.length_ns()),
-            },
-            Self::Counter(counter) => (3, counter.length_ns()),
-            Self::Log(log) => (4, log.length_ns()),
-        };
+        let Some((algorithm, window)) = self.window() else { return 0 };
+        // Snapshots hold fingerprints, so an algorithm keeps its number.
+        const { assert!(Algorithm::FixedWindow as u64 == 1 && Algorithm::SlidingLog as u64 == 4) };
+        let (kind, length_ns) = (algorithm as u64, window.length_ns);
         (length_ns << 3 | kind).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Returns algorithm and quota, from which [`new`](Self::new) makes the same rule; `None` if that comes with
     /// the calls, or there is no limit.
     pub(crate) fn quota(&self) -> Option<(Algorithm, Quota)> {
-        Some(match self {
-            Self::Word(rule) | Self::Kept(rule) => match rule {
-                Rule::Gcra(gcra) => (Algorithm::Gcra, gcra.quota()),
-                Rule::FixedWindow(window) => (Algorithm::FixedWindow, window.quota()),
-                Rule::AnchoredWindow(window) => (Algorithm::AnchoredWindow, window.quota()),
-                Rule::SlidingCounter(counter) => (Algorithm::SlidingCounter, counter.quota()),
-                Rule::PerCall(_) | Rule::Unlimited => return None,
-            },
-            Self::Counter(counter) => (Algorithm::SlidingCounter, counter.quota()),
-            Self::Log(log) => (Algorithm::SlidingLog, log.quota()),
-        })
+        match self.window() {
+            Some((algorithm, window)) => Some((algorithm, window.quota())),
+            None => self.as_gcra().map(|gcra| (Algorithm::Gcra, gcra.quota())),
+        }
     }
 
     /// Returns a number for the kind, and the parameters.

@@ -3,7 +3,7 @@
 use super::{
     Algorithm, FixedWindow, Gcra, Idle, Log, Rule, SlidingCounter, SlidingLog, Step, TwoWindows,
 };
-use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken};
+use crate::{Decision, Quota, QuotaError, Tick, reservation::Taken, watch::Verb};
 use std::time::Duration;
 
 /// A state in the hands of its host, for code that does not care which algorithm it is.
@@ -30,7 +30,7 @@ impl Entry<'_> {
     /// Returns the parameters and the word if this is GCRA with a quota of its own.
     pub(crate) const fn gcra(&mut self) -> Option<(&Gcra, &mut u64)> {
         match self {
-            Entry::Word(Rule::Gcra(gcra), word) => Some((gcra, word)),
+            Entry::Word(Rule::Gcra(gcra) | Rule::PerCall(gcra), word) => Some((gcra, word)),
             _ => None,
         }
     }
@@ -54,16 +54,14 @@ impl Entry<'_> {
         on_entry!(self, step, state => step.available(state, now))
     }
 
-    pub(crate) fn up_to(&mut self, now: Tick, most: u64) -> Decision {
-        on_entry!(self, step, state => step.up_to(state, now, most))
-    }
-
-    pub(crate) fn force(&mut self, now: Tick, cost: u64) -> Decision {
-        on_entry!(self, step, state => step.force(state, now, cost))
-    }
-
-    pub(crate) fn on_credit(&mut self, now: Tick, cost: u64) -> Decision {
-        on_entry!(self, step, state => step.on_credit(state, now, cost))
+    /// Decides as `verb` says.
+    pub(crate) fn ask(&mut self, verb: Verb, now: Tick, cost: u64) -> Decision {
+        on_entry!(self, step, state => match verb {
+            Verb::UpTo => step.up_to(state, now, cost),
+            Verb::Force => step.force(state, now, cost),
+            Verb::OnCredit => step.on_credit(state, now, cost),
+            _ => step.decide(state, now, cost),
+        })
     }
 
     pub(crate) fn force_up_to(&mut self, now: Tick, most: u64) -> Decision {
@@ -82,27 +80,41 @@ impl Entry<'_> {
         })
     }
 
-    /// Gives back what a decision took, if it was not GCRA with a quota of its own, as far as it is
-    /// still there. Returns (units, whole permits).
-    pub(crate) fn undo(&mut self, now: Tick, decision: &Decision) -> (u64, u64) {
+    /// Gives back up to `cost` permits, or what is still outstanding of `decision`, but nothing of the
+    /// `waiting` units that are booked for those who wait: in units, and in whole permits.
+    pub(crate) fn refund_beside(
+        &mut self,
+        now: Tick,
+        (cost, decision): (u64, Option<&Decision>),
+        waiting: u64,
+    ) -> (u64, u64) {
+        if let Some((gcra, tat)) = self.gcra() {
+            let most = match decision {
+                Some(decision) => gcra.outstanding(decision, now),
+                None => gcra.units(cost),
+            };
+            let units = gcra.refund_beside(tat, now, most, waiting);
+            return (units, gcra.whole_permits(units));
+        }
+        let Some(decision) = decision else { return self.refund(now, cost) };
         let (at, full_at) = (decision.at(), decision.full_at());
         match self {
-            Entry::Word(Rule::PerCall(gcra), tat) => {
-                let units = gcra.outstanding(decision, now);
-                let units = gcra.refund_beside(tat, now, units, 0);
-                (units, gcra.whole_permits(units))
-            }
             // Its number is not known from the time alone, but its end is.
-            Entry::Word(Rule::AnchoredWindow(_), _) if full_at.is_none_or(|end| end > now) => {
-                self.refund(now, decision.cost())
+            Entry::Word(Rule::FixedWindow(window), _) if window.is_anchored() => {
+                let is_over = full_at.is_some_and(|end| end <= now);
+                if is_over { (0, 0) } else { self.refund(now, decision.cost()) }
             }
-            Entry::Word(Rule::AnchoredWindow(_), _) => (0, 0),
             _ => on_entry!(self, step, state => {
                 let mark = step.mark(&step.initial(at), at);
                 let units = step.give_back(state, now, mark, step.units(decision.cost()));
                 (units, step.whole_permits(units))
             }),
         }
+    }
+
+    /// Forgets what was used.
+    pub(crate) fn reset(&mut self, now: Tick) {
+        on_entry!(self, step, state => **state = step.initial(now));
     }
 
     /// Gives back up to `most` units of the charge that left `mark`. Returns (units, whole permits).

@@ -37,24 +37,18 @@
 //! Source: the textbook counter, with the window in the state instead of in the key.
 
 use super::{
-    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
-    inherit::{FRACTION, used_after},
-    share,
+    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed, share,
+    window::Window,
     window_word::{WindowWord, phase},
     word_time,
 };
-use crate::{
-    Initial, Quota, QuotaError, Tick,
-    decision::{Decision, Level},
-};
+use crate::{Quota, QuotaError, Tick, decision::Decision};
 use std::time::Duration;
 
 /// A fixed window, aligned or anchored, with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    length_ns: u64,
-    limit: u64,
-    initial: u64,
+    pub(super) window: Window,
     border: Border,
     word: WindowWord,
 }
@@ -88,13 +82,7 @@ impl FixedWindow {
     /// As [`Quota::check_countable`]; also if the quota has a burst, or a limit too large for the
     /// word.
     pub fn aligned(quota: &Quota, epoch: Duration) -> Result<Self, QuotaError> {
-        let border = Border::Aligned { phase_ns: phase(epoch, quota.period_ns().max(1)) };
-        Self::new(
-            quota,
-            Algorithm::FixedWindow,
-            border,
-            WindowWord::new(quota.period_ns(), 4, epoch),
-        )
+        Self::new(Algorithm::FixedWindow, quota, epoch)
     }
 
     /// Returns windows that start with the first event after the last one ended.
@@ -103,40 +91,42 @@ impl FixedWindow {
     ///
     /// As for [`aligned`](Self::aligned).
     pub fn anchored(quota: &Quota, epoch: Duration) -> Result<Self, QuotaError> {
-        let word = WindowWord::new(quota.period_ns(), 1000, epoch);
-        Self::new(quota, Algorithm::AnchoredWindow, Border::Anchored, word)
+        Self::new(Algorithm::AnchoredWindow, quota, epoch)
     }
 
-    fn new(
-        quota: &Quota,
+    /// Returns anchored windows if the algorithm says so, and else aligned ones.
+    pub(crate) fn new(
         algorithm: Algorithm,
-        border: Border,
-        word: WindowWord,
+        quota: &Quota,
+        epoch: Duration,
     ) -> Result<Self, QuotaError> {
-        let limit = window_limit(quota, algorithm)?;
+        let window = Window::new(quota, algorithm)?;
+        let (border, parts) = match algorithm {
+            Algorithm::AnchoredWindow => (Border::Anchored, 1000),
+            _ => (Border::Aligned { phase_ns: phase(epoch, window.length_ns) }, 4),
+        };
+        let word = WindowWord::new(window.length_ns, parts, epoch);
         // The other half is for what is forced beyond the limit.
         let most = (word.range() - 1) / 2;
-        if limit > most {
-            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
+        if window.limit > most {
+            return Err(QuotaError::LimitTooLarge { limit: window.limit, most, algorithm });
         }
-        let (length_ns, initial) = (quota.period_ns(), quota.initial_permits());
-        Ok(Self { length_ns, limit, initial, border, word })
+        Ok(Self { window, border, word })
+    }
+
+    pub(crate) const fn is_anchored(&self) -> bool {
+        matches!(self.border, Border::Anchored)
+    }
+
+    pub(crate) const fn algorithm(&self) -> Algorithm {
+        if self.is_anchored() { Algorithm::AnchoredWindow } else { Algorithm::FixedWindow }
     }
 
     /// Returns the same windows with another limit, which the caller has checked.
     pub(crate) const fn with_limit(mut self, limit: u64) -> Self {
-        self.limit = limit;
-        self.initial = limit;
+        self.window.limit = limit;
+        self.window.initial = limit;
         self
-    }
-
-    pub(super) const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
-    /// Returns the quota, without a burst.
-    pub(super) const fn quota(&self) -> Quota {
-        window_quota(self.length_ns, self.limit, self.initial)
     }
 
     /// The largest count a word can hold.
@@ -152,9 +142,9 @@ impl FixedWindow {
         match self.border {
             // OVERFLOW: horizon and phase are below 2^59 and 2^55.
             Border::Aligned { phase_ns } => {
-                ((now_ns + phase_ns) / self.length_ns + 1) * self.length_ns - phase_ns
+                ((now_ns + phase_ns) / self.window.length_ns + 1) * self.window.length_ns - phase_ns
             }
-            Border::Anchored => self.word.round_up(now_ns + self.length_ns),
+            Border::Anchored => self.word.round_up(now_ns + self.window.length_ns),
         }
     }
 
@@ -168,7 +158,7 @@ impl FixedWindow {
         let (rounded_ns, count) = self.word.split(word);
         let end_ns = match self.border {
             Border::Aligned { phase_ns } => {
-                (rounded_ns + phase_ns) / self.length_ns * self.length_ns - phase_ns
+                (rounded_ns + phase_ns) / self.window.length_ns * self.window.length_ns - phase_ns
             }
             Border::Anchored => rounded_ns,
         };
@@ -183,26 +173,11 @@ impl FixedWindow {
     }
 }
 
-/// Returns the quota of a window.
-pub(super) const fn window_quota(length_ns: u64, limit: u64, initial: u64) -> Quota {
-    Quota::per(limit, Duration::from_nanos(length_ns)).initial(Initial::Permits(initial))
-}
-
-/// Returns the limit of a window quota.
-pub(super) fn window_limit(quota: &Quota, algorithm: Algorithm) -> Result<u64, QuotaError> {
-    quota.check_countable()?;
-    let limit = quota.count();
-    match quota.explicit_burst() {
-        Some(burst) if burst != limit => Err(QuotaError::BurstOnWindow { burst, limit, algorithm }),
-        _ => Ok(limit),
-    }
-}
-
 impl Step for FixedWindow {
     type State = u64;
 
     fn initial(&self, now: Tick) -> u64 {
-        match self.limit - self.initial {
+        match self.window.limit - self.window.initial {
             0 => 0,
             missing => self.word(View { count: missing, ..self.view(0, now) }),
         }
@@ -210,26 +185,13 @@ impl Step for FixedWindow {
 
     #[inline]
     fn peek(&self, word: &u64, now: Tick, cost: u64) -> Decision {
-        let View { count, end_ns, .. } = self.view(*word, now);
-        let left = self.limit.saturating_sub(count);
-        // A debt denies even a cost of nothing.
-        let passes = cost <= left && count <= self.limit;
-        let count = if passes { count + cost } else { count };
-        let full = if count == 0 { 0 } else { end_ns };
-        let remaining = self.limit.saturating_sub(count);
-        let level =
-            Level { at: now, limit: self.limit, remaining, full: word_time::from_nanos(full) };
-        if passes {
-            Decision::allowed(level, cost)
-        } else if cost > self.limit {
-            Decision::never(level, cost)
-        } else {
-            Decision::later(level, cost, word_time::from_nanos(end_ns))
-        }
+        let View { count, end_ns } = self.view(*word, now);
+        let full = |taken| if count + taken == 0 { 0 } else { end_ns };
+        self.window.answer((now, cost), count, full, || end_ns)
     }
 
     fn available(&self, word: &u64, now: Tick) -> u64 {
-        self.limit.saturating_sub(self.view(*word, now).count)
+        self.window.limit.saturating_sub(self.view(*word, now).count)
     }
 
     fn charge(&self, word: &mut u64, now: Tick, cost: u64) -> bool {
@@ -282,7 +244,8 @@ impl Packed for FixedWindow {
             Border::Anchored => ANCHORED,
         };
         let WindowWord { grain_ns, shift_ns } = self.word;
-        [self.length_ns, self.limit, border, self.initial, grain_ns, shift_ns, 0, 0]
+        let Window { length_ns, limit, initial } = self.window;
+        [length_ns, limit, border, initial, grain_ns, shift_ns, 0, 0]
     }
 
     #[inline]
@@ -292,7 +255,8 @@ impl Packed for FixedWindow {
             ANCHORED => Border::Anchored,
             phase_ns => Border::Aligned { phase_ns },
         };
-        Self { length_ns, limit, initial, border, word: WindowWord { grain_ns, shift_ns } }
+        let window = Window { length_ns, limit, initial };
+        Self { window, border, word: WindowWord { grain_ns, shift_ns } }
     }
 }
 
@@ -302,7 +266,7 @@ impl Idle for FixedWindow {
     }
 
     fn burden(&self, word: &u64, now: Tick) -> u64 {
-        share(self.view(*word, now).count, self.limit)
+        share(self.view(*word, now).count, self.window.limit)
     }
 }
 
@@ -314,15 +278,11 @@ impl Succeed for FixedWindow {
     /// old quota can write to it.
     fn succeed(&self, old: &Self, word: &u64, now: Tick, how: Inherit) -> u64 {
         let view = old.view(*word, now);
-        let same = (self.length_ns, self.border) == (old.length_ns, old.border);
+        let same = (self.window.length_ns, self.border) == (old.window.length_ns, old.border);
         let window = if same { view } else { self.view(0, now) };
-        let next = match used_after(how, u128::from(view.count) << FRACTION, old.limit, self.limit)
-        {
+        let next = match self.window.carry(&old.window, view.count, how) {
             None => self.initial(now),
-            Some(used) => {
-                let used = used.div_ceil(1 << FRACTION).min(u128::from(self.count_max()));
-                self.word(View { count: used as u64, ..window })
-            }
+            Some(used) => self.word(View { count: used.min(self.count_max()), ..window }),
         };
         if next == 0 && !same { self.word.at_rest(*word, now) } else { next }
     }

@@ -332,11 +332,6 @@ impl Gcra {
         quota.initial(Initial::Permits(self.initial))
     }
 
-    /// Returns where a place of another quota's is by this one.
-    pub(crate) const fn place_of(&self, other: &Self, place: u64) -> u64 {
-        self.place(other.word(place))
-    }
-
     /// Tells whether a place is a time.
     pub(crate) const fn is_budget(&self) -> bool {
         self.scale.is_budget()

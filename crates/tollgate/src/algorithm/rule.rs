@@ -13,7 +13,6 @@ use std::time::Duration;
 pub(crate) enum Rule {
     Gcra(Gcra),
     FixedWindow(FixedWindow),
-    AnchoredWindow(FixedWindow),
     SlidingCounter(SlidingCounter),
     /// GCRA whose quota comes with each call.
     PerCall(Gcra),
@@ -26,9 +25,7 @@ macro_rules! on_word {
     ($rule:expr, $word:expr, $step:ident, $state:ident => $body:expr, else $other:expr) => {
         match $rule {
             Rule::Gcra($step) | Rule::PerCall($step) => on_word!(@one $word, $step, $state => $body),
-            Rule::FixedWindow($step) | Rule::AnchoredWindow($step) => {
-                on_word!(@one $word, $step, $state => $body)
-            }
+            Rule::FixedWindow($step) => on_word!(@one $word, $step, $state => $body),
             Rule::SlidingCounter($step) => on_word!(@one $word, $step, $state => $body),
             Rule::Unlimited => $other,
         }
@@ -68,9 +65,8 @@ impl Rule {
         }
         Ok(match algorithm {
             Algorithm::Gcra => Some(Self::Gcra(Gcra::new(quota)?)),
-            Algorithm::FixedWindow => Some(Self::FixedWindow(FixedWindow::aligned(quota, epoch)?)),
-            Algorithm::AnchoredWindow => {
-                Some(Self::AnchoredWindow(FixedWindow::anchored(quota, epoch)?))
+            Algorithm::FixedWindow | Algorithm::AnchoredWindow => {
+                Some(Self::FixedWindow(FixedWindow::new(algorithm, quota, epoch)?))
             }
             Algorithm::SlidingCounter => {
                 let counter = SlidingCounter::new(quota, epoch)?;
@@ -86,9 +82,8 @@ impl Rule {
             Self::Unlimited => (0, [0; PARAMETERS]),
             Self::Gcra(step) => (Self::GCRA, step.to_words()),
             Self::FixedWindow(step) => (2, step.to_words()),
-            Self::AnchoredWindow(step) => (3, step.to_words()),
-            Self::SlidingCounter(step) => (4, step.to_words()),
-            Self::PerCall(step) => (5, step.to_words()),
+            Self::SlidingCounter(step) => (3, step.to_words()),
+            Self::PerCall(step) => (4, step.to_words()),
         }
     }
 
@@ -99,9 +94,8 @@ impl Rule {
             0 => Self::Unlimited,
             Self::GCRA => Self::Gcra(Gcra::from_words(words)),
             2 => Self::FixedWindow(FixedWindow::from_words(words)),
-            3 => Self::AnchoredWindow(FixedWindow::from_words(words)),
-            4 => Self::SlidingCounter(SlidingCounter::from_words(words)),
-            5 => Self::PerCall(Gcra::from_words(words)),
+            3 => Self::SlidingCounter(SlidingCounter::from_words(words)),
+            4 => Self::PerCall(Gcra::from_words(words)),
             _ => return None,
         })
     }
@@ -147,7 +141,7 @@ impl Step for Rule {
     fn initial(&self, now: Tick) -> u64 {
         match self {
             Self::Gcra(step) | Self::PerCall(step) => step.initial(now),
-            Self::FixedWindow(step) | Self::AnchoredWindow(step) => step.initial(now),
+            Self::FixedWindow(step) => step.initial(now),
             Self::SlidingCounter(step) => step.pack(&step.initial(now)),
             Self::Unlimited => 0,
         }

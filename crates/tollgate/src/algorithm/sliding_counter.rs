@@ -37,24 +37,16 @@
 //! (1) refused events are not counted; (2) the wait is solved for, not estimated.
 
 use super::{
-    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed,
-    fixed_window::{window_limit, window_quota},
-    inherit::{FRACTION, used_after},
-    share,
+    Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed, share,
+    window::Window,
     window_word::{WindowWord, phase},
-    word_time,
 };
-use crate::{
-    Quota, QuotaError, Tick,
-    decision::{Decision, Level},
-};
+use crate::{Quota, QuotaError, Tick, decision::Decision};
 
 /// A sliding window counter with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingCounter {
-    length_ns: u64,
-    limit: u64,
-    initial: u64,
+    pub(super) window: Window,
     phase_ns: u64,
     word: WindowWord,
     /// Each count in a word is below this; zero if the state does not fit.
@@ -102,27 +94,11 @@ impl SlidingCounter {
     ///
     /// As [`Quota::check_countable`]; also if the quota has a burst.
     pub fn new(quota: &Quota, epoch: std::time::Duration) -> Result<Self, QuotaError> {
-        let limit = window_limit(quota, Algorithm::SlidingCounter)?;
-        let length_ns = quota.period_ns();
-        let word = WindowWord::new(length_ns, 4, epoch);
-        let (initial, phase_ns) = (quota.initial_permits(), phase(epoch, length_ns));
-        let counter =
-            Self { length_ns, limit, initial, phase_ns, word, radix: word.range().isqrt() };
-        Ok(if limit > counter.packed_limit_max() { counter.unpacked() } else { counter })
-    }
-
-    pub(super) const fn length_ns(&self) -> u64 {
-        self.length_ns
-    }
-
-    /// Returns the quota, without a burst.
-    pub(super) const fn quota(&self) -> Quota {
-        window_quota(self.length_ns, self.limit, self.initial)
-    }
-
-    /// Tells whether fresh windows are empty.
-    pub(crate) const fn starts_empty(&self) -> bool {
-        self.initial == self.limit
+        let window = Window::new(quota, Algorithm::SlidingCounter)?;
+        let word = WindowWord::new(window.length_ns, 4, epoch);
+        let (phase_ns, radix) = (phase(epoch, window.length_ns), word.range().isqrt());
+        let counter = Self { window, phase_ns, word, radix };
+        Ok(if window.limit > counter.packed_limit_max() { counter.unpacked() } else { counter })
     }
 
     /// Tells whether the state fits in one word.
@@ -150,20 +126,20 @@ impl SlidingCounter {
     fn view(&self, state: &TwoWindows, now: Tick) -> View {
         // OVERFLOW: horizon and phase are below 2^59 and 2^55.
         let since = now.min(Tick::HORIZON).as_nanos() + self.phase_ns;
-        let number = since / self.length_ns + 1;
+        let number = since / self.window.length_ns + 1;
         let windows = match number.checked_sub(state.number) {
             None | Some(0) => *state,
             Some(1) => TwoWindows { number, previous: state.current, current: 0 },
             Some(_) => TwoWindows { number, previous: 0, current: 0 },
         };
-        let elapsed_ns = since.saturating_sub((windows.number - 1) * self.length_ns);
+        let elapsed_ns = since.saturating_sub((windows.number - 1) * self.window.length_ns);
         View { windows, elapsed_ns }
     }
 
     /// Returns the start of the current window, and the counts of the previous one and of it.
     pub(crate) fn opened(&self, state: &TwoWindows, now: Tick) -> (Tick, (u64, u64)) {
         let TwoWindows { number, previous, current } = self.view(state, now).windows;
-        let start_ns = ((number - 1) * self.length_ns).saturating_sub(self.phase_ns);
+        let start_ns = ((number - 1) * self.window.length_ns).saturating_sub(self.phase_ns);
         (Tick::from_nanos(start_ns), (previous, current))
     }
 
@@ -174,17 +150,18 @@ impl SlidingCounter {
         (previous, current): (u64, u64),
         now: Tick,
     ) -> Option<TwoWindows> {
-        let number = (start.min(Tick::HORIZON).as_nanos() + self.phase_ns) / self.length_ns + 1;
+        let number =
+            (start.min(Tick::HORIZON).as_nanos() + self.phase_ns) / self.window.length_ns + 1;
         let most = self.count_max();
         let state = TwoWindows { number, previous: previous.min(most), current: current.min(most) };
         (!self.is_idle(&state, now)).then_some(state)
     }
 
     fn used(&self, view: &View) -> u64 {
-        let weight = self.length_ns - view.elapsed_ns;
+        let weight = self.window.length_ns - view.elapsed_ns;
         let product = u128::from(view.windows.previous) * u128::from(weight);
         // OVERFLOW: the quotient is at most `previous`, and both counts are at most 2^60.
-        (product / u128::from(self.length_ns)) as u64 + view.windows.current
+        (product / u128::from(self.window.length_ns)) as u64 + view.windows.current
     }
 
     /// Returns the first `e` at which floor(previous x (W - e) / W) <= room, if there is one
@@ -195,11 +172,11 @@ impl SlidingCounter {
         if previous <= room {
             return Some(0);
         }
-        let bound = (u128::from(room) + 1) * u128::from(self.length_ns);
+        let bound = (u128::from(room) + 1) * u128::from(self.window.length_ns);
         // OVERFLOW: previous >= room + 1, so the quotient is at most W.
         let weight = bound.div_ceil(u128::from(previous)) as u64 - 1;
-        let elapsed = self.length_ns - weight;
-        (elapsed < self.length_ns).then_some(elapsed)
+        let elapsed = self.window.length_ns - weight;
+        (elapsed < self.window.length_ns).then_some(elapsed)
     }
 
     /// Returns the first tick at which at most `room` is used, if nothing is added meanwhile.
@@ -214,7 +191,7 @@ impl SlidingCounter {
             },
         };
         // OVERFLOW: two windows beyond the horizon at most.
-        ((number - 1) * self.length_ns + elapsed).saturating_sub(self.phase_ns)
+        ((number - 1) * self.window.length_ns + elapsed).saturating_sub(self.phase_ns)
     }
 }
 
@@ -222,7 +199,7 @@ impl Step for SlidingCounter {
     type State = TwoWindows;
 
     fn initial(&self, now: Tick) -> TwoWindows {
-        match self.limit - self.initial {
+        match self.window.limit - self.window.initial {
             0 => TwoWindows::default(),
             missing => {
                 let fresh = self.view(&TwoWindows::default(), now).windows;
@@ -232,30 +209,19 @@ impl Step for SlidingCounter {
     }
 
     fn peek(&self, state: &TwoWindows, now: Tick, cost: u64) -> Decision {
-        let mut view = self.view(state, now);
-        let used = self.used(&view);
-        let passes = used <= self.limit && cost <= self.limit - used;
-        if passes {
-            view.windows.current += cost;
-        }
-        let used = if passes { used + cost } else { used };
-        let TwoWindows { previous, current, .. } = view.windows;
-        let full = if previous + current == 0 { 0 } else { self.tick_until(&view, 0) };
-        let remaining = self.limit.saturating_sub(used);
-        let level =
-            Level { at: now, limit: self.limit, remaining, full: word_time::from_nanos(full) };
-        if passes {
-            Decision::allowed(level, cost)
-        } else if cost > self.limit {
-            Decision::never(level, cost)
-        } else {
-            let retry = self.tick_until(&view, self.limit - cost);
-            Decision::later(level, cost, word_time::from_nanos(retry))
-        }
+        let view = self.view(state, now);
+        let full = |taken| {
+            let mut view = view;
+            view.windows.current += taken;
+            let TwoWindows { previous, current, .. } = view.windows;
+            if previous + current == 0 { 0 } else { self.tick_until(&view, 0) }
+        };
+        let retry = || self.tick_until(&view, self.window.limit - cost);
+        self.window.answer((now, cost), self.used(&view), full, retry)
     }
 
     fn available(&self, state: &TwoWindows, now: Tick) -> u64 {
-        self.limit.saturating_sub(self.used(&self.view(state, now)))
+        self.window.limit.saturating_sub(self.used(&self.view(state, now)))
     }
 
     fn charge(&self, state: &mut TwoWindows, now: Tick, cost: u64) -> bool {
@@ -299,7 +265,7 @@ impl Packed for SlidingCounter {
             return 0;
         }
         // OVERFLOW: two windows beyond the horizon at most.
-        let end_ns = ((number + 1) * self.length_ns).saturating_sub(self.phase_ns);
+        let end_ns = ((number + 1) * self.window.length_ns).saturating_sub(self.phase_ns);
         self.word.join(end_ns, previous * self.radix + current)
     }
 
@@ -309,12 +275,12 @@ impl Packed for SlidingCounter {
         if word == 0 || current == 0 {
             return TwoWindows::default();
         }
-        let number = ((rounded_ns + self.phase_ns) / self.length_ns).saturating_sub(1);
+        let number = ((rounded_ns + self.phase_ns) / self.window.length_ns).saturating_sub(1);
         TwoWindows { number, previous, current }
     }
 
     fn to_words(self) -> [u64; PARAMETERS] {
-        let Self { length_ns, limit, initial, phase_ns, radix, .. } = self;
+        let Self { window: Window { length_ns, limit, initial }, phase_ns, radix, .. } = self;
         let WindowWord { grain_ns, shift_ns } = self.word;
         [length_ns, limit, initial, phase_ns, grain_ns, shift_ns, radix, 0]
     }
@@ -322,7 +288,7 @@ impl Packed for SlidingCounter {
     fn from_words(words: [u64; PARAMETERS]) -> Self {
         let [length_ns, limit, initial, phase_ns, grain_ns, shift_ns, radix, ..] = words;
         let word = WindowWord { grain_ns, shift_ns };
-        Self { length_ns, limit, initial, phase_ns, word, radix }
+        Self { window: Window { length_ns, limit, initial }, phase_ns, word, radix }
     }
 }
 
@@ -334,7 +300,7 @@ impl Idle for SlidingCounter {
 
     fn burden(&self, state: &TwoWindows, now: Tick) -> u64 {
         let TwoWindows { previous, current, .. } = self.view(state, now).windows;
-        share(previous + current, self.limit)
+        share(previous + current, self.window.limit)
     }
 }
 
@@ -345,13 +311,12 @@ impl Succeed for SlidingCounter {
     fn succeed(&self, old: &Self, state: &TwoWindows, now: Tick, how: Inherit) -> TwoWindows {
         let view = old.view(state, now);
         let used = old.used(&view);
-        let Some(after) = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)
-        else {
+        let Some(after) = self.window.carry(&old.window, used, how) else {
             return self.initial(now);
         };
-        let after = after.div_ceil(1 << FRACTION).min(u128::from(self.count_max())) as u64;
+        let after = after.min(self.count_max());
         let TwoWindows { previous, current, .. } = view.windows;
-        let same = (self.length_ns, self.phase_ns) == (old.length_ns, old.phase_ns);
+        let same = (self.window.length_ns, self.phase_ns) == (old.window.length_ns, old.phase_ns);
         // What the current window must hold for the sum to be `after`, if that can be.
         let kept = (current + after).checked_sub(used);
         match kept.filter(|kept| same && (*kept).max(previous) <= self.count_max()) {

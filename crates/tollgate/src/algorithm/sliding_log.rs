@@ -37,25 +37,14 @@
 //! Source: the textbook log. Departures: (1) weighted entries, as prefix sums; (2) refused events leave
 //! no entry; (3) the boundary is half-open; textbooks differ.
 
-use super::{
-    Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed,
-    fixed_window::{window_limit, window_quota},
-    inherit::{FRACTION, used_after},
-    share, word_time,
-};
-use crate::{
-    Quota, QuotaError, Tick,
-    clock::tick::duration_nanos,
-    decision::{Decision, Level},
-};
-use std::{collections::VecDeque, time::Duration};
+use super::{Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed, share, window::Window};
+use crate::{Quota, QuotaError, Tick, decision::Decision};
+use std::collections::VecDeque;
 
 /// A sliding window log with its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
-    length: Duration,
-    limit: u64,
-    initial: u64,
+    pub(super) window: Window,
 }
 
 /// The state of a [`SlidingLog`]: what passed in the last window, oldest first.
@@ -131,40 +120,32 @@ impl SlidingLog {
     /// [`LIMIT_MAX`](Self::LIMIT_MAX).
     pub fn new(quota: &Quota) -> Result<Self, QuotaError> {
         let algorithm = Algorithm::SlidingLog;
-        let limit = window_limit(quota, algorithm)?;
-        if limit > Self::LIMIT_MAX {
-            return Err(QuotaError::LimitTooLarge { limit, most: Self::LIMIT_MAX, algorithm });
+        let window = Window::new(quota, algorithm)?;
+        let (limit, most) = (window.limit, Self::LIMIT_MAX);
+        if limit > most {
+            return Err(QuotaError::LimitTooLarge { limit, most, algorithm });
         }
-        Ok(Self { length: quota.period(), limit, initial: quota.initial_permits() })
+        Ok(Self { window })
     }
 
-    /// Returns the parameters, for hosts that keep them in atomics.
-    pub(super) const fn length_ns(&self) -> u64 {
-        self.length.as_nanos() as u64
-    }
-
-    /// Returns the quota, without a burst.
-    pub(super) const fn quota(&self) -> Quota {
-        window_quota(self.length_ns(), self.limit, self.initial)
-    }
-
-    pub(crate) fn to_words(self) -> [u64; PARAMETERS] {
-        [duration_nanos(self.length), self.limit, self.initial, 0, 0, 0, 0, 0]
+    pub(crate) const fn to_words(self) -> [u64; PARAMETERS] {
+        let Window { length_ns, limit, initial } = self.window;
+        [length_ns, limit, initial, 0, 0, 0, 0, 0]
     }
 
     pub(crate) const fn from_words([length_ns, limit, initial, ..]: [u64; PARAMETERS]) -> Self {
-        Self { length: Duration::from_nanos(length_ns), limit, initial }
+        Self { window: Window { length_ns, limit, initial } }
     }
 
-    /// Tells whether a fresh log has no entry.
+    /// Tells whether nothing is used in a fresh log.
     pub(crate) const fn starts_empty(&self) -> bool {
-        self.initial == self.limit
+        self.window.starts_empty()
     }
 
     /// Room in the ring: one entry per permit, and one for what is forced on a limit of zero.
     fn room(&self) -> usize {
         // OVERFLOW: at most 2^20.
-        self.limit.max(1) as usize
+        self.window.limit.max(1) as usize
     }
 
     fn empty(&self) -> Log {
@@ -172,7 +153,7 @@ impl SlidingLog {
     }
 
     fn leaves_at(&self, entry: &Entry) -> Tick {
-        entry.tick.saturating_add(self.length)
+        Tick::from_nanos(entry.tick.as_nanos().saturating_add(self.window.length_ns))
     }
 
     /// Time does not go back behind the newest entry, nor beyond the horizon, after which no entry
@@ -273,7 +254,7 @@ impl Step for SlidingLog {
 
     fn initial(&self, now: Tick) -> Log {
         let mut log = self.empty();
-        match self.limit - self.initial {
+        match self.window.limit - self.window.initial {
             0 => {}
             missing => self.push(&mut log, now.min(Tick::HORIZON), missing),
         }
@@ -283,29 +264,17 @@ impl Step for SlidingLog {
     fn peek(&self, log: &Log, now: Tick, cost: u64) -> Decision {
         let at = Self::clamp(log, now);
         let used = self.used(log, at);
-        let passes = used <= self.limit && cost <= self.limit - used;
-        let after = if passes { used + cost } else { used };
-        let newest = log.entries.back().map_or(at, |newest| self.leaves_at(newest));
-        let full = match (after, passes && cost > 0) {
-            (0, _) => Tick::ZERO,
-            (_, true) => at.saturating_add(self.length),
-            (_, false) => newest,
+        let full = |taken| match (used + taken, taken) {
+            (0, _) => 0,
+            (_, 1..) => at.as_nanos().saturating_add(self.window.length_ns),
+            (_, 0) => log.entries.back().map_or(at, |newest| self.leaves_at(newest)).as_nanos(),
         };
-        let (limit, remaining) = (self.limit, self.limit.saturating_sub(after));
-        let level =
-            Level { at: now, limit, remaining, full: word_time::from_nanos(full.as_nanos()) };
-        if passes {
-            Decision::allowed(level, cost)
-        } else if cost > limit {
-            Decision::never(level, cost)
-        } else {
-            let retry = self.tick_until_freed(log, at, used + cost - limit);
-            Decision::later(level, cost, word_time::from_nanos(retry.as_nanos()))
-        }
+        let retry = || self.tick_until_freed(log, at, used + cost - self.window.limit).as_nanos();
+        self.window.answer((now, cost), used, full, retry)
     }
 
     fn available(&self, log: &Log, now: Tick) -> u64 {
-        self.limit.saturating_sub(self.used(log, Self::clamp(log, now)))
+        self.window.limit.saturating_sub(self.used(log, Self::clamp(log, now)))
     }
 
     fn charge(&self, log: &mut Log, now: Tick, cost: u64) -> bool {
@@ -330,7 +299,7 @@ impl Step for SlidingLog {
     }
 
     fn passed(&self, log: &Log, now: Tick) -> u64 {
-        Self::clamp(log, now).saturating_sub(self.length).as_nanos()
+        Self::clamp(log, now).as_nanos().saturating_sub(self.window.length_ns)
     }
 
     /// Removes the entry, or a part of it, if it is still inside the window and was not folded into
@@ -366,7 +335,7 @@ impl Idle for SlidingLog {
     }
 
     fn burden(&self, log: &Log, now: Tick) -> u64 {
-        share(self.used(log, Self::clamp(log, now)), self.limit)
+        share(self.used(log, Self::clamp(log, now)), self.window.limit)
     }
 }
 
@@ -376,12 +345,9 @@ impl Succeed for SlidingLog {
     fn succeed(&self, old: &Self, log: &Log, now: Tick, how: Inherit) -> Log {
         let now = Self::clamp(log, now);
         let used = old.used(log, now);
-        let Some(after) = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)
-        else {
+        let Some(after) = self.window.carry(&old.window, used, how) else {
             return self.initial(now);
         };
-        // OVERFLOW: used is at most 2^60 and the limits at most 2^20.
-        let after = after.div_ceil(1 << FRACTION) as u64;
         let (gone, _) = old.expired(log, now);
         let mut next = self.empty();
         let mut dropped = used.saturating_sub(after);

@@ -4,7 +4,7 @@ use super::{
     KeyedError, KeyedLimiter,
     builder::FOREVER,
     core::{BYPASS, NOTED},
-    notes::{Access, Listing, Note},
+    notes::{Access, Note},
 };
 use crate::{Bypass, Decision, Tick};
 use std::{hash::Hash, time::Duration};
@@ -33,20 +33,14 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[allow(clippy::must_use_candidate, reason = "ending it is the point")]
     pub fn unblock(&self, key: &K) -> bool {
         let now = self.now();
-        let ended = self.core.notes.change(self.fingerprint(key), now, |note| {
-            std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now
-        });
-        self.core.settle_key(self.fingerprint(key));
-        ended.unwrap_or(false)
+        let end = |note: &mut Note| std::mem::replace(&mut note.blocked_until, Tick::ZERO) > now;
+        self.change(key, end).unwrap_or(false)
     }
 
     /// Returns until when a key is blocked, if it is.
     #[must_use]
     pub fn blocked_until(&self, key: &K) -> Option<Tick> {
-        match self.core.notes.look(self.fingerprint(key), self.now()).1 {
-            Access::BlockedUntil(until) => Some(until),
-            _ => None,
-        }
+        self.core.notes.look(self.fingerprint(key), self.now()).1.blocked_until()
     }
 
     /// Puts a key on the allow list: everything passes and nothing is charged.
@@ -55,7 +49,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no room for another note.
     pub fn allow(&self, key: &K) -> Result<(), KeyedError> {
-        self.note(key, |note| note.listed = Some(Listing::Allow))
+        self.note(key, |note| note.listed = Access::Allowed)
     }
 
     /// Puts a key on the deny list: nothing passes, and no wait helps.
@@ -64,26 +58,29 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     ///
     /// When there is no room for another note.
     pub fn deny(&self, key: &K) -> Result<(), KeyedError> {
-        self.note(key, |note| note.listed = Some(Listing::Deny))
+        self.note(key, |note| note.listed = Access::Denied)
     }
 
     /// Takes a key off either list. Tells whether it was on one.
     #[allow(clippy::must_use_candidate, reason = "taking it off is the point")]
     pub fn unlist(&self, key: &K) -> bool {
-        let now = self.now();
-        let taken = self.core.notes.change(self.fingerprint(key), now, |note| note.listed.take());
-        self.core.settle_key(self.fingerprint(key));
-        taken.flatten().is_some()
+        let listed = self.change(key, |note| std::mem::take(&mut note.listed));
+        listed.is_some_and(|listed| listed != Access::ByQuota)
     }
 
     fn note(&self, key: &K, change: impl FnOnce(&mut Note)) -> Result<(), KeyedError> {
-        let core = &*self.core;
-        core.set_mode(NOTED, true);
+        self.core.set_mode(NOTED, true);
+        let most = self.core.notes.most;
+        self.change(key, change).ok_or(KeyedError::TooManyNotes { most })
+    }
+
+    /// Changes the note of a key, and serves or refuses its waiters by what holds then. `None` if there
+    /// is no room for another note.
+    fn change<R>(&self, key: &K, change: impl FnOnce(&mut Note) -> R) -> Option<R> {
         let fingerprint = self.fingerprint(key);
-        let changed = core.notes.change(fingerprint, self.now(), change);
-        // Whoever waits is served, or refused, by what holds now.
-        core.settle_key(fingerprint);
-        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
+        let changed = self.core.notes.change(fingerprint, self.now(), change);
+        self.core.settle_key(fingerprint);
+        changed
     }
 
     /// Takes the limiter out of force for all keys, or puts it back: for emergencies.

@@ -2,22 +2,19 @@
 
 use super::{
     KeyedError, KeyedLimiter, Top, TopKeys, Typed,
-    core::{Core, Parts},
+    claims::Claims,
+    core::{Core, WATCHED},
     fingerprint::Seed,
     notes::{Escalation, Notes},
     plan::{Assign, Assigned, check},
     rule_cell::RuleCell,
 };
 use crate::{
-    Algorithm, Clock, Decision, Limiter, Quota, Tick,
+    Algorithm, Clock, Decision, Limiter, LimiterBuilder, Quota, Tick,
     algorithm::AnyRule,
-    sync::Arc,
+    sync::{Arc, AtomicU8, AtomicU64, Mutex},
     table::{Room, Size, Tables},
-    wait::{
-        line::{LineRules, MAX_WAITING},
-        queue::Order,
-    },
-    watch::{Observer, Watch},
+    watch::Observer,
 };
 use std::{collections::BTreeMap, fmt, hash::Hash, time::Duration};
 
@@ -53,22 +50,17 @@ pub enum WhenFull {
 /// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct KeyedBuilder<K: ?Sized> {
-    quota: Quota,
-    algorithm: Algorithm,
-    clock: Option<Clock>,
-    name: Box<str>,
+    /// What a keyed limiter has in common with a single one.
+    common: LimiterBuilder,
     size: Size,
     when_full: WhenFull,
     tiers: Vec<(Box<str>, Quota)>,
     assign: Option<Assign<K>>,
     max_notes: u64,
     escalation: Option<Escalation>,
-    watched: bool,
-    observer: Option<std::sync::Arc<dyn Observer>>,
     seed: Option<Seed>,
     is_fast: bool,
     top: Option<Top<K>>,
-    line_rules: LineRules,
 }
 
 /// The most keys a table can be made for: 96 GiB of slots.
@@ -77,40 +69,34 @@ pub(super) const KEYS_MAX: u64 = 1 << 32;
 impl<K: Hash + ?Sized> KeyedBuilder<K> {
     pub(super) fn new(quota: Quota) -> Self {
         Self {
-            quota,
-            algorithm: Algorithm::default(),
-            clock: None,
-            name: Box::default(),
+            common: Limiter::builder(quota),
             size: Size::default(),
             when_full: WhenFull::default(),
             tiers: Vec::new(),
             assign: None,
             max_notes: 1 << 20,
             escalation: None,
-            watched: false,
-            observer: None,
             seed: None,
             is_fast: false,
             top: None,
-            line_rules: LineRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
         }
     }
 
     /// Sets the algorithm, by default [`Algorithm::Gcra`].
     pub fn algorithm(mut self, algorithm: Algorithm) -> Self {
-        self.algorithm = algorithm;
+        self.common = self.common.algorithm(algorithm);
         self
     }
 
     /// Sets the clock, by default [`Clock::monotonic`].
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
+        self.common = self.common.clock(clock);
         self
     }
 
     /// Sets the name that observers, logs and snapshots show, by default none.
     pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.name = name.into();
+        self.common = self.common.name(name);
         self
     }
 
@@ -211,27 +197,27 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// Each place takes about 100 bytes, and a key that is waited for some 400, only once they are
     /// needed.
     pub fn max_waiting(mut self, most: usize) -> Self {
-        self.line_rules.max_waiting = most;
+        self.common = self.common.max_waiting(most);
         self
     }
 
     /// Serves whoever came last for a key first, instead of in the order of arrival; as
     /// [`LimiterBuilder::newest_first`](crate::LimiterBuilder::newest_first).
     pub fn newest_first(mut self) -> Self {
-        self.line_rules.order = Order::NewestFirst;
+        self.common = self.common.newest_first();
         self
     }
 
     /// Counts decisions, for [`KeyedLimiter::counts`]. Off by default.
     pub fn counted(mut self) -> Self {
-        self.watched = true;
+        self.common = self.common.counted();
         self
     }
 
     /// Tells `observer` of every decision, and counts them.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observer = Some(std::sync::Arc::new(observer));
-        self.counted()
+        self.common = self.common.observer(observer);
+        self
     }
 
     /// Builds the limiter.
@@ -241,10 +227,10 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
     /// When a quota makes no sense for keys, or the parts do not go together.
     pub fn build(self) -> Result<KeyedLimiter<K>, KeyedError> {
         self.check()?;
-        let Self { quota, algorithm, clock, name, size, when_full, tiers, .. } = self;
+        let Self { common, size, when_full, tiers, .. } = self;
+        let LimiterBuilder { quota, algorithm, clock, name, watch, line_rules } = common;
         let clock = clock.unwrap_or_default();
         let room = if when_full == WhenFull::Evict { Room::Evict } else { Room::Refuse };
-        let tables = Tables::new(size, room);
         let (epoch, now) = (clock.wall_offset(), clock.now());
         let make = |quota: Quota| -> Result<Arc<RuleCell>, KeyedError> {
             check(&quota, size.max_idle)?;
@@ -261,26 +247,38 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
         let overflow = match when_full {
             WhenFull::Share(quota) => {
                 let shared = Limiter::builder(quota).clock(clock.clone());
-                Some(shared.line_rules(self.line_rules).build()?)
+                Some(LimiterBuilder { line_rules, ..shared }.build()?)
             }
             _ => None,
         };
         let seed = self.seed.unwrap_or_else(Seed::random);
-        let core = Core::new(Parts {
-            tables,
+        let is_watched = watch.is_some() || self.escalation.is_some();
+        let core = Core {
+            id: Core::next_id(),
+            tables: Tables::new(size, room),
+            epoch,
+            since: now,
             clock,
             seed: if self.is_fast { seed.fast() } else { seed },
             algorithm,
             name,
             default,
+            mode: AtomicU8::new(if is_watched { WATCHED } else { 0 }),
             tiers: named,
+            changes: AtomicU64::new(0),
             notes: Notes::new(self.max_notes),
+            claims: Claims::default(),
+            line_rules,
+            waiting: AtomicU64::new(0),
+            dues: Mutex::default(),
             overflow,
             escalation: self.escalation,
-            watch: self.watched.then(|| Box::new(Watch::new(self.observer))),
-            line_rules: self.line_rules,
-        });
-        Ok(KeyedLimiter { core, typed: Arc::new(Typed { assign: self.assign, top: self.top }) })
+            saturated: AtomicU64::new(0),
+            unusable: AtomicU64::new(0),
+            watch,
+        };
+        let typed = Typed { assign: self.assign, top: self.top };
+        Ok(KeyedLimiter { core: Arc::new(core), typed: Arc::new(typed) })
     }
 
     fn check(&self) -> Result<(), KeyedError> {
@@ -300,8 +298,8 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
 impl<K: ?Sized> fmt::Debug for KeyedBuilder<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KeyedBuilder")
-            .field("quota", &self.quota.to_string())
-            .field("algorithm", &self.algorithm)
+            .field("quota", &self.common.quota.to_string())
+            .field("algorithm", &self.common.algorithm)
             .field("size", &self.size)
             .field("when_full", &self.when_full)
             .finish_non_exhaustive()

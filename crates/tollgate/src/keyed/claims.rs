@@ -3,17 +3,10 @@
 //! A key has a ledger only while it has open reservations, and a line only while somebody is in it,
 //! so keys that never reserve and are never waited for pay nothing. Lock order: claims, then tables.
 
-use super::{
-    core::{Core, Key},
-    waiting::KeyLine,
-};
+use super::waiting::KeyLine;
 use crate::{
-    Tick,
     algorithm::AnyRule,
-    reservation::{
-        Taken,
-        ledger::{Ledger, Open},
-    },
+    reservation::{Taken, ledger::Ledger},
     sync::{Mutex, MutexGuard, lock},
     table::Ready,
     wait::line::Line,
@@ -59,7 +52,7 @@ impl KeyLedger {
             return;
         }
         match (self.rule.time_rule(), rule.time_rule()) {
-            (Some(old), Some(new)) => self.ledger.reread(|place| new.place_of(old, place)),
+            (Some(old), Some(new)) => self.ledger.reread(|place| new.place(old.word(place))),
             // Windows of one length, or budgets.
             (None, None) if self.rule.salt() == rule.salt() => {}
             _ => self.ledger.clear(),
@@ -95,13 +88,9 @@ impl Claims {
         KeyClaims { shard: lock(&self.shards[Self::index(fingerprint)]), fingerprint }
     }
 
-    /// Returns how many locks there are.
-    pub(super) const fn shards(&self) -> usize {
-        self.shards.len()
-    }
-
-    pub(super) fn lock_shard(&self, index: usize) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[index])
+    /// Returns all shards, for whoever locks one after the other.
+    pub(super) fn shards(&self) -> impl Iterator<Item = &Mutex<Shard>> {
+        self.shards.iter()
     }
 
     pub(super) fn lock_all(&self) -> AllClaims<'_> {
@@ -126,30 +115,17 @@ impl KeyClaims<'_> {
         id
     }
 
-    /// Removes a take and returns what it can claim by `rule`.
-    pub(super) fn remove(&mut self, id: u64, rule: &AnyRule) -> Option<Open> {
+    /// Changes the key's ledger, if it has one, after it was converted to `rule`, if one is given.
+    pub(crate) fn change<R>(
+        &mut self,
+        rule: Option<&AnyRule>,
+        change: impl FnOnce(&mut Ledger) -> R,
+    ) -> Option<R> {
         let known = self.shard.ledgers.get_mut(&self.fingerprint)?;
-        known.read_by(rule);
-        let open = known.ledger.remove(id);
+        rule.into_iter().for_each(|rule| known.read_by(rule));
+        let changed = change(&mut known.ledger);
         self.tidy();
-        open
-    }
-
-    /// Forgets a take: it is final.
-    pub(crate) fn forget(&mut self, id: u64) {
-        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
-            known.ledger.remove(id);
-        }
-        self.tidy();
-    }
-
-    /// Changes the ledger if there is one.
-    pub(super) fn change(&mut self, rule: &AnyRule, change: impl FnOnce(&mut Ledger)) {
-        if let Some(known) = self.shard.ledgers.get_mut(&self.fingerprint) {
-            known.read_by(rule);
-            change(&mut known.ledger);
-        }
-        self.tidy();
+        Some(changed)
     }
 
     fn tidy(&mut self) {
@@ -170,42 +146,11 @@ impl AllClaims<'_> {
         self.shards.iter_mut().map(|shard| &mut **shard)
     }
 
+    /// Makes all open reservations final, and forgets what is booked for those who wait.
     pub(super) fn clear(&mut self) {
-        self.shards.iter_mut().for_each(|shard| shard.ledgers.clear());
-    }
-}
-
-impl Core {
-    /// Gives back up to `permits` of the take `id` of a key, which has `cost` in all. Returns how
-    /// many whole permits that were.
-    pub(crate) fn give_back(&self, key: Key<'_>, now: Tick, id: u64, share: (u64, u64)) -> u64 {
-        // A quota of its own may have ended: then those who wait are booked anew before they move up.
-        self.settle_key(key.fingerprint);
-        let mut claims = self.claims.lock(key.fingerprint);
-        let (who, _) = self.who(key, now);
-        let Some(Open { mark, units }) = claims.remove(id, &who.rule) else {
-            return 0;
-        };
-        let most = proportion(units, share);
-        let given =
-            self.update(key, now, |entry| (entry.give_back(now, mark, most), entry.is_gcra()));
-        let ((amount, whole), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
-        // A window's marks are window numbers and stay as they are.
-        if is_gcra {
-            claims.change(&who.rule, |ledger| ledger.lower_younger(id, amount));
-            claims.change_line(|line| line.lower_behind(mark, amount));
+        for shard in self.shards() {
+            shard.ledgers.clear();
+            shard.lose_bookings();
         }
-        claims.release(self);
-        self.watch_refund(whole);
-        whole
-    }
-}
-
-/// Returns units x permits / cost: in proportion, because a change of quota may have scaled them.
-pub(crate) fn proportion(units: u64, (permits, cost): (u64, u64)) -> u64 {
-    match cost {
-        0 => 0,
-        // OVERFLOW: permits <= cost, so the quotient is at most `units`.
-        cost => (u128::from(units) * u128::from(permits) / u128::from(cost)) as u64,
     }
 }

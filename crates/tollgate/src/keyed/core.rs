@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     Algorithm, Clock, Decision, Limiter, Reason, Tick,
-    algorithm::{AnyRule, Entry, PerCall, Step},
+    algorithm::{AnyRule, PerCall, Step},
+    limits::locks::State,
     store::Policy,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed},
     table::{KeyRef, Tables},
@@ -27,13 +28,13 @@ pub(crate) struct Core {
     pub(super) epoch: Duration,
     /// When it was made.
     pub(super) since: Tick,
-    pub(super) seed: Seed,
+    pub(crate) seed: Seed,
     pub(super) algorithm: Algorithm,
-    pub(super) name: Box<str>,
+    pub(crate) name: Box<str>,
     /// The quota of keys that have none of their own.
     pub(super) default: Arc<RuleCell>,
     /// Which path a decision takes: see the constants.
-    mode: AtomicU8,
+    pub(super) mode: AtomicU8,
     /// Named quotas. Lock order: claims, then tables, notes and dues.
     pub(super) tiers: BTreeMap<Box<str>, Arc<RuleCell>>,
     /// Counts changes of quotas.
@@ -45,7 +46,7 @@ pub(crate) struct Core {
     pub(super) waiting: AtomicU64,
     pub(super) dues: Mutex<Dues>,
     /// The budget that new keys share when the table is full.
-    pub(super) overflow: Option<Limiter>,
+    pub(crate) overflow: Option<Limiter>,
     pub(super) escalation: Option<Escalation>,
     /// Calls that met a full table.
     pub(super) saturated: AtomicU64,
@@ -70,9 +71,6 @@ impl Key<'_> {
     }
 }
 
-/// Numbers for cores. Not one of loom's, which cannot be static.
-static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-
 /// Admit everything.
 pub(super) const BYPASS: u8 = 1;
 /// There are notes of single keys, or were.
@@ -82,53 +80,13 @@ pub(super) const WATCHED: u8 = 4;
 /// Somebody waits for the window of a key, and may not be overtaken. With GCRA nobody can.
 pub(super) const WAITED: u8 = 8;
 
-/// What a builder gives the core.
-pub(super) struct Parts {
-    pub(super) tables: Tables,
-    pub(super) clock: Clock,
-    pub(super) seed: Seed,
-    pub(super) algorithm: Algorithm,
-    pub(super) name: Box<str>,
-    pub(super) default: Arc<RuleCell>,
-    pub(super) tiers: BTreeMap<Box<str>, Arc<RuleCell>>,
-    pub(super) notes: Notes,
-    pub(super) overflow: Option<Limiter>,
-    pub(super) escalation: Option<Escalation>,
-    pub(super) watch: Option<Box<Watch>>,
-    pub(super) line_rules: LineRules,
-}
-
 impl Core {
-    pub(super) fn new(parts: Parts) -> Arc<Self> {
-        let Parts { tables, clock, seed, algorithm, name, default, tiers, .. } = parts;
-        let Parts { notes, overflow, escalation, watch, line_rules, .. } = parts;
-        let watched = watch.is_some() || escalation.is_some();
+    /// Returns a number that no other limiter of this process has.
+    pub(super) fn next_id() -> u64 {
+        // Not one of loom's, which cannot be static.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         // ORDERING: Relaxed. A number that is given out once.
-        let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Arc::new(Self {
-            id,
-            tables,
-            epoch: clock.wall_offset(),
-            since: clock.now(),
-            clock,
-            seed,
-            algorithm,
-            name,
-            default,
-            mode: AtomicU8::new(if watched { WATCHED } else { 0 }),
-            tiers,
-            changes: AtomicU64::new(0),
-            notes,
-            claims: Claims::default(),
-            line_rules,
-            waiting: AtomicU64::new(0),
-            dues: Mutex::default(),
-            overflow,
-            escalation,
-            saturated: AtomicU64::new(0),
-            unusable: AtomicU64::new(0),
-            watch,
-        })
+        NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
     }
 
     #[inline]
@@ -172,62 +130,18 @@ impl Core {
         self.tables.words.take((fingerprint, now), &self.default.gcra()?, cost)
     }
 
-    /// Applies `step` to the state of a key, atomically; `None` if the table is full. Returns also under which
-    /// name the key was found.
-    pub(crate) fn update<R>(
-        &self,
-        key: Key<'_>,
-        now: Tick,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<(R, KeyRef)> {
-        let (who, _) = self.who(key, now);
-        self.tables.update(&who, step).ok().map(|result| (result, who))
-    }
-
-    /// Applies `look` to a copy of the state of a key.
-    pub(crate) fn read<R>(
-        &self,
-        key: Key<'_>,
-        now: Tick,
-        look: impl FnOnce(&mut Entry<'_>) -> R,
-    ) -> R {
-        self.tables.read(&self.who(key, now).0, look)
-    }
-
-    /// Decides for a key whatever is going on.
-    pub(super) fn ask(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
-        let (_, access) = self.who(key, now);
-        let without_state = if verb == Verb::Force {
-            None
-        } else {
-            let waits = || self.behind(key.fingerprint, now, verb.least(cost));
-            let waits = || waits().map(|behind| behind.costing(cost));
-            self.exempt(key, (now, access), cost).or_else(waits)
-        };
-        let decision = without_state.unwrap_or_else(|| {
-            self.update(key, now, |entry| match verb {
-                Verb::UpTo => entry.up_to(now, cost),
-                Verb::Force => entry.force(now, cost),
-                Verb::OnCredit => entry.on_credit(now, cost),
-                _ => entry.decide(now, cost),
-            })
-            .map_or_else(|| self.without_room(key, now, cost, verb), |(decision, _)| decision)
-        });
-        self.settle_refusal(key.fingerprint, verb, decision)
+    /// Finds the state of a key, with the rule that is in force at `now`.
+    pub(crate) fn state(&self, key: Key<'_>, now: Tick) -> State<'_> {
+        State::Key(self, self.who(key, now).0)
     }
 
     /// Answers without the key's state if it is bypassed, listed or blocked.
-    pub(crate) fn exempt(
-        &self,
-        key: Key<'_>,
-        (now, access): (Tick, Access),
-        cost: u64,
-    ) -> Option<Decision> {
-        let level = || self.read(key, now, |entry| entry.peek(now, 0));
+    pub(crate) fn exempt(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
+        let level = || self.state(key, now).read(|entry| entry.peek(now, 0));
         if self.mode() & BYPASS != 0 {
             return Some(level().with_bypass(cost));
         }
-        match access {
+        match self.notes.look(key.fingerprint, now).1 {
             Access::ByQuota => None,
             Access::Allowed => Some(level().forced(cost).because(Reason::AllowListed)),
             Access::Denied => Some(level().refused(cost).because(Reason::DenyListed)),
@@ -258,33 +172,9 @@ impl Core {
         decision
     }
 
-    /// Decides for a new key when every entry is live.
-    pub(crate) fn without_room(&self, key: Key<'_>, now: Tick, cost: u64, verb: Verb) -> Decision {
-        self.note_saturated();
-        let shared = |overflow: &Limiter| match verb {
-            Verb::UpTo => overflow.up_to_at(now, cost),
-            Verb::Force => overflow.force_at(now, cost),
-            Verb::OnCredit => overflow.try_acquire_on_credit_at(now, cost),
-            _ => overflow.try_acquire_at(now, cost),
-        };
-        let decision = match &self.overflow {
-            Some(overflow) => shared(overflow),
-            None => self.refusal_without_room(key, now, verb.least(cost)).costing(cost),
-        };
-        decision.because(Reason::Saturated)
-    }
-
     pub(crate) fn note_saturated(&self) {
         // ORDERING: Relaxed. A count for people to look at.
         self.saturated.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) const fn overflow(&self) -> Option<&Limiter> {
-        self.overflow.as_ref()
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// The refusal of a key that cannot be taken in: as if it had just used up its burst, because
@@ -306,16 +196,8 @@ impl Core {
         }
     }
 
-    pub(crate) fn watch_refund(&self, permits: u64) {
-        if let Some(watch) = &self.watch {
-            watch.refunded(permits);
-        }
-    }
-
-    pub(crate) fn watch_wait(&self, wait: std::time::Duration) {
-        if let Some(watch) = &self.watch {
-            watch.waits(wait);
-        }
+    pub(crate) fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
     }
 }
 

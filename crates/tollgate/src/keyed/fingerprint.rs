@@ -87,13 +87,6 @@ impl Started {
     }
 }
 
-impl std::fmt::Debug for Started {
-    /// Prints no secret.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Started(..)")
-    }
-}
-
 impl std::fmt::Debug for Seed {
     /// Prints no secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

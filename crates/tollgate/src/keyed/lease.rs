@@ -5,7 +5,7 @@ use super::{
     core::{Core, Key},
 };
 use crate::{
-    Decision, Reservation, Tick, decision::Level, reservation::Owner, sync::Arc, watch::Verb,
+    Decision, Reservation, Tick, decision::Level, sync::Arc, verbs::StateRef, watch::Verb,
 };
 use std::{fmt, hash::Hash, time::Duration};
 
@@ -79,24 +79,25 @@ impl KeyLease {
         Decision::allowed(level, cost)
     }
 
+    fn ask(&self, now: Tick, cost: u64) -> Decision {
+        let key = Key::plain(self.fingerprint);
+        StateRef::Key(&self.core, &key).ask(Verb::TryAcquire, now, cost)
+    }
+
     fn refill(&mut self, now: Tick, cost: u64) -> Decision {
         self.give_back();
-        let key = Key::plain(self.fingerprint);
         if self.core.mode() != 0 {
-            return self.core.ask(key, now, cost, Verb::TryAcquire);
+            return self.ask(now, cost);
         }
         self.stamp = self.core.changes();
-        let (decision, id) = self.core.lease(key, now, self.batch.max(cost));
-        let taken = decision.cost();
-        if let Some(id) = id {
-            let owner = Owner::Key(Arc::clone(&self.core), self.fingerprint);
-            self.reserved = Some(Reservation::new(owner, Some(id), (taken, now), decision));
-            self.held = taken;
-        }
-        if id.is_none() || taken < cost {
+        let key = Key::plain(self.fingerprint);
+        let state = StateRef::Key(&self.core, &key);
+        (_, self.reserved) = state.lease(now, self.batch.max(cost));
+        self.held = self.reserved.as_ref().map_or(0, Reservation::cost);
+        if self.reserved.is_none() || self.held < cost {
             // Not enough: what there is goes back, and the key says when there will be.
             self.give_back();
-            return self.core.ask(key, now, cost, Verb::TryAcquire);
+            return self.ask(now, cost);
         }
         self.held -= cost;
         self.expires = now.saturating_add(self.life);

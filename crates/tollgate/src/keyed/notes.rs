@@ -92,11 +92,8 @@ impl Escalation {
         Ok(())
     }
 
-    const fn forgiven_after(&self) -> Duration {
-        match self.forgive {
-            Some(forgive) => forgive,
-            None => self.most,
-        }
+    fn forgiven_after(&self) -> Duration {
+        self.forgive.unwrap_or(self.most)
     }
 
     /// Returns the length of ban number `level`, counted from zero.
@@ -110,20 +107,29 @@ impl Escalation {
 }
 
 /// Whether a key is subject to its quota at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Access {
+    #[default]
     ByQuota,
     Allowed,
     Denied,
     BlockedUntil(Tick),
 }
 
+impl Access {
+    /// Returns until when a key is blocked, if it is.
+    pub(super) const fn blocked_until(self) -> Option<Tick> {
+        if let Self::BlockedUntil(until) = self { Some(until) } else { None }
+    }
+}
+
 /// What is known of one key.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Note {
     /// The key's own quota, and until when.
     pub(super) own: Option<Own>,
-    pub(super) listed: Option<Listing>,
+    /// `Allowed` or `Denied` if the key is on a list.
+    pub(super) listed: Access,
     pub(super) blocked_until: Tick,
     strikes: u32,
     /// When the window of the strikes began.
@@ -145,40 +151,24 @@ pub(crate) struct Own {
     pub(crate) is_override: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listing {
-    Allow,
-    Deny,
-}
-
 impl Note {
-    const EMPTY: Self = Self {
-        own: None,
-        listed: None,
-        blocked_until: Tick::ZERO,
-        strikes: 0,
-        strikes_since: Tick::ZERO,
-        bans: 0,
-        record_until: Tick::ZERO,
-    };
-
     fn is_expired(&self, now: Tick) -> bool {
         let own = self.own.as_ref().is_some_and(|own| own.until > now);
-        !own && self.listed.is_none() && self.blocked_until <= now && self.record_until <= now
+        !own && self.listed == Access::ByQuota
+            && self.blocked_until <= now
+            && self.record_until <= now
     }
 
     /// Tells whether nobody asked for this note, so that it may go to make room.
     fn is_memory(&self, now: Tick) -> bool {
         let asked = self.own.as_ref().is_some_and(|own| own.is_override && own.until > now);
-        !asked && self.listed.is_none() && self.blocked_until <= now
+        !asked && self.listed == Access::ByQuota && self.blocked_until <= now
     }
 
     fn access(&self, now: Tick) -> Access {
         match self.listed {
-            Some(Listing::Allow) => Access::Allowed,
-            Some(Listing::Deny) => Access::Denied,
-            None if self.blocked_until > now => Access::BlockedUntil(self.blocked_until),
-            None => Access::ByQuota,
+            Access::ByQuota if self.blocked_until > now => Access::BlockedUntil(self.blocked_until),
+            listed => listed,
         }
     }
 
@@ -211,7 +201,7 @@ impl Note {
 pub(crate) struct Notes {
     shards: Box<[Mutex<Shard>]>,
     count: AtomicU64,
-    most: u64,
+    pub(super) most: u64,
 }
 
 #[derive(Debug, Default)]
@@ -224,10 +214,6 @@ impl Notes {
     pub(super) fn new(most: u64) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
         Self { shards, count: AtomicU64::new(0), most }
-    }
-
-    pub(super) const fn most(&self) -> u64 {
-        self.most
     }
 
     /// Tells whether there may be any note.
@@ -251,10 +237,9 @@ impl Notes {
         if self.is_empty() {
             return (None, Access::ByQuota);
         }
-        match lock(self.shard(fingerprint)).notes.get(&fingerprint) {
-            Some(note) => (note.own.clone(), note.access(now)),
-            None => (None, Access::ByQuota),
-        }
+        let shard = lock(self.shard(fingerprint));
+        let known = shard.notes.get(&fingerprint);
+        known.map(|note| (note.own.clone(), note.access(now))).unwrap_or_default()
     }
 
     /// Changes the note of a key. Returns `None`, and changes nothing, if there is no room for it.
@@ -272,7 +257,7 @@ impl Notes {
             }
             return Some(result);
         }
-        let mut note = Note::EMPTY;
+        let mut note = Note::default();
         let result = change(&mut note);
         if note.is_expired(now) {
             return Some(result);
@@ -355,51 +340,4 @@ impl Notes {
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-
-    fn secs(secs: u64) -> Tick {
-        Tick::from_secs(secs)
-    }
-
-    #[test]
-    fn bans_double_up_to_the_most_and_are_forgiven() {
-        let second = Duration::from_secs(1);
-        let rules = Escalation::new(2, 10 * second, 30 * second).most(100 * second);
-        let mut note = Note::EMPTY;
-        // at_s, blocked until
-        for (row, (at, until)) in [
-            (0, None),
-            (11, None), // the first refusal has left the window
-            (12, Some(42)),
-            (42, None),
-            (43, Some(103)),
-            (103, None),
-            (103, Some(203)), // 120 s would be more than the most
-            (303, None),
-            (303, Some(333)), // forgiven 100 s after the last ban
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            assert_eq!(note.strike(secs(at), &rules), until.map(secs), "row {row}, at {at} s");
-        }
-    }
-
-    #[test]
-    fn notes_are_bounded_and_memories_make_room() {
-        let (notes, rules) =
-            (Notes::new(200), Escalation::new(3, Duration::from_secs(9), Duration::from_secs(9)));
-        let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for key in 0..5000 {
-            notes.strike(spread(key), secs(0), &rules);
-        }
-        assert!(notes.len() <= 200);
-        let list = |key: u64, now| {
-            notes.change(spread(key), now, |note| note.listed = Some(Listing::Deny)).is_some()
-        };
-        let listed = (10_000..10_400).filter(|key| list(*key, secs(0))).count() as u64;
-        assert!((150..=200).contains(&listed), "{listed} took the place of memories");
-        assert!(notes.len() <= 200);
-    }
-}
+mod tests;

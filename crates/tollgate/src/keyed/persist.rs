@@ -2,7 +2,7 @@
 
 use super::{
     KeyedLimiter,
-    core::{Core, Key, NOTED},
+    core::{Core, NOTED},
 };
 use crate::{
     Algorithm, Initial, Quota, Seed, SnapshotError, Tick,
@@ -65,6 +65,9 @@ impl Moment<'_> {
 
     /// The inverse of [`word`](Self::word).
     fn ahead(&self, word: u64) -> Option<u64> {
+        if word_time::is_budget(word) {
+            return Some(word);
+        }
         let time = word & (word_time::OWED - 1);
         let ahead = time.checked_sub(word_time::from_tick(self.now)).filter(|ahead| *ahead > 0)?;
         Some(ahead | word & word_time::OWED)
@@ -84,10 +87,8 @@ impl Core {
         let mut writer = Writer::create(path, &head)?;
         let (mut words, mut failed) = (Vec::new(), Ok(()));
         self.tables.words.visit(|fingerprint, hint, word| {
-            let is_budget = word_time::is_budget(word);
-            let saved = if is_budget { Some(word) } else { moment.ahead(word) };
-            let Some(saved) = saved.filter(|_| failed.is_ok()) else { return };
-            let kind = if is_budget { BUDGET } else { WORD };
+            let Some(saved) = moment.ahead(word).filter(|_| failed.is_ok()) else { return };
+            let kind = if word_time::is_budget(word) { BUDGET } else { WORD };
             failed = writer.record(fingerprint, kind, &[hint.bits(), saved]);
         });
         self.tables.boxed.visit(|fingerprint, rule, state| {
@@ -161,7 +162,7 @@ impl Core {
         let noted = self.notes.change(fingerprint, moment.now, |note| {
             note.blocked_until = note.blocked_until.max(until);
         });
-        noted.is_some() && self.who(Key::plain(fingerprint), moment.now).0.now < until
+        noted.is_some() && moment.now < until
     }
 }
 
@@ -177,11 +178,7 @@ impl Moment<'_> {
         words.extend([number as u64, quota.count(), quota.period_ns(), burst, initial]);
         let is_live = match (rule, state) {
             (AnyRule::Word(_) | AnyRule::Kept(_), State::Word(word)) => {
-                words.push(if word_time::is_budget(*word) {
-                    *word
-                } else {
-                    self.ahead(*word).unwrap_or(0)
-                });
+                words.push(self.ahead(*word).unwrap_or(0));
                 true
             }
             (AnyRule::Counter(counter), State::Counter(windows)) => {
@@ -212,11 +209,8 @@ impl Moment<'_> {
         let state = match (&rule, state) {
             (AnyRule::Word(inner) | AnyRule::Kept(inner), [saved]) => {
                 let is_time = inner.as_gcra().is_some();
-                let word = if word_time::is_budget(*saved) {
-                    Some(*saved)
-                } else {
-                    self.word(is_time, *saved)
-                };
+                let budget = Some(*saved).filter(|saved| word_time::is_budget(*saved));
+                let word = budget.or_else(|| self.word(is_time, *saved));
                 // A kept key at rest differs from a fresh one.
                 State::Word(word.or_else(|| is_kept.then_some(0))?)
             }

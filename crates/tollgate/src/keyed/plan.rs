@@ -12,7 +12,7 @@ use crate::{
     algorithm::AnyRule,
     sync::{Arc, Ordering::Relaxed},
 };
-use std::{borrow::Cow, fmt, hash::Hash, time::Duration};
+use std::{borrow::Cow, hash::Hash, time::Duration};
 
 /// Which quota a key gets, as [`KeyedBuilder::quota_by`](super::KeyedBuilder::quota_by) answers.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,12 +30,6 @@ pub enum Assigned {
 pub(super) struct Assign<K: ?Sized> {
     pub(super) life: Duration,
     pub(super) choose: Box<dyn Fn(&K) -> Assigned + Send + Sync>,
-}
-
-impl<K: ?Sized> fmt::Debug for Assign<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Assign").field("life", &self.life).finish_non_exhaustive()
-    }
 }
 
 /// Checks the rules that hold for the quota of every key.
@@ -197,7 +191,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
             note.record_until = note.record_until.max(record_until);
         });
         claims.release(core);
-        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most() })
+        changed.ok_or(KeyedError::TooManyNotes { most: core.notes.most })
     }
 
     /// Ends an override or assignment of a key. Tells whether there was one.

@@ -3,7 +3,6 @@
 use super::{
     KeyedError,
     core::{Core, Key},
-    fingerprint::Seed,
     plan::check,
 };
 use crate::{
@@ -11,15 +10,10 @@ use crate::{
     algorithm::{AnyRule, PerCall, Rule, gcra_per_call},
     store::{Demand, InForce, Policy},
     table::Ask,
-    watch::Verb,
 };
 use std::num::NonZeroU64;
 
 impl Core {
-    pub(crate) const fn seed(&self) -> Seed {
-        self.seed
-    }
-
     /// Checks a policy for this store, and puts it in force as of now if it was not before.
     pub(crate) fn admit(&self, policy: &Policy) -> Result<(), KeyedError> {
         if policy.in_force(self.id).is_none() {
@@ -107,7 +101,7 @@ impl Core {
         if self.mode() != 0 {
             return None;
         }
-        self.update(key, now, |entry| entry.decide(now, cost)).map(|(decision, _)| decision)
+        self.state(key, now).update(|entry| entry.decide(now, cost))
     }
 
     /// Takes from at most `N` keys on the fast path, from all or none; `None` if the general path has to decide.
@@ -140,68 +134,9 @@ impl Core {
         if self.mode() != 0 || !self.tables.takes_all_in() {
             return None;
         }
-        Some(self.read(key, now, |entry| entry.peek(now, cost)))
-    }
-
-    /// Takes as many permits as are free, at most `most`, with the right to give back.
-    pub(crate) fn lease(&self, key: Key<'_>, now: Tick, most: u64) -> (Decision, Option<u64>) {
-        let (_, access) = self.who(key, now);
-        let waits = || self.behind(key.fingerprint, now, most);
-        if let Some(decision) = self.exempt(key, (now, access), most).or_else(waits) {
-            return (decision, None);
-        }
-        let mut claims = self.claims.lock(key.fingerprint);
-        let taken = self.update(key, now, |entry| {
-            let decision = entry.up_to(now, most);
-            (decision, entry.taken(now, decision.cost()))
-        });
-        let Some(((decision, taken), who)) = taken else {
-            return (self.without_room(key, now, most, Verb::UpTo), None);
-        };
-        let is_taken = decision.is_allowed() && decision.cost() > 0;
-        let id = is_taken.then(|| claims.add(who.rule, &taken));
-        (decision, id)
+        Some(self.state(key, now).read(|entry| entry.peek(now, cost)))
     }
 }
 
 #[cfg(all(test, not(tollgate_loom)))]
-mod tests {
-    use super::*;
-    use crate::{
-        KeyedLimiter, Quota,
-        keyed::core::{BYPASS, NOTED, WAITED, WATCHED},
-    };
-
-    fn policy(number: u64) -> Policy {
-        let quota = Quota::per_hour(number);
-        Policy::with_algorithm(format!("{number}"), quota, Algorithm::Gcra).expect("a sound quota")
-    }
-
-    fn key(policy: &Policy) -> Key<'_> {
-        Key { fingerprint: policy.id(), policy: Some(policy), call: None }
-    }
-
-    /// Whatever is going on (a key is blocked, listed or waited for, or all is bypassed), the fast path
-    /// leaves it to the general one; and a single demand is answered as a list of one.
-    #[test]
-    fn the_fast_path_ends_when_there_is_more_to_do() {
-        let limiter = KeyedLimiter::<[u8]>::builder(Quota::unlimited()).build().expect("sound");
-        let (core, policy) = (&limiter.core, policy(5));
-        let now = core.clock.now();
-        let take = || core.take_one(&policy, b"key", now, 1);
-        assert_eq!(take().expect_err("it is not in force"), None);
-        core.admit(&policy).expect("a sound quota");
-        let fingerprint = core.fingerprint_of(&policy, b"key");
-        assert_eq!(fingerprint, core.seed.fingerprint(&(policy.id(), &b"key"[..])));
-        assert_eq!(take().expect("there is room").remaining(), 4);
-        let decision =
-            core.take_any(Key { fingerprint, ..key(&policy) }, now, 1).expect("it is there");
-        assert_eq!(decision.remaining(), 3);
-        for mode in [BYPASS, NOTED, WATCHED, WAITED] {
-            core.set_mode(mode, true);
-            assert_eq!(take().expect_err("there is more to do"), None, "{mode}");
-            core.set_mode(mode, false);
-        }
-        assert_eq!(take().expect("nothing is going on").remaining(), 2);
-    }
-}
+mod tests;

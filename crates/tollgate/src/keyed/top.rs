@@ -113,27 +113,9 @@ impl TopKey {
 }
 
 /// The two rankings of one stripe.
-#[derive(Debug)]
-struct Rankings {
-    allowed: Summary,
-    denied: Summary,
-}
-
-/// One of the two rankings.
-#[derive(Clone, Copy)]
-enum Side {
-    Allowed,
-    Denied,
-}
-
-impl Rankings {
-    const fn side(&mut self, side: Side) -> &mut Summary {
-        match side {
-            Side::Allowed => &mut self.allowed,
-            Side::Denied => &mut self.denied,
-        }
-    }
-}
+type Rankings = [Summary; 2];
+const ALLOWED: usize = 0;
+const DENIED: usize = 1;
 
 /// Enough that threads rarely meet; more would only cost memory, as each holds `capacity` keys.
 const STRIPES_MAX: usize = 8;
@@ -158,8 +140,7 @@ impl TopKeys {
         );
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let stripes = processors.next_power_of_two().min(STRIPES_MAX);
-        let rankings =
-            || Rankings { allowed: Summary::new(capacity), denied: Summary::new(capacity) };
+        let rankings = || [ALLOWED, DENIED].map(|_| Summary::new(capacity));
         Self {
             stripes: (0..stripes).map(|_| Padded(Mutex::new(rankings()))).collect(),
             capacity,
@@ -216,16 +197,16 @@ impl TopKeys {
             return;
         }
         let side = match outcome {
-            Outcome::Allowed => Side::Allowed,
-            Outcome::Later | Outcome::Never => Side::Denied,
+            Outcome::Allowed => ALLOWED,
+            Outcome::Later | Outcome::Never => DENIED,
         };
-        if self.any_stripe().side(side).add(hash, cost) {
+        if self.any_stripe()[side].add(hash, cost) {
             return;
         }
         // Rendering is foreign code, so it happens between two locks; the second may be another
         // stripe, and the key may be there already.
         let name = ShortName::of(name);
-        self.any_stripe().side(side).enter(hash, cost, &name);
+        self.any_stripe()[side].enter(hash, cost, &name);
     }
 
     /// [`record`](Self::record) with the outcome and the cost of a decision.
@@ -252,7 +233,7 @@ impl TopKeys {
     /// Locks one stripe at a time and copies its names meanwhile; threads record on others.
     #[must_use]
     pub fn top_allowed(&self, n: usize) -> Vec<TopKey> {
-        self.top(Side::Allowed, n)
+        self.top(ALLOWED, n)
     }
 
     /// Returns the `n` keys with the highest denied cost, the heaviest first.
@@ -260,23 +241,22 @@ impl TopKeys {
     /// As [`top_allowed`](Self::top_allowed).
     #[must_use]
     pub fn top_denied(&self, n: usize) -> Vec<TopKey> {
-        self.top(Side::Denied, n)
+        self.top(DENIED, n)
     }
 
-    fn top(&self, side: Side, n: usize) -> Vec<TopKey> {
+    fn top(&self, side: usize, n: usize) -> Vec<TopKey> {
         // For each key, what it has where it is listed, and the floors of those stripes.
         let mut listed: HashMap<u64, (TopKey, u64)> = HashMap::new();
         let mut floors = 0_u64;
         for Padded(stripe) in &self.stripes {
-            let mut rankings = lock(stripe);
-            let summary = rankings.side(side);
+            let summary = &lock(stripe)[side];
             let floor = summary.floor();
             floors = floors.saturating_add(floor);
-            for slot in summary.slots() {
-                let new = || (TopKey { name: slot.name().to_owned(), count: 0, error: 0 }, 0);
-                let (key, known) = listed.entry(slot.hash()).or_insert_with(new);
-                key.count = key.count.saturating_add(slot.count());
-                key.error = key.error.saturating_add(slot.error());
+            for slot in &summary.slots {
+                let new = || (TopKey { name: slot.name.clone(), count: 0, error: 0 }, 0);
+                let (key, known) = listed.entry(slot.hash).or_insert_with(new);
+                key.count = key.count.saturating_add(slot.count);
+                key.error = key.error.saturating_add(slot.error);
                 *known = known.saturating_add(floor);
             }
         }
@@ -304,17 +284,17 @@ impl TopKeys {
     /// Returns the allowed cost recorded.
     #[must_use]
     pub fn total_allowed(&self) -> u64 {
-        self.total_of(Side::Allowed)
+        self.total_of(ALLOWED)
     }
 
     /// Returns the denied cost recorded.
     #[must_use]
     pub fn total_denied(&self) -> u64 {
-        self.total_of(Side::Denied)
+        self.total_of(DENIED)
     }
 
-    fn total_of(&self, side: Side) -> u64 {
-        let total = |Padded(stripe): &Padded<Mutex<Rankings>>| lock(stripe).side(side).total();
+    fn total_of(&self, side: usize) -> u64 {
+        let total = |Padded(stripe): &Padded<Mutex<Rankings>>| lock(stripe)[side].total;
         self.stripes.iter().map(total).fold(0, u64::saturating_add)
     }
 
@@ -334,18 +314,14 @@ impl TopKeys {
     /// [`distinct`](Self::distinct), which cannot forget.
     pub fn halve(&self) {
         for Padded(stripe) in &self.stripes {
-            let mut rankings = lock(stripe);
-            rankings.allowed.halve();
-            rankings.denied.halve();
+            lock(stripe).iter_mut().for_each(Summary::halve);
         }
     }
 
     /// Forgets everything.
     pub fn clear(&self) {
         for Padded(stripe) in &self.stripes {
-            let mut rankings = lock(stripe);
-            rankings.allowed.clear();
-            rankings.denied.clear();
+            lock(stripe).iter_mut().for_each(Summary::clear);
         }
         self.distinct.clear();
     }
@@ -366,7 +342,7 @@ impl fmt::Debug for TopKeys {
 /// Spreads a number over all bits; one to one, so keys stay apart (the finaliser of splitmix64).
 ///
 /// Fingerprints made elsewhere may be mere counters, and both sketches need every bit to matter.
-const fn mix(number: u64) -> u64 {
+pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

@@ -5,12 +5,8 @@ use super::{
     core::{Core, Key},
 };
 use crate::{
-    Decision, Reason, Refused, Reservation, Tick,
-    algorithm::Step,
-    reservation::{Owner, ledger::Ledger, refusal},
-    sync::Arc,
-    wait::line::Line,
-    watch::Verb,
+    Decision, Refused, Reservation, Tick, reservation::ledger::Ledger, verbs::StateRef,
+    wait::line::Line, watch::Verb,
 };
 use std::{hash::Hash, time::Duration};
 
@@ -97,7 +93,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[inline(never)]
     fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
         self.choose(key, fingerprint, now);
-        let decision = self.core.ask(Key::plain(fingerprint), now, cost, verb);
+        let decision = StateRef::Key(&self.core, &Key::plain(fingerprint)).ask(verb, now, cost);
         if let Some(top) = &self.typed.top {
             (top.note)(&top.keys, key, fingerprint, &decision);
         }
@@ -156,7 +152,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// [`refund`](Self::refund) as of `now`.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund_at(&self, key: &K, now: Tick, cost: u64) -> u64 {
-        self.core.refund(self.key(key, now), now, cost)
+        StateRef::Key(&self.core, &self.key(key, now)).refund(now, cost, None)
     }
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing. For a key
@@ -172,7 +168,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// [`peek_n`](Self::peek_n) as of `now`.
     pub fn peek_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
-        self.core.peek(self.key(key, now), now, cost)
+        StateRef::Key(&self.core, &self.key(key, now)).peek(now, cost)
     }
 
     /// Returns how many whole permits of a key are free now.
@@ -187,7 +183,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         let key = self.key(key, now);
         match self.core.behind(key.fingerprint, now, 1) {
             Some(_) => 0,
-            None => self.core.read(key, now, |entry| entry.available(now)),
+            None => self.core.state(key, now).read(|entry| entry.available(now)),
         }
     }
 
@@ -234,151 +230,18 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         now: Tick,
         (cost, max_wait): (u64, Duration),
     ) -> Result<Reservation, Refused> {
-        let key = self.key(key, now);
-        Core::reserve(&self.core, key.fingerprint, now, (cost, max_wait))
+        StateRef::Key(&self.core, &self.key(key, now)).reserve(now, cost, max_wait)
     }
 }
 
 impl Core {
-    pub(crate) fn refund(&self, key: Key<'_>, now: Tick, cost: u64) -> u64 {
-        self.refund_of(key, now, cost, None)
-    }
-
-    /// [`refund`](Self::refund) of what `decision` took, less what time has given back.
-    pub(crate) fn refund_of(
-        &self,
-        key: Key<'_>,
-        now: Tick,
-        cost: u64,
-        decision: Option<&Decision>,
-    ) -> u64 {
-        self.settle_key(key.fingerprint);
-        let mut claims = self.claims.lock(key.fingerprint);
-        // What is booked for those who wait is not spent, so it cannot be given back.
-        let waiting = claims.waiting_units();
-        let given = self.update(key, now, |entry| {
-            let given = match entry.gcra() {
-                Some((gcra, tat)) if waiting > 0 || decision.is_some() => {
-                    let most = match decision {
-                        Some(decision) => gcra.outstanding(decision, now),
-                        None => gcra.units(cost),
-                    };
-                    let units = gcra.refund_beside(tat, now, most, waiting);
-                    (units, gcra.whole_permits(units))
-                }
-                _ => match decision {
-                    Some(decision) => entry.undo(now, decision),
-                    None => entry.refund(now, cost),
-                },
-            };
-            (given, entry.is_gcra())
-        });
-        let rule = match &given {
-            Some((_, who)) => who.rule,
-            None => self.who(key, now).0.rule,
-        };
-        let ((units, permits), is_gcra) = given.map(|(given, _)| given).unwrap_or_default();
-        claims.change(&rule, |ledger| {
-            if is_gcra {
-                ledger.lower_all(units);
-            } else {
-                ledger.take_from_all(units);
-            }
-        });
-        claims.change_line(|line| match is_gcra {
-            true => line.lower_behind(0, units),
-            false => line.take_from_grants(units),
-        });
-        claims.release(self);
-        self.watch_refund(permits);
-        permits
-    }
-
-    pub(crate) fn force(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
-        self.ask(key, now, cost, Verb::Force)
-    }
-
-    /// [`force`](Self::force), as far as the state can hold the debt: for what is used already.
-    /// [`Decision::cost`] says how far that is.
-    pub(crate) fn force_up_to(&self, key: Key<'_>, now: Tick, most: u64) -> Decision {
-        let booked = self.update(key, now, |entry| entry.force_up_to(now, most));
-        let decision = match (booked, &self.overflow) {
-            (Some((decision, _)), _) => decision,
-            (None, Some(overflow)) => {
-                self.note_saturated();
-                overflow.force_up_to_at(now, most).because(Reason::Saturated)
-            }
-            (None, None) => self.without_room(key, now, most, Verb::Force),
-        };
-        self.settle_refusal(key.fingerprint, Verb::Force, decision)
-    }
-
-    pub(crate) fn peek(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
-        let (_, access) = self.who(key, now);
-        let answer = || self.read(key, now, |entry| entry.peek(now, cost));
-        let waits = || self.behind(key.fingerprint, now, cost);
-        self.exempt(key, (now, access), cost).or_else(waits).unwrap_or_else(answer)
-    }
-
     pub(crate) fn reset(&self, key: Key<'_>, now: Tick) {
         let mut claims = self.claims.lock(key.fingerprint);
         let (who, _) = self.who(key, now);
         self.tables.remove(who.fingerprint);
-        claims.change(&who.rule, Ledger::clear);
+        claims.change(Some(&who.rule), Ledger::clear);
         // Whoever waits is booked anew.
         claims.change_line(Line::lose_bookings);
         claims.release(self);
-    }
-
-    pub(crate) fn reserve(
-        this: &Arc<Self>,
-        fingerprint: u64,
-        now: Tick,
-        (cost, max_wait): (u64, Duration),
-    ) -> Result<Reservation, Refused> {
-        let key = Key::plain(fingerprint);
-        let made = |id, act_at, decision| {
-            let owner = Owner::Key(Arc::clone(this), fingerprint);
-            Reservation::new(owner, id, (cost, act_at), decision)
-        };
-        // For what was decided without the key's state.
-        let apart = |decision: Decision| {
-            this.report(Verb::Reserve, &decision);
-            match decision.is_allowed() {
-                true => Ok(made(None, now, decision)),
-                false => Err(refusal(decision, max_wait, true)),
-            }
-        };
-        let (_, access) = this.who(key, now);
-        if let Some(decision) = this.exempt(key, (now, access), cost) {
-            return apart(decision);
-        }
-        if let Some(decision) = this.behind(fingerprint, now, cost) {
-            let decision = this.settle_refusal(fingerprint, Verb::Reserve, decision);
-            return Err(refusal(decision, max_wait, false));
-        }
-        let mut claims = this.claims.lock(fingerprint);
-        let reserved =
-            this.update(key, now, |entry| (entry.reserve(now, cost, max_wait), entry.is_gcra()));
-        let Some((((taken, decision), is_gcra), who)) = reserved else {
-            drop(claims);
-            if let Some(overflow) = &this.overflow {
-                this.note_saturated();
-                return overflow.reserve_at(now, cost, max_wait);
-            }
-            return apart(this.without_room(key, now, cost, Verb::Reserve));
-        };
-        let Some(taken) = taken else {
-            drop(claims);
-            let decision = this.settle_refusal(fingerprint, Verb::Reserve, decision);
-            return Err(refusal(decision, max_wait, is_gcra));
-        };
-        // A reservation of nothing has nothing to give back.
-        let id = (cost > 0).then(|| claims.add(who.rule, &taken));
-        drop(claims);
-        let decision = decision.forced(cost);
-        this.watch_wait(taken.act_at.since(now));
-        this.report(Verb::Reserve, &decision);
-        Ok(made(id, taken.act_at, decision))
     }
 }

@@ -16,14 +16,16 @@ pub(super) use post::KeyLine;
 use self::post::KeyPost;
 use super::{
     KeyedLimiter,
-    claims::{AllClaims, KeyClaims, Shard},
+    claims::{AllClaims, KeyClaims},
     core::{Core, Key, WAITED},
     rule_cell::RuleCell,
 };
 use crate::{
     Clock, Decision, Limiter, Reason, Refused, Tick,
+    algorithm::Entry,
     reservation::refusal,
-    sync::{Arc, Ordering::Relaxed},
+    sync::{Arc, Ordering::Relaxed, lock},
+    verbs::StateRef,
     wait::{
         Wait, Wakes,
         line::{At, Host, Line, Settled, Wish},
@@ -102,7 +104,12 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     pub fn try_overtake_n(&self, key: &K, cost: u64) -> Decision {
         let now = self.now();
         let named = self.key(key, now);
-        let decision = self.core.overtake(named, now, cost);
+        let of = StateRef::Key(&self.core, &named);
+        let ahead = of.exempt(now, cost).or_else(|| self.core.overtake(named, now, cost));
+        let decide = &mut |entry: &mut Entry<'_>| entry.decide(now, cost);
+        let decision =
+            ahead.unwrap_or_else(|| of.without_room(Verb::TryAcquire, (now, cost), decide));
+        let decision = of.report(Verb::TryAcquire, decision);
         if let Some(top) = &self.typed.top {
             (top.note)(&top.keys, key, named.fingerprint, &decision);
         }
@@ -142,38 +149,29 @@ impl Core {
         }
     }
 
-    fn overtake(&self, key: Key<'_>, now: Tick, cost: u64) -> Decision {
-        let (_, access) = self.who(key, now);
-        let decision = self.exempt(key, (now, access), cost).unwrap_or_else(|| {
-            let mut claims = self.claims.lock(key.fingerprint);
-            let mut wakes = Wakes::new();
-            let ahead = claims.at_line(self, &mut wakes, |line, post, mut at| {
-                line.settle(post, &mut at);
-                let decision = line.overtake(post, now, cost);
-                (decision, line.settle(post, &mut at))
-            });
-            let decision = match ahead {
-                Some((decision, _)) => decision,
-                None => self.update(key, now, |entry| entry.decide(now, cost)).map(|made| made.0),
-            };
-            drop(claims);
-            wakes.fire();
-            decision.unwrap_or_else(|| self.without_room(key, now, cost, Verb::TryAcquire))
+    /// Decides ahead of those who wait at a key; `None` if there is no room for its state.
+    fn overtake(&self, key: Key<'_>, now: Tick, cost: u64) -> Option<Decision> {
+        let (mut claims, mut wakes) = (self.claims.lock(key.fingerprint), Wakes::new());
+        let ahead = claims.at_line(self, &mut wakes, |line, post, mut at| {
+            line.settle(post, &mut at);
+            let decision = line.overtake(post, now, cost);
+            (decision, line.settle(post, &mut at))
         });
-        self.settle_refusal(key.fingerprint, Verb::TryAcquire, decision)
+        let decision = match ahead {
+            Some((decision, _)) => decision,
+            None => self.state(key, now).update(|entry| entry.decide(now, cost)),
+        };
+        drop(claims);
+        wakes.fire();
+        decision
     }
 
     /// The answer to somebody who may not overtake those who wait for a window of this key; `None`
     /// if nobody waits.
-    #[inline]
     pub(crate) fn behind(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
         if self.mode() & WAITED == 0 {
             return None;
         }
-        self.behind_line(fingerprint, now, cost)
-    }
-
-    fn behind_line(&self, fingerprint: u64, now: Tick, cost: u64) -> Option<Decision> {
         let (mut claims, mut wakes) = (self.claims.lock(fingerprint), Wakes::new());
         let behind = claims.at_line(self, &mut wakes, |line, post, mut at| {
             let target = line.settle(post, &mut at);
@@ -185,7 +183,7 @@ impl Core {
     }
 
     /// Serves whom a change lets pass who waits for a key.
-    pub(super) fn settle_key(&self, fingerprint: u64) {
+    pub(crate) fn settle_key(&self, fingerprint: u64) {
         if self.waiting() > 0 {
             self.claims.lock(fingerprint).release(self);
         }
@@ -201,8 +199,8 @@ impl Core {
     /// Runs `work` on every line, one lock at a time, and wakes whom it lets pass.
     fn each_line(&self, mut work: impl FnMut(&mut Line, &mut KeyPost<'_>, At<'_>) -> Option<Tick>) {
         let mut wakes = Wakes::new();
-        for index in 0..self.claims.shards() {
-            self.claims.lock_shard(index).each_line(self, &mut wakes, &mut work);
+        for shard in self.claims.shards() {
+            lock(shard).each_line(self, &mut wakes, &mut work);
         }
         wakes.fire();
     }
@@ -210,7 +208,7 @@ impl Core {
 
 impl KeyClaims<'_> {
     /// Serves whom a change lets pass who waits for the key, and unlocks.
-    pub(super) fn release(mut self, core: &Core) {
+    pub(crate) fn release(mut self, core: &Core) {
         let mut wakes = Wakes::new();
         self.at_line(core, &mut wakes, |line, post, mut at| line.settle(post, &mut at));
         drop(self);
@@ -223,11 +221,6 @@ impl AllClaims<'_> {
     /// before those are read by another one.
     pub(super) fn unbook(&mut self, core: &Core, quota: Option<&Arc<RuleCell>>) {
         self.shards().for_each(|shard| shard.unbook(core, quota));
-    }
-
-    /// The states are gone, and what was booked with them.
-    pub(super) fn lose_bookings(&mut self) {
-        self.shards().for_each(Shard::lose_bookings);
     }
 
     /// Books whoever waits anew, serves whom that lets pass, and unlocks.
@@ -258,7 +251,7 @@ impl WaitedKey {
     }
 
     pub(crate) fn level_at(&self, now: Tick) -> Decision {
-        self.core.read(self.key(), now, |entry| entry.peek(now, 0))
+        self.core.state(self.key(), now).read(|entry| entry.peek(now, 0))
     }
 
     /// Decides on the short way; `None` if somebody waits, or there is more to do.
@@ -282,7 +275,9 @@ impl WaitedKey {
     }
 
     pub(crate) fn waited(&self, waited: Duration) {
-        self.core.watch_wait(waited);
+        if let Some(watch) = self.core.watch() {
+            watch.waits(waited);
+        }
     }
 
     pub(crate) fn report(&self, decision: &Decision) {
@@ -291,14 +286,18 @@ impl WaitedKey {
 
     /// Tells the watcher, and counts a refusal for the key's own sake against it.
     pub(crate) fn refused(&self, refused: Refused) -> Refused {
-        let decision = refused.decision();
-        let is_own =
-            matches!(refused, Refused::Never(_) | Refused::TooLong { .. } | Refused::BookedUp(_));
-        if !is_own {
-            self.core.report(Verb::Acquire, &decision);
-            return refused;
+        let settle = |decision| self.core.settle_refusal(self.fingerprint, Verb::Acquire, decision);
+        match refused {
+            Refused::Never(decision) => Refused::Never(settle(decision)),
+            Refused::TooLong { decision, max_wait } => {
+                Refused::TooLong { decision: settle(decision), max_wait }
+            }
+            Refused::BookedUp(decision) => Refused::BookedUp(settle(decision)),
+            other => {
+                self.report(&other.decision());
+                other
+            }
         }
-        refused.by(self.core.settle_refusal(self.fingerprint, Verb::Acquire, decision))
     }
 }
 

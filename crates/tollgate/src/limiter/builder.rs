@@ -30,13 +30,12 @@ use crate::{
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct LimiterBuilder {
-    quota: Quota,
-    algorithm: Algorithm,
-    clock: Option<Clock>,
-    name: Box<str>,
-    watched: bool,
-    observer: Option<std::sync::Arc<dyn Observer>>,
-    line_rules: LineRules,
+    pub(crate) quota: Quota,
+    pub(crate) algorithm: Algorithm,
+    pub(crate) clock: Option<Clock>,
+    pub(crate) name: Box<str>,
+    pub(crate) watch: Option<Box<Watch>>,
+    pub(crate) line_rules: LineRules,
 }
 
 impl LimiterBuilder {
@@ -46,8 +45,7 @@ impl LimiterBuilder {
             algorithm: Algorithm::default(),
             clock: None,
             name: Box::default(),
-            watched: false,
-            observer: None,
+            watch: None,
             line_rules: LineRules { order: Order::OldestFirst, max_waiting: MAX_WAITING },
         }
     }
@@ -73,14 +71,14 @@ impl LimiterBuilder {
     /// Counts decisions, for [`Limiter::counts`] and [`Limiter::health`]. Off by default: it costs
     /// a few nanoseconds per decision.
     pub fn counted(mut self) -> Self {
-        self.watched = true;
+        self.watch.get_or_insert_default();
         self
     }
 
     /// Tells `observer` of every decision, and counts them.
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observer = Some(std::sync::Arc::new(observer));
-        self.counted()
+        self.watch = Some(Box::new(Watch::new(observer)));
+        self
     }
 
     /// Sets how many may wait at once, by default 10 000. Whoever comes then is refused at once.
@@ -100,18 +98,13 @@ impl LimiterBuilder {
         self
     }
 
-    pub(crate) fn line_rules(mut self, rules: LineRules) -> Self {
-        self.line_rules = rules;
-        self
-    }
-
     /// Builds the limiter.
     ///
     /// # Errors
     ///
     /// When the quota makes no sense, or not for this algorithm.
     pub fn build(self) -> Result<Limiter, QuotaError> {
-        let Self { quota, algorithm, clock, name, watched, observer, line_rules } = self;
+        let Self { quota, algorithm, clock, name, watch, line_rules } = self;
         quota.check()?;
         let clock = clock.unwrap_or_default();
         let cell = Cell::new(algorithm, &quota, &clock, clock.now())?;
@@ -119,21 +112,28 @@ impl LimiterBuilder {
         if quota.is_unlimited() {
             mode |= UNLIMITED;
         }
-        if watched {
+        if watch.is_some() {
             mode |= WATCHED;
         }
-        let watch = watched.then(|| Box::new(Watch::new(observer)));
         let book = Mutex::new(Book {
             quota,
             ledger: Ledger::default(),
             line: None,
             alarm: Alarm::default(),
         });
-        let mode = AtomicU8::new(mode);
-        let (refunded, changes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let early = clock.early();
-        let shared =
-            Shared { cell, clock, early, mode, name, watch, line_rules, book, refunded, changes };
+        let shared = Shared {
+            cell,
+            early: clock.early(),
+            clock,
+            mode: AtomicU8::new(mode),
+            algorithm,
+            name,
+            watch,
+            line_rules,
+            book,
+            refunded: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
+        };
         Ok(Limiter { shared: Arc::new(shared) })
     }
 }

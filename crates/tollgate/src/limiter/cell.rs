@@ -1,60 +1,49 @@
 //! The state of a limiter, whatever its algorithm.
 
-use super::{
-    locked::LockedCell,
-    word::{HeldWord, WordCell},
-};
+use super::word::{HeldWord, WordCell};
 use crate::{
     Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
-    algorithm::{Entry, FixedWindow, Gcra, Log, Rule, SlidingCounter, SlidingLog, TwoWindows},
-    sync::MutexGuard,
+    algorithm::{
+        AnyRule, Entry, FixedWindow, Gcra, Log, Rule, SlidingCounter, SlidingLog, Step, Succeed,
+        TwoWindows,
+    },
+    sync::{Mutex, MutexGuard, lock},
 };
 
 /// One word without a lock where it fits, a lock where it does not.
-#[derive(Debug)]
 pub(crate) enum Cell {
     Gcra(WordCell<Gcra>),
     FixedWindow(WordCell<FixedWindow>),
-    AnchoredWindow(WordCell<FixedWindow>),
     SlidingCounter(WordCell<SlidingCounter>),
-    WideCounter(LockedCell<SlidingCounter>),
-    SlidingLog(LockedCell<SlidingLog>),
+    Locked(Mutex<LargeState>),
 }
 
-/// Runs the same code on the cell of any algorithm.
-macro_rules! on_cell {
-    ($cell:expr, $name:ident => $body:expr) => {
-        match $cell {
-            $crate::limiter::cell::Cell::Gcra($name) => $body,
-            $crate::limiter::cell::Cell::FixedWindow($name) => $body,
-            $crate::limiter::cell::Cell::AnchoredWindow($name) => $body,
-            $crate::limiter::cell::Cell::SlidingCounter($name) => $body,
-            $crate::limiter::cell::Cell::WideCounter($name) => $body,
-            $crate::limiter::cell::Cell::SlidingLog($name) => $body,
-        }
-    };
+/// A state too large for a word, with its parameters: the lock keeps them together.
+pub(crate) enum LargeState {
+    Counter(SlidingCounter, TwoWindows),
+    Log(SlidingLog, Log),
 }
-pub(crate) use on_cell;
+
+impl LargeState {
+    fn entry(&mut self) -> Entry<'_> {
+        match self {
+            Self::Counter(counter, windows) => Entry::Counter(counter, windows),
+            Self::Log(log, entries) => Entry::Log(log, entries),
+        }
+    }
+}
 
 /// A locked state.
 pub(crate) enum HeldCell<'a> {
     Word(HeldWord<'a>),
-    Counter(MutexGuard<'a, (SlidingCounter, TwoWindows)>),
-    Log(MutexGuard<'a, (SlidingLog, Log)>),
+    Large(MutexGuard<'a, LargeState>),
 }
 
 impl HeldCell<'_> {
     pub(crate) fn entry(&mut self) -> Entry<'_> {
         match self {
             Self::Word(held) => held.entry(),
-            Self::Counter(held) => {
-                let (counter, windows) = &mut **held;
-                Entry::Counter(counter, windows)
-            }
-            Self::Log(held) => {
-                let (log, entries) = &mut **held;
-                Entry::Log(log, entries)
-            }
+            Self::Large(held) => held.entry(),
         }
     }
 }
@@ -76,11 +65,8 @@ impl Cell {
         let epoch = clock.wall_offset();
         Ok(match algorithm {
             Algorithm::Gcra => Self::Gcra(WordCell::new(gcra(quota, clock)?, now)),
-            Algorithm::FixedWindow => {
-                Self::FixedWindow(WordCell::new(FixedWindow::aligned(quota, epoch)?, now))
-            }
-            Algorithm::AnchoredWindow => {
-                Self::AnchoredWindow(WordCell::new(FixedWindow::anchored(quota, epoch)?, now))
+            Algorithm::FixedWindow | Algorithm::AnchoredWindow => {
+                Self::FixedWindow(WordCell::new(FixedWindow::new(algorithm, quota, epoch)?, now))
             }
             Algorithm::SlidingCounter => {
                 let counter = SlidingCounter::new(quota, epoch)?;
@@ -88,30 +74,35 @@ impl Cell {
                 if counter.packs() && !is_unlimited {
                     Self::SlidingCounter(WordCell::new(counter, now))
                 } else {
-                    Self::WideCounter(LockedCell::new(counter.unpacked(), now))
+                    let (counter, windows) = (counter.unpacked(), counter.initial(now));
+                    Self::Locked(Mutex::new(LargeState::Counter(counter, windows)))
                 }
             }
             Algorithm::SlidingLog => {
-                Self::SlidingLog(LockedCell::new(SlidingLog::new(quota)?, now))
+                let log = SlidingLog::new(quota)?;
+                Self::Locked(Mutex::new(LargeState::Log(log, log.initial(now))))
             }
         })
     }
 
     /// Tells whether [`set_quota`](Self::set_quota) would take the quota.
-    pub(crate) fn check_quota(&self, quota: &Quota, clock: &Clock) -> Result<(), QuotaError> {
-        let epoch = clock.wall_offset();
-        match self {
-            Self::Gcra(_) => gcra(quota, clock).map(drop),
-            Self::FixedWindow(_) => FixedWindow::aligned(quota, epoch).map(drop),
-            Self::AnchoredWindow(_) => FixedWindow::anchored(quota, epoch).map(drop),
-            Self::SlidingCounter(_) | Self::WideCounter(_) => {
-                SlidingCounter::new(quota, epoch).map(drop)
+    pub(crate) fn check_quota(
+        &self,
+        algorithm: Algorithm,
+        quota: &Quota,
+        clock: &Clock,
+    ) -> Result<(), QuotaError> {
+        match (self, AnyRule::new(algorithm, quota, clock.wall_offset())?) {
+            (Self::SlidingCounter(_), AnyRule::Counter(next)) => {
+                let (limit, most) = (quota.count(), next.packed_limit_max());
+                Err(QuotaError::Outgrown { limit, most })
             }
-            Self::SlidingLog(_) => SlidingLog::new(quota).map(drop),
+            _ => Ok(()),
         }
     }
 
-    /// Changes the quota. Returns the old and the new parameters if reservations need them.
+    /// Changes the quota, after [`check_quota`](Self::check_quota). Returns the old and the new parameters if
+    /// reservations need them.
     pub(crate) fn set_quota(
         &self,
         quota: &Quota,
@@ -126,23 +117,24 @@ impl Cell {
                 return Ok(Some((cell.replace(next, now, how), next)));
             }
             Self::FixedWindow(cell) => {
-                cell.replace(FixedWindow::aligned(quota, epoch)?, now, how);
-            }
-            Self::AnchoredWindow(cell) => {
-                cell.replace(FixedWindow::anchored(quota, epoch)?, now, how);
+                let algorithm = cell.update(|window, _| window.algorithm());
+                cell.replace(FixedWindow::new(algorithm, quota, epoch)?, now, how);
             }
             Self::SlidingCounter(cell) => {
-                let next = SlidingCounter::new(quota, epoch)?;
-                if !next.packs() {
-                    let (limit, most) = (quota.count(), next.packed_limit_max());
-                    return Err(QuotaError::Outgrown { limit, most });
+                cell.replace(SlidingCounter::new(quota, epoch)?, now, how);
+            }
+            Self::Locked(cell) => match &mut *lock(cell) {
+                LargeState::Counter(counter, windows) => {
+                    let next = SlidingCounter::new(quota, epoch)?.unpacked();
+                    *windows = next.succeed(counter, windows, now, how);
+                    *counter = next;
                 }
-                cell.replace(next, now, how);
-            }
-            Self::WideCounter(cell) => {
-                cell.replace(SlidingCounter::new(quota, epoch)?.unpacked(), now, how);
-            }
-            Self::SlidingLog(cell) => cell.replace(SlidingLog::new(quota)?, now, how),
+                LargeState::Log(log, entries) => {
+                    let next = SlidingLog::new(quota)?;
+                    *entries = next.succeed(log, entries, now, how);
+                    *log = next;
+                }
+            },
         }
         Ok(None)
     }
@@ -155,43 +147,25 @@ impl Cell {
             }
             Self::FixedWindow(cell) => cell
                 .update(|window, word| step(&mut Entry::Word(&Rule::FixedWindow(*window), word))),
-            Self::AnchoredWindow(cell) => cell.update(|window, word| {
-                step(&mut Entry::Word(&Rule::AnchoredWindow(*window), word))
-            }),
             Self::SlidingCounter(cell) => {
                 cell.update(|counter, windows| step(&mut Entry::Counter(counter, windows)))
             }
-            Self::WideCounter(cell) => {
-                cell.update(|counter, windows| step(&mut Entry::Counter(counter, windows)))
-            }
-            Self::SlidingLog(cell) => cell.update(|log, state| step(&mut Entry::Log(log, state))),
+            Self::Locked(cell) => step(&mut lock(cell).entry()),
         }
     }
 
-    /// Locks the state until the result is dropped.
     /// Tells whether the state is a word, which has a lock bit, and not behind a mutex.
     pub(crate) const fn is_word(&self) -> bool {
-        !matches!(self, Self::WideCounter(_) | Self::SlidingLog(_))
+        !matches!(self, Self::Locked(_))
     }
 
+    /// Locks the state until the result is dropped.
     pub(crate) fn hold(&self) -> HeldCell<'_> {
         match self {
             Self::Gcra(cell) => HeldCell::Word(cell.hold(Rule::Gcra)),
             Self::FixedWindow(cell) => HeldCell::Word(cell.hold(Rule::FixedWindow)),
-            Self::AnchoredWindow(cell) => HeldCell::Word(cell.hold(Rule::AnchoredWindow)),
             Self::SlidingCounter(cell) => HeldCell::Word(cell.hold(Rule::SlidingCounter)),
-            Self::WideCounter(cell) => HeldCell::Counter(cell.hold()),
-            Self::SlidingLog(cell) => HeldCell::Log(cell.hold()),
-        }
-    }
-
-    pub(crate) const fn algorithm(&self) -> Algorithm {
-        match self {
-            Self::Gcra(_) => Algorithm::Gcra,
-            Self::FixedWindow(_) => Algorithm::FixedWindow,
-            Self::AnchoredWindow(_) => Algorithm::AnchoredWindow,
-            Self::SlidingCounter(_) | Self::WideCounter(_) => Algorithm::SlidingCounter,
-            Self::SlidingLog(_) => Algorithm::SlidingLog,
+            Self::Locked(cell) => HeldCell::Large(lock(cell)),
         }
     }
 }

@@ -2,14 +2,11 @@
 
 use super::{
     EXACT, Limiter, SPECIAL, Shared, WATCHED,
-    cell::{Cell, on_cell},
+    cell::Cell,
     word::{Reading, WordCell},
 };
 use crate::{
-    Decision, Tick,
-    algorithm::{Gcra, Step},
-    sync::Ordering::Relaxed,
-    watch::Verb,
+    Decision, Tick, algorithm::Gcra, sync::Ordering::Relaxed, verbs::StateRef, watch::Verb,
 };
 
 #[allow(clippy::inline_always, reason = "measured: a call costs more than the decision itself")]
@@ -87,10 +84,9 @@ impl Limiter {
     #[inline(never)]
     fn general(&self, now: Tick, cost: u64) -> Decision {
         if self.mode() & SPECIAL != 0 {
-            return self.special(Verb::TryAcquire, now, cost);
+            return StateRef::Limiter(self).ask(Verb::TryAcquire, now, cost);
         }
-        let cell = &self.shared.cell;
-        on_cell!(cell, cell => cell.update(|step, state| step.decide(state, now, cost)))
+        self.shared.cell.update(|entry| entry.decide(now, cost))
     }
 
     /// Notes which reading to begin with: the early one if the last decision was clear of borders.
@@ -117,7 +113,7 @@ impl Limiter {
 
     /// [`up_to`](Self::up_to) as of `now`.
     pub fn up_to_at(&self, now: Tick, most: u64) -> Decision {
-        self.special(Verb::UpTo, now, most)
+        StateRef::Limiter(self).ask(Verb::UpTo, now, most)
     }
 
     /// Takes `cost` permits if at least one of them is free now, and books the others into debt. Never
@@ -158,7 +154,7 @@ impl Limiter {
 
     /// [`try_acquire_on_credit`](Self::try_acquire_on_credit) as of `now`.
     pub fn try_acquire_on_credit_at(&self, now: Tick, cost: u64) -> Decision {
-        self.special(Verb::OnCredit, now, cost)
+        StateRef::Limiter(self).ask(Verb::OnCredit, now, cost)
     }
 
     /// Books `cost` permits even if they are not free: for a cost that is known only afterwards.
@@ -173,18 +169,7 @@ impl Limiter {
 
     /// [`force`](Self::force) as of `now`.
     pub fn force_at(&self, now: Tick, cost: u64) -> Decision {
-        self.special(Verb::Force, now, cost)
-    }
-
-    /// [`force_at`](Self::force_at), as far as the state can hold the debt: for what is used already.
-    /// [`Decision::cost`] says how far that is.
-    pub(crate) fn force_up_to_at(&self, now: Tick, most: u64) -> Decision {
-        let decision = self.exempt(now, most).unwrap_or_else(|| {
-            let cell = &self.shared.cell;
-            on_cell!(cell, cell => cell.update(|step, state| step.force_up_to(state, now, most)))
-        });
-        self.report(Verb::Force, &decision);
-        decision
+        StateRef::Limiter(self).ask(Verb::Force, now, cost)
     }
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing.
@@ -199,9 +184,7 @@ impl Limiter {
 
     /// [`peek_n`](Self::peek_n) as of `now`.
     pub fn peek_at(&self, now: Tick, cost: u64) -> Decision {
-        self.exempt(now, cost).or_else(|| self.behind(now, cost)).unwrap_or_else(
-            || on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.peek(state, now, cost))),
-        )
+        StateRef::Limiter(self).peek(now, cost)
     }
 
     /// Returns how many whole permits are free now; `u64::MAX` if there is no limit.
@@ -217,9 +200,7 @@ impl Limiter {
         match self.exempt(now, 0) {
             Some(_) => u64::MAX,
             None if self.behind(now, 1).is_some() => 0,
-            None => {
-                on_cell!(&self.shared.cell, cell => cell.read(|step, state| step.available(state, now)))
-            }
+            None => self.shared.cell.update(|entry| entry.available(now)),
         }
     }
 
@@ -243,32 +224,7 @@ impl Limiter {
         if self.is_unlimited() {
             return 0;
         }
-        let mut book = self.book();
-        // What is booked for those who wait is not spent, so it cannot be given back.
-        let waiting = book.waiting_units();
-        let (units, permits) = match &self.shared.cell {
-            Cell::Gcra(cell) => cell.update(|gcra, tat| {
-                let units = gcra.refund_beside(tat, now, gcra.units(cost), waiting);
-                (units, gcra.whole_permits(units))
-            }),
-            cell => on_cell!(cell, cell => cell.update(|step, state| {
-                let units = step.refund(state, now, cost);
-                (units, step.whole_permits(units))
-            })),
-        };
-        if matches!(self.shared.cell, Cell::Gcra(_)) {
-            book.ledger.lower_all(units);
-            book.lower_line(0, units);
-        } else {
-            book.ledger.take_from_all(units);
-            book.line.iter_mut().for_each(|line| line.take_from_grants(units));
-        }
-        self.shared.note_refund(units);
-        self.release(book);
-        if let Some(watch) = self.watch() {
-            watch.refunded(permits);
-        }
-        permits
+        StateRef::Limiter(self).refund(now, cost, None)
     }
 
     /// Forgets what was taken, as if the limiter were new. Open reservations become final.
@@ -280,7 +236,7 @@ impl Limiter {
     pub fn reset_at(&self, now: Tick) {
         let mut book = self.book();
         self.unbook_all(&mut book, now);
-        on_cell!(&self.shared.cell, cell => cell.update(|step, state| *state = step.initial(now)));
+        self.shared.cell.update(|entry| entry.reset(now));
         book.forget_claims(&self.shared);
         // Whoever waits is booked anew.
         self.release(book);

@@ -1,13 +1,10 @@
 //! Waiting at a limiter: its line, under the lock of the book (`wait/line.rs` has the idea).
 
-use super::{
-    Book, Limiter, QUEUED, SPECIAL, WAITED,
-    cell::{Cell, on_cell},
-};
+use super::{Book, Limiter, QUEUED, SPECIAL, WAITED, cell::Cell};
 use crate::{
     Algorithm, Decision, Quota, Tick,
     algorithm::AnyRule,
-    algorithm::{Entry, Rule, Step},
+    algorithm::{Entry, Rule},
     reservation::ledger::Ledger,
     sync::{MutexGuard, Ordering::Relaxed},
     wait::{
@@ -98,18 +95,17 @@ impl Limiter {
     /// # }
     /// ```
     pub fn try_overtake_n(&self, cost: u64) -> Decision {
-        let decision = self.exempt(self.now(), cost).unwrap_or_else(|| self.overtake(cost));
+        let overtake = || {
+            let ahead = self.at_line(|line, post, mut at| {
+                line.settle(post, &mut at);
+                let decision = line.overtake(post, at.now, cost);
+                let decision = decision.unwrap_or_else(|| self.level_at(at.now));
+                (decision, line.settle(post, &mut at))
+            });
+            ahead.0
+        };
+        let decision = self.exempt(self.now(), cost).unwrap_or_else(overtake);
         self.report(Verb::TryAcquire, &decision);
-        decision
-    }
-
-    fn overtake(&self, cost: u64) -> Decision {
-        let (decision, _) = self.at_line(|line, post, mut at| {
-            line.settle(post, &mut at);
-            let decision = line.overtake(post, at.now, cost);
-            let decision = decision.unwrap_or_else(|| self.level_at(at.now));
-            (decision, line.settle(post, &mut at))
-        });
         decision
     }
 
@@ -136,7 +132,7 @@ impl Limiter {
     pub(super) fn unbook_all(&self, book: &mut Book, now: Tick) {
         let Book { quota, ledger, line, alarm } = book;
         if let Some(line) = line {
-            line.unbook_all(&mut self.post((quota, ledger, alarm)), now);
+            line.unbook_all(&mut LimiterPost { limiter: self, quota, ledger, alarm }, now);
             line.forget_claims();
         }
     }
@@ -146,13 +142,6 @@ impl Limiter {
         if book.line.is_some() {
             self.with_line(book, |line, post, mut at| line.settle(post, &mut at));
         }
-    }
-
-    fn post<'a>(
-        &'a self,
-        (quota, ledger, alarm): (&'a Quota, &'a mut Ledger, &'a mut Alarm),
-    ) -> LimiterPost<'a> {
-        LimiterPost { limiter: self, quota, ledger, alarm }
     }
 
     fn with_line<R: Settled>(
@@ -165,7 +154,8 @@ impl Limiter {
         let order = self.shared.line_rules.order;
         let line = line.get_or_insert_with(|| Box::new(Line::new(order)));
         let at = At { now: self.now(), wakes: &mut wakes };
-        let done = work(line, &mut self.post((quota, ledger, alarm)), at);
+        let mut post = LimiterPost { limiter: self, quota, ledger, alarm: &mut *alarm };
+        let done = work(line, &mut post, at);
         let target = done.target();
         alarm.set(&self.shared.clock, target, &mut wakes, || {
             let limiter = self.clone();
@@ -276,7 +266,7 @@ impl Post for LimiterPost<'_> {
     /// whether there can be any.
     fn rule(&self, _now: Tick) -> AnyRule {
         AnyRule::Word(match &self.limiter.shared.cell {
-            Cell::Gcra(cell) => Rule::Gcra(cell.read(|gcra, _| *gcra)),
+            Cell::Gcra(cell) => Rule::Gcra(cell.update(|gcra, _| *gcra)),
             _ => Rule::Unlimited,
         })
     }
@@ -322,9 +312,7 @@ impl Post for LimiterPost<'_> {
     }
 
     fn without_room(&self, now: Tick, cost: u64) -> Decision {
-        on_cell!(&self.limiter.shared.cell, cell => {
-            cell.read(|step, state| step.peek(state, now, cost))
-        })
+        self.limiter.shared.cell.update(|entry| entry.peek(now, cost))
     }
 
     fn can_wake(&self) -> bool {
@@ -337,13 +325,6 @@ impl Post for LimiterPost<'_> {
 }
 
 impl Book {
-    /// Somebody who had booked up to `mark` gave back `amount`: the queue moves up.
-    pub(crate) fn lower_line(&mut self, mark: u64, amount: u64) {
-        if let Some(line) = &mut self.line {
-            line.lower_behind(mark, amount);
-        }
-    }
-
     /// Returns how much is booked for those who wait, in units.
     pub(crate) fn waiting_units(&self) -> u64 {
         self.line.as_ref().map_or(0, |line| line.booked())

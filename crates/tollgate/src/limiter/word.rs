@@ -29,7 +29,7 @@ use crate::{
         versioned::Versioned,
     },
 };
-use std::{fmt, marker::PhantomData};
+use std::marker::PhantomData;
 
 const LOCK: u64 = 1 << 63;
 const STATE: u64 = OWED - 1;
@@ -108,11 +108,6 @@ where
         // ORDERING: AcqRel keeps the chain of Acquire loads intact, so that a thread that sees this
         // word also sees its parameters. Relaxed on failure: it is loaded again.
         self.word.0.compare_exchange_weak(word, next, AcqRel, Relaxed).is_ok()
-    }
-
-    /// Reads the state without changing it.
-    pub(crate) fn read<R>(&self, look: impl Fn(&A, &A::State) -> R) -> R {
-        self.update(|algorithm, state| look(algorithm, state))
     }
 
     /// Takes the lock bit. Nobody else changes the word until [`unlock`](Self::unlock).
@@ -262,18 +257,5 @@ impl WordCell<Gcra> {
         if matches!(judged, Judged::Allowed(_)) {
             backoff.wait();
         }
-    }
-}
-
-impl<A: Packed + fmt::Debug> fmt::Debug for WordCell<A>
-where
-    A::State: Copy + PartialEq,
-{
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (word, algorithm) = self.load_settled();
-        f.debug_struct("WordCell")
-            .field("algorithm", &algorithm)
-            .field("state", &word)
-            .finish_non_exhaustive()
     }
 }

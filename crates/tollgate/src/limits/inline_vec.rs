@@ -2,8 +2,8 @@
 
 /// Up to sixteen values in place, more on the heap.
 #[derive(Debug)]
-pub(crate) struct InlineVec<T> {
-    short: [Option<T>; SHORT],
+pub(crate) struct InlineVec<T, R = [Option<T>; SHORT]> {
+    room: R,
     len: usize,
     long: Vec<Option<T>>,
 }
@@ -11,67 +11,32 @@ pub(crate) struct InlineVec<T> {
 /// Two states for each of eight limits.
 const SHORT: usize = 16;
 
+/// An [`InlineVec`] in room that the caller lends: small itself, where moving the values would cost
+/// more than what is done with them.
+pub(crate) type BorrowedVec<'r, T> = InlineVec<T, &'r mut [Option<T>]>;
+
 impl<T> InlineVec<T> {
     pub(crate) const fn new() -> Self {
-        Self { short: [const { None }; SHORT], len: 0, long: Vec::new() }
+        Self::within([const { None }; SHORT])
     }
+}
 
-    pub(crate) fn push(&mut self, value: T) {
-        if self.len == SHORT {
-            self.long.extend(self.short.iter_mut().map(Option::take));
-        }
-        if self.len < SHORT {
-            self.short[self.len] = Some(value);
-        } else {
-            self.long.push(Some(value));
-        }
-        self.len += 1;
+impl<T, R> InlineVec<T, R> {
+    /// Returns an empty list in `room`, which holds nothing.
+    #[inline]
+    pub(crate) const fn within(room: R) -> Self {
+        Self { room, len: 0, long: Vec::new() }
     }
 
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
-
-    fn slice(&self) -> &[Option<T>] {
-        if self.len <= SHORT { &self.short[..self.len] } else { &self.long }
-    }
-
-    pub(crate) fn slice_mut(&mut self) -> &mut [Option<T>] {
-        if self.len <= SHORT { &mut self.short[..self.len] } else { &mut self.long }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
-        self.slice().iter().flatten()
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.slice_mut().iter_mut().flatten()
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Option<&T> {
-        self.slice().get(index)?.as_ref()
-    }
 }
 
-/// As [`InlineVec`], in room that somebody lends: small itself, where moving the values would cost more
-/// than what is done with them.
-#[derive(Debug)]
-pub(crate) struct BorrowedVec<'r, T> {
-    room: &'r mut [Option<T>],
-    len: usize,
-    long: Vec<Option<T>>,
-}
-
-impl<'r, T> BorrowedVec<'r, T> {
-    /// Returns an empty list. The room is empty as well.
-    #[inline]
-    pub(crate) const fn new(room: &'r mut [Option<T>]) -> Self {
-        Self { room, len: 0, long: Vec::new() }
-    }
-
+impl<T, R: AsRef<[Option<T>]> + AsMut<[Option<T>]>> InlineVec<T, R> {
     #[inline]
     pub(crate) fn push(&mut self, value: T) {
-        match self.room.get_mut(self.len) {
+        match self.room.as_mut().get_mut(self.len) {
             Some(place) => *place = Some(value),
             None => self.push_long(value),
         }
@@ -81,13 +46,17 @@ impl<'r, T> BorrowedVec<'r, T> {
     #[cold]
     fn push_long(&mut self, value: T) {
         if self.long.is_empty() {
-            self.long.extend(self.room.iter_mut().map(Option::take));
+            self.long.extend(self.room.as_mut().iter_mut().map(Option::take));
         }
         self.long.push(Some(value));
     }
 
-    pub(crate) const fn len(&self) -> usize {
-        self.len
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+        self.slice().get(index)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slice_mut().get_mut(index)?.as_mut()
     }
 
     pub(crate) fn last(&self) -> Option<&T> {
@@ -95,11 +64,11 @@ impl<'r, T> BorrowedVec<'r, T> {
     }
 
     fn slice(&self) -> &[Option<T>] {
-        self.room.get(..self.len).unwrap_or(&self.long)
+        self.room.as_ref().get(..self.len).unwrap_or(&self.long)
     }
 
     pub(crate) fn slice_mut(&mut self) -> &mut [Option<T>] {
-        self.room.get_mut(..self.len).unwrap_or(&mut self.long)
+        self.room.as_mut().get_mut(..self.len).unwrap_or(&mut self.long)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> + Clone {
@@ -140,7 +109,7 @@ mod tests {
     fn outgrows_what_it_was_lent() {
         for (room, count) in [(0, 2), (3, 0), (3, 3), (3, 4), (3, 64)] {
             let mut room = vec![None; room];
-            let mut lent = BorrowedVec::new(&mut room);
+            let mut lent = BorrowedVec::within(&mut room);
             (0..count).rev().for_each(|value| lent.push(value));
             lent.sort_by_key(|value| *value);
             lent.iter_mut().for_each(|value| *value += 1);

@@ -34,11 +34,28 @@ impl<'a> State<'a> {
         Self::Limiter(&limiter.shared.cell)
     }
 
-    /// Returns the key, if it is one.
-    pub(crate) const fn who(&self) -> Option<&KeyRef> {
+    /// Returns the rule of a key.
+    pub(crate) const fn rule(&self) -> Option<&AnyRule> {
         match self {
             Self::Limiter(_) => None,
-            Self::Key(_, who) => Some(who),
+            Self::Key(_, who) => Some(&who.rule),
+        }
+    }
+
+    /// Applies `step` to the state, atomically; `None` if a full table has no room for the key. It may
+    /// run several times; the last run counts.
+    pub(crate) fn update<R>(&self, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
+        match self {
+            Self::Limiter(cell) => Some(cell.update(step)),
+            Self::Key(core, who) => core.tables.update(who, step).ok(),
+        }
+    }
+
+    /// Reads the state without changing it.
+    pub(crate) fn read<R>(&self, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        match self {
+            Self::Limiter(cell) => cell.update(look),
+            Self::Key(core, who) => core.tables.read(who, look),
         }
     }
 
@@ -92,9 +109,9 @@ impl Room<'_> {
 impl<'r, 'a> Locks<'r, 'a> {
     pub(crate) const fn new(Room { states, order, guards }: &'r mut Room<'a>) -> Self {
         Self {
-            states: BorrowedVec::new(states),
-            order: BorrowedVec::new(order),
-            guards: BorrowedVec::new(guards),
+            states: BorrowedVec::within(states),
+            order: BorrowedVec::within(order),
+            guards: BorrowedVec::within(guards),
         }
     }
 
@@ -135,7 +152,7 @@ impl<'r, 'a> Locks<'r, 'a> {
     fn lock_mutexes(&mut self, with_mutex: bool) {
         let Self { states, order, guards } = self;
         for (_, number) in order.iter() {
-            let Some(Some((state, held))) = states.slice_mut().get_mut(*number) else { continue };
+            let Some((state, held)) = states.get_mut(*number) else { continue };
             *held = match state {
                 State::Limiter(cell) if cell.is_word() => None,
                 State::Limiter(cell) => Some(Held::Cell(cell.hold())),
@@ -161,8 +178,7 @@ impl<'r, 'a> Locks<'r, 'a> {
     fn each_guarded(&mut self, mut each: impl FnMut(&mut HeldKey<'a>, &KeyRef, &mut Writer)) {
         for (state, held) in self.states.iter_mut() {
             if let (State::Key(_, who), Some(Held::Key(key, Some(number)))) = (state, held)
-                && let Some(Some((_, Guard::Words(writer)))) =
-                    self.guards.slice_mut().get_mut(*number)
+                && let Some((_, Guard::Words(writer))) = self.guards.get_mut(*number)
             {
                 each(key, who, writer);
             }
@@ -172,9 +188,7 @@ impl<'r, 'a> Locks<'r, 'a> {
     /// Sets the lock bits. If a key has left its slot, returns how many were set before.
     fn lock_words(&mut self) -> Option<usize> {
         for (locked, (_, number)) in self.order.iter().enumerate() {
-            let Some(Some((state, held))) = self.states.slice_mut().get_mut(*number) else {
-                continue;
-            };
+            let Some((state, held)) = self.states.get_mut(*number) else { continue };
             let has_left = match (state, &mut *held) {
                 (State::Limiter(cell), None) => {
                     *held = Some(Held::Cell(cell.hold()));
@@ -193,7 +207,7 @@ impl<'r, 'a> Locks<'r, 'a> {
     /// Unlocks all, with nothing changed.
     fn give_up(&mut self, locked: usize) {
         for (index, (_, number)) in self.order.iter().enumerate() {
-            if let Some(Some((_, held))) = self.states.slice_mut().get_mut(*number)
+            if let Some((_, held)) = self.states.get_mut(*number)
                 && let Some(Held::Key(mut key, _)) = held.take()
             {
                 key.give_up(index < locked);
@@ -209,15 +223,13 @@ impl<'r, 'a> Locks<'r, 'a> {
         number: usize,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        let Some(Some((state, Some(held)))) = self.states.slice_mut().get_mut(number) else {
-            return Err(Full);
-        };
+        let Some((state, Some(held))) = self.states.get_mut(number) else { return Err(Full) };
         match (state, held) {
             (_, Held::Cell(held)) => Ok(step(&mut held.entry())),
             (State::Key(_, who), Held::Key(key, _)) => key.update(who, step),
             (State::Key(_, who), Held::BoxedTable(wide, number)) => {
-                match self.guards.slice_mut().get_mut(*number) {
-                    Some(Some((_, Guard::BoxedTable(shard)))) => wide.update_held(who, shard, step),
+                match self.guards.get_mut(*number) {
+                    Some((_, Guard::BoxedTable(shard))) => wide.update_held(who, shard, step),
                     _ => Err(Full),
                 }
             }

@@ -1,12 +1,14 @@
 //! How several limits are decided as one.
 
 use super::{
-    Charge, Whose,
+    Charge,
     inline_vec::BorrowedVec,
     locks::{Locks, Room, State},
-    ticket::{Books, Made},
+    ticket::Books,
 };
-use crate::{Decision, Reason, Reservation, Tick, reservation::Taken, watch::Verb};
+use crate::{
+    Decision, Reason, Reservation, Tick, reservation::Taken, verbs::StateRef, watch::Verb,
+};
 
 /// What is done with permits that all limits have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub(crate) enum Taking {
 /// One limit's part of a decision.
 #[derive(Clone, Copy)]
 struct Part<'a> {
-    whose: Whose<'a>,
+    of: StateRef<'a>,
     cost: u64,
     /// Nobody needs to ask the state if there is none: bypassed, unlimited, listed or blocked.
     state: Option<State<'a>>,
@@ -56,24 +58,21 @@ impl<'a> Parts<'_, 'a> {
         taking: Taking,
         told: impl FnMut(usize, &Decision),
     ) -> (Decision, Option<Vec<Reservation>>) {
-        let mut saturated = 0;
+        let mut saturated = 0_u64;
         loop {
             // Room for as many limits as are usual.
             let mut room = [const { None }; 8];
-            let mut parts = Parts { parts: BorrowedVec::new(&mut room), now };
-            parts.add(charges, saturated);
+            let mut parts = Parts { parts: BorrowedVec::within(&mut room), now };
+            for (index, charge) in charges.iter().enumerate() {
+                let is_saturated = saturated >> index & 1 == 1;
+                parts.parts.push(Part::new((index, charge), now, is_saturated));
+            }
             match parts.run(taking) {
                 Ok((refused, reservations)) => {
                     return (parts.tell(refused, taking, told), reservations);
                 }
                 Err(Saturated(index)) => saturated |= 1 << index,
             }
-        }
-    }
-
-    fn add(&mut self, charges: &'a [Charge<'a>], saturated: u64) {
-        for (index, charge) in charges.iter().enumerate() {
-            self.parts.push(Part::new((index, charge), self.now, saturated >> index & 1 == 1));
         }
     }
 
@@ -121,7 +120,7 @@ impl<'a> Parts<'_, 'a> {
     /// Returns a mask of those that refused, and the reservations if all were taken.
     fn run(&mut self, taking: Taking) -> Result<(u64, Option<Vec<Reservation>>), Saturated> {
         let is_reserving = taking == Taking::Reserve;
-        let mut books = is_reserving.then(|| Books::lock(self.parts.iter().map(|part| part.whose)));
+        let mut books = is_reserving.then(|| Books::lock(self.parts.iter().map(|part| part.of)));
         let mut room = Room::new();
         let mut locks = self.lock(&mut room);
         let refused = self.look(&mut locks)?;
@@ -131,10 +130,10 @@ impl<'a> Parts<'_, 'a> {
             self.take(&mut locks, taking)?;
         }
         drop(locks);
-        let reservations = books.as_mut().filter(|_| refused == 0).map(|books| {
-            let made = self.parts.iter().filter_map(Part::made).map(|made| books.note(made));
-            made.collect()
-        });
+        let reservations = books
+            .as_mut()
+            .filter(|_| refused == 0)
+            .map(|books| self.parts.iter().filter_map(|part| part.reservation(books)).collect());
         Ok((refused, reservations))
     }
 
@@ -181,24 +180,16 @@ impl<'a> Parts<'_, 'a> {
     /// Takes from every state. All have agreed, under the same locks.
     fn take(&mut self, locks: &mut Locks<'_, 'a>, taking: Taking) -> Result<(), Saturated> {
         let (now, is_reserving) = (self.now, taking == Taking::Reserve);
-        let mut full = None;
-        for (index, part) in self.parts.iter_mut().enumerate() {
-            if part.state.is_none() {
-                continue;
-            }
+        let mut states = self.parts.iter_mut().enumerate().filter(|(_, it)| it.state.is_some());
+        let full = states.find_map(|(index, part)| {
             let taken = locks.update(part.number, |entry| {
                 let booked = entry.charge(now, part.cost);
                 debug_assert!(booked, "what is free can be booked");
                 is_reserving.then(|| entry.taken(now, part.cost))
             });
-            match taken {
-                Ok(taken) => part.taken = taken,
-                Err(_) => {
-                    full = Some(index);
-                    break;
-                }
-            }
-        }
+            taken.map(|taken| part.taken = taken).err().map(|_| index)
+        });
+        drop(states);
         let Some(index) = full else { return Ok(()) };
         // Another key of this decision took the last room: undo, and share.
         self.undo(locks, index);
@@ -217,12 +208,11 @@ impl<'a> Parts<'_, 'a> {
 
 impl<'a> Part<'a> {
     fn new((index, charge): (usize, &'a Charge<'a>), now: Tick, is_saturated: bool) -> Self {
-        let (whose, cost) = (charge.whose(), charge.cost);
-        let state = None;
+        let (of, cost) = (charge.state_ref(), charge.cost);
         let plain = Self {
-            whose,
+            of,
             cost,
-            state,
+            state: None,
             leader: index,
             number: 0,
             total: cost,
@@ -230,38 +220,23 @@ impl<'a> Part<'a> {
             decision: None,
             taken: None,
         };
-        match whose {
-            Whose::Limiter(limiter) => match limiter.exempt(now, cost) {
-                None => plain.asking(State::of_limiter(limiter), limiter.behind(now, cost)),
-                exempt => Self { decision: exempt, ..plain },
-            },
-            Whose::Key(core, key) => {
-                let (who, access) = core.who(*key, now);
-                let waits = || core.behind(key.fingerprint, now, cost);
-                let exempt = core.exempt(*key, (now, access), cost).or_else(waits);
-                if !is_saturated || exempt.is_some() {
-                    return plain.asking(State::Key(core, who), exempt);
-                }
-                core.note_saturated();
-                match core.overflow() {
-                    // The shared budget takes the place of the key.
-                    Some(overflow) => {
-                        let shared = Self { whose: Whose::Limiter(overflow), ..plain };
-                        shared.asking(State::of_limiter(overflow), overflow.exempt(now, cost))
-                    }
-                    None => {
-                        let refusal = core.refusal_without_room(*key, now, cost);
-                        Self { decision: Some(refusal), ..plain }
-                    }
-                }
-            }
+        let answer = of.exempt(now, cost).or_else(|| of.behind(now, cost));
+        let StateRef::Key(core, key) = of else { return plain.asking(now, answer) };
+        if !is_saturated || answer.is_some() {
+            return plain.asking(now, answer);
+        }
+        core.note_saturated();
+        match core.overflow.as_ref().map(StateRef::Limiter) {
+            // The shared budget takes the place of the key.
+            Some(shared) => Self { of: shared, ..plain }.asking(now, shared.exempt(now, cost)),
+            None => plain.asking(now, Some(core.refusal_without_room(*key, now, cost))),
         }
     }
 
     /// The same part, which asks the state unless it has an answer already.
-    fn asking(self, state: State<'a>, answer: Option<Decision>) -> Self {
+    fn asking(self, now: Tick, answer: Option<Decision>) -> Self {
         match answer {
-            None => Self { state: Some(state), ..self },
+            None => Self { state: Some(self.of.state(now)), ..self },
             answer => Self { decision: answer, ..self },
         }
     }
@@ -273,18 +248,14 @@ impl<'a> Part<'a> {
             Taking::Take => Verb::TryAcquire,
             Taking::Reserve => Verb::Reserve,
         };
-        let Some(decision) = &mut self.decision else { return };
-        match self.whose {
-            Whose::Limiter(limiter) => limiter.report(verb, decision),
-            Whose::Key(core, key) => {
-                *decision = core.settle_refusal(key.fingerprint, verb, *decision);
-            }
-        }
+        self.decision = self.decision.map(|decision| self.of.report(verb, decision));
     }
 
-    fn made(&self) -> Option<Made<'_>> {
-        let who = self.state.as_ref().and_then(State::who);
-        let Self { whose, cost, taken, .. } = *self;
-        Some(Made { whose, cost, who, taken, decision: self.decision? })
+    fn reservation(&self, books: &mut Books<'_>) -> Option<Reservation> {
+        let (Self { of, cost, .. }, decision) = (*self, self.decision?);
+        let rule = self.state.as_ref().and_then(State::rule);
+        let taken = self.taken.as_ref().filter(|_| cost > 0);
+        let id = taken.and_then(|taken| books.add(of, rule, taken));
+        Some(Reservation::new(of.owner(), id, (cost, decision.at()), decision.forced(cost)))
     }
 }

@@ -1,18 +1,11 @@
 //! What was taken from several limits, with the right to give back.
 
-use super::{Whose, inline_vec::InlineVec};
 use crate::{
-    Decision, Limiter, Reservation, Tick,
-    keyed::{
-        claims::KeyClaims,
-        core::{Core, Key},
-    },
-    limiter::Book,
-    reservation::{Owner, Taken},
-    sync::{Arc, MutexGuard},
-    table::KeyRef,
+    Decision, Reservation, Tick,
+    algorithm::AnyRule,
+    reservation::Taken,
+    verbs::{HeldClaims, StateRef},
 };
-use std::fmt;
 
 /// Permits taken from several limits, with the right to give back. Made by
 /// [`Limits::reserve`](super::Limits::reserve).
@@ -34,6 +27,7 @@ use std::fmt;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropping a ticket keeps its permits spent; call `keep` if you mean that"]
+#[derive(Debug)]
 pub struct Ticket {
     reservations: Vec<Reservation>,
     decision: Decision,
@@ -75,98 +69,33 @@ impl Ticket {
     }
 }
 
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("decision", &self.decision).finish_non_exhaustive()
-    }
-}
-
-/// One part of what was taken.
-#[derive(Clone, Copy)]
-pub(super) struct Made<'a> {
-    pub(super) whose: Whose<'a>,
-    pub(super) cost: u64,
-    pub(super) who: Option<&'a KeyRef>,
-    pub(super) taken: Option<Taken>,
-    pub(super) decision: Decision,
-}
-
-/// The ledgers of all limits of a decision, locked before their states.
-pub(super) struct Books<'a> {
-    books: InlineVec<(usize, Locked<'a>)>,
-}
-
-enum Locked<'a> {
-    Limiter(MutexGuard<'a, Book>),
-    Key(KeyClaims<'a>),
-}
-
-/// A ledger to lock, in the order of addresses.
-#[derive(Clone, Copy)]
-enum Ledger<'a> {
-    Limiter(&'a Limiter),
-    Key(&'a Core, u64),
-}
-
-impl<'a> Ledger<'a> {
-    fn of(whose: Whose<'a>) -> Self {
-        match whose {
-            Whose::Limiter(limiter) => Self::Limiter(limiter),
-            Whose::Key(core, key) => Self::Key(core, key.fingerprint),
-        }
-    }
-
-    fn address(&self) -> usize {
-        match self {
-            Self::Limiter(limiter) => limiter.book_address(),
-            Self::Key(core, key) => core.claims.address(*key),
-        }
-    }
-}
+/// The open reservations of all limits of a decision, locked before their states, in the order of
+/// addresses.
+pub(super) struct Books<'a>(Vec<(usize, StateRef<'a>, Option<HeldClaims<'a>>)>);
 
 impl<'a> Books<'a> {
-    pub(super) fn lock(each: impl Iterator<Item = Whose<'a>>) -> Self {
-        let mut ledgers: Vec<_> = each.map(Ledger::of).collect();
-        ledgers.sort_unstable_by_key(Ledger::address);
-        ledgers.dedup_by_key(|ledger| ledger.address());
-        let mut books = InlineVec::new();
-        for ledger in ledgers {
-            books.push((
-                ledger.address(),
-                match ledger {
-                    Ledger::Limiter(limiter) => Locked::Limiter(limiter.book()),
-                    Ledger::Key(core, key) => Locked::Key(core.claims.lock(key)),
-                },
-            ));
-        }
-        Self { books }
+    pub(super) fn lock(each: impl Iterator<Item = StateRef<'a>>) -> Self {
+        let mut books: Vec<_> = each.map(|of| (of.claims_address(), of, None)).collect();
+        books.sort_unstable_by_key(|(address, ..)| *address);
+        books.dedup_by_key(|(address, ..)| *address);
+        books.iter_mut().for_each(|(_, of, held)| *held = Some(of.lock_claims()));
+        Self(books)
     }
 
-    /// Notes what was taken of one limit, and returns its reservation.
-    pub(super) fn note(&mut self, made: Made<'_>) -> Reservation {
-        let Made { whose, cost, who, taken, decision } = made;
-        let owner = match whose {
-            Whose::Limiter(limiter) => Owner::Limiter(limiter.clone()),
-            Whose::Key(core, Key { fingerprint, policy, call }) => match policy {
-                None => Owner::Key(Arc::clone(core), *fingerprint),
-                Some(policy) => {
-                    Owner::Stored(Arc::clone(core), (*policy).clone(), *fingerprint, *call)
-                }
-            },
-        };
-        let address = Ledger::of(whose).address();
-        let id = taken.filter(|_| cost > 0).and_then(|taken| {
-            let Taken { mark, units, passed, .. } = taken;
-            let (_, locked) = self.books.iter_mut().find(|(known, _)| *known == address)?;
-            match (locked, whose, who) {
-                (Locked::Limiter(book), ..) => Some(book.ledger.add(mark, units, passed)),
-                (Locked::Key(claims), Whose::Key(_, key), Some(who)) => {
-                    claims.turn_to(key.fingerprint);
-                    Some(claims.add(who.rule, &taken))
-                }
-                (Locked::Key(_), ..) => None,
-            }
-        });
-        Reservation::new(owner, id, (cost, decision.at()), decision.forced(cost))
+    /// Adds what was taken of one limit. Returns its id.
+    pub(super) fn add(
+        &mut self,
+        of: StateRef<'_>,
+        rule: Option<&AnyRule>,
+        taken: &Taken,
+    ) -> Option<u64> {
+        let address = of.claims_address();
+        let (.., held) = self.0.iter_mut().find(|(known, ..)| *known == address)?;
+        let held = held.as_mut()?;
+        // Keys of one shard share a lock.
+        if let (HeldClaims::Key(_, claims), StateRef::Key(_, key)) = (&mut *held, of) {
+            claims.turn_to(key.fingerprint);
+        }
+        held.add(rule, taken)
     }
 }

@@ -66,7 +66,7 @@ impl SnapshotError {
     /// Tells whether there is no such file: nothing was ever written, or the path is wrong.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        self.io_kind() == Some(io::ErrorKind::NotFound)
+        matches!(&self.kind, Kind::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
     /// Tells whether the file is something else altogether, a directory or a device included.
@@ -109,13 +109,6 @@ impl SnapshotError {
     #[must_use]
     pub fn is_io(&self) -> bool {
         matches!(self.kind, Kind::Io { .. })
-    }
-
-    fn io_kind(&self) -> Option<io::ErrorKind> {
-        match &self.kind {
-            Kind::Io { source, .. } => Some(source.kind()),
-            _ => None,
-        }
     }
 }
 

@@ -8,7 +8,6 @@ use super::{
     temporary::open_regular,
 };
 use std::{
-    fmt,
     fs::File,
     io::{self, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -19,6 +18,7 @@ use std::{
 /// Memory is bounded by the head (1 MiB) and one block (64 KiB), whatever the file says. The file
 /// is read twice; what is handed out was checked again, so that a file that is altered meanwhile
 /// yields an error and no wrong record.
+#[derive(Debug)]
 pub(crate) struct Reader<R = BufReader<File>> {
     stream: Stream<R>,
     head: Head,
@@ -185,6 +185,7 @@ fn record_at(block: &[u8], classes: usize) -> Result<(Record, usize), &'static s
 }
 
 /// Bytes with their running checksum and their place in the file.
+#[derive(Debug)]
 struct Stream<R> {
     path: PathBuf,
     source: R,
@@ -282,15 +283,5 @@ impl<R: Read> Stream<R> {
 
     fn damaged(&self, at: u64, why: &'static str) -> SnapshotError {
         SnapshotError::new(&self.path, Kind::Damaged { role: Role::Snapshot, at, why })
-    }
-}
-
-impl<R> fmt::Debug for Reader<R> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader")
-            .field("path", &self.stream.path)
-            .field("head", &self.head)
-            .field("records", &self.records)
-            .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@
 use super::{
     Checksum,
     error::{Kind, Role, SnapshotError},
-    temporary::{Disk, Link, Real, Temporary, open_regular, split, sweep},
+    temporary::{Disk, Real, Temporary, open_regular, split, sweep},
 };
 use std::{
     fs::File,
@@ -57,10 +57,7 @@ impl SeedFile {
         let seed = draw();
         let mut temporary = Temporary::create(path, disk)?;
         temporary.write(encode(seed).as_bytes())?;
-        match temporary.publish()? {
-            Link::Made => Ok(seed),
-            Link::Taken => Self::load(path),
-        }
+        if temporary.publish()? { Ok(seed) } else { Self::load(path) }
     }
 
     /// Returns the seed in the file.

@@ -66,14 +66,6 @@ pub(super) struct Temporary<D: Disk> {
     disk: D,
 }
 
-/// What became of a file that must not replace another.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Link {
-    Made,
-    /// Somebody else's file was there first.
-    Taken,
-}
-
 impl<D: Disk> Temporary<D> {
     /// Starts a file that will appear at `target`, and removes what killed makers left.
     ///
@@ -115,13 +107,13 @@ impl<D: Disk> Temporary<D> {
         self.sync_directory()
     }
 
-    /// Puts the file at the target unless there is one.
-    pub(super) fn publish(mut self) -> Result<Link, SnapshotError> {
+    /// Puts the file at the target unless there is one. Tells whether it did.
+    pub(super) fn publish(mut self) -> Result<bool, SnapshotError> {
         self.sync()?;
         // A link fails where a rename would replace, so that of several makers one wins.
-        let link = match self.disk.link(&self.path, &self.target) {
-            Ok(()) => Link::Made,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Link::Taken,
+        let is_made = match self.disk.link(&self.path, &self.target) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
             Err(error) => {
                 let step = "link (on a file system that has hard links)";
                 return Err(SnapshotError::io(&self.target, step)(error));
@@ -129,7 +121,7 @@ impl<D: Disk> Temporary<D> {
         };
         // The other maker may not have come so far yet.
         self.sync_directory()?;
-        Ok(link)
+        Ok(is_made)
     }
 
     fn sync(&mut self) -> Result<(), SnapshotError> {

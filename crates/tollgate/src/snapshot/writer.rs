@@ -6,7 +6,7 @@ use super::{
     temporary::{Disk, Real, Temporary},
 };
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -15,6 +15,7 @@ const LENGTH: usize = 4;
 
 /// A snapshot in the making. Until [`finish`](Self::finish) the target is untouched; dropping an
 /// unfinished one leaves nothing behind.
+#[derive(Debug)]
 pub(crate) struct Writer<D: Disk = Real> {
     path: PathBuf,
     /// Absent after a failed write: a file with a hole must not become a snapshot.
@@ -143,14 +144,5 @@ impl<D: Disk> Writer<D> {
     fn broken(&self) -> SnapshotError {
         let source = io::Error::other("an earlier write of this snapshot failed");
         SnapshotError::new(&self.path, Kind::Io { step: "finish", source })
-    }
-}
-
-impl<D: Disk> fmt::Debug for Writer<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Writer")
-            .field("path", &self.path)
-            .field("records", &self.records)
-            .finish_non_exhaustive()
     }
 }

@@ -15,6 +15,8 @@ use crate::{
     keyed::core::Core,
     limits::Taking,
     sync::{Arc, Mutex, lock},
+    verbs::StateRef,
+    watch::Verb,
 };
 use reservations::{OpenReservations, Slot};
 use std::{fmt, time::Duration};
@@ -179,7 +181,7 @@ impl MemoryStore {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.take_one(self.now(), policy, key, cost)
+        self.acquire_one_at(self.now(), policy, key, cost)
     }
 
     /// [`acquire_one_now`](Self::acquire_one_now) as of `now`.
@@ -187,20 +189,9 @@ impl MemoryStore {
     /// # Errors
     ///
     /// As [`acquire_one_now`](Self::acquire_one_now).
-    pub fn acquire_one_at(
-        &self,
-        now: Tick,
-        policy: &Policy,
-        key: &[u8],
-        cost: u64,
-    ) -> Result<Decision, StoreError> {
-        self.take_one(now, policy, key, cost)
-    }
-
-    /// [`acquire_one_at`](Self::acquire_one_at), inlined into both its names.
     #[inline(always)]
     #[allow(clippy::inline_always, reason = "measured: the fewer instructions, the less waiting")]
-    fn take_one(
+    pub fn acquire_one_at(
         &self,
         now: Tick,
         policy: &Policy,
@@ -235,8 +226,8 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn force_at(&self, now: Tick, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        let decision = self.shared.core.force(self.key(demand)?, now, demand.cost());
-        Ok(decision)
+        let key = self.key(demand)?;
+        Ok(StateRef::Key(&self.shared.core, &key).ask(Verb::Force, now, demand.cost()))
     }
 
     /// [`Store::refund`] as of `now`, without waiting.
@@ -245,7 +236,8 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn refund_at(&self, now: Tick, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        Ok(self.shared.core.refund(self.key(demand)?, now, demand.cost()))
+        let key = self.key(demand)?;
+        Ok(StateRef::Key(&self.shared.core, &key).refund(now, demand.cost(), None))
     }
 
     /// Takes back an allowed decision about a demand, as of `now`, because what it allowed never
@@ -262,8 +254,8 @@ impl MemoryStore {
         demand: &Demand<'_>,
         decision: &Decision,
     ) -> Result<(), StoreError> {
-        let (core, cost) = (&self.shared.core, demand.cost());
-        core.refund_of(self.key(demand)?, now, cost, Some(decision));
+        let key = self.key(demand)?;
+        StateRef::Key(&self.shared.core, &key).refund(now, demand.cost(), Some(decision));
         Ok(())
     }
 
@@ -311,7 +303,7 @@ impl MemoryStore {
     /// As [`acquire_now`](Self::acquire_now).
     pub fn contains_at(&self, now: Tick, demand: &Demand<'_>) -> Result<bool, StoreError> {
         let key = self.key(demand)?;
-        Ok(self.shared.core.read(key, now, |entry| !entry.is_idle(now)))
+        Ok(self.shared.core.state(key, now).read(|entry| !entry.is_idle(now)))
     }
 
     /// Takes a slot for each demand of a reservation to come. Returns its id.
@@ -362,7 +354,7 @@ impl MemoryStore {
     }
 
     fn flight(&self, permits: &Permits<'_>) -> u64 {
-        self.shared.core.seed().fingerprint(&("flight", permits.name, permits.key))
+        self.shared.core.seed.fingerprint(&("flight", permits.name, permits.key))
     }
 }
 

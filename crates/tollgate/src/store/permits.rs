@@ -159,19 +159,10 @@ impl Flights {
         })
     }
 
-    pub(super) fn renew(
-        &self,
-        key: u64,
-        now: Tick,
-        PermitId(id): PermitId,
-        life: Duration,
-    ) -> bool {
+    pub(super) fn renew(&self, key: u64, now: Tick, id: PermitId, life: Duration) -> bool {
         self.with(key, now, |flight| {
-            let cost = flight.remove(id);
-            if let Some(cost) = cost {
-                flight.add(id, now.saturating_add(life), cost);
-            }
-            cost.is_some()
+            let cost = flight.remove(id.0);
+            cost.map(|cost| flight.add(id.0, now.saturating_add(life), cost)).is_some()
         })
     }
 

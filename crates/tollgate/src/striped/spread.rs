@@ -25,11 +25,6 @@ impl Sum {
     fn level(&self, at: Tick) -> Level {
         Level { at, limit: self.limit, remaining: self.free, full: self.full }
     }
-
-    /// Tells whether a call of this cost passes. One of nothing passes unless all are in debt.
-    fn suffices(&self, cost: u64) -> bool {
-        self.free >= cost && !(cost == 0 && self.in_debt)
-    }
 }
 
 /// Returns the earlier of two times, of which either may never come.
@@ -226,7 +221,8 @@ impl StripedLimiter {
             return self.shared.stripes[self.home()].peek_at(now, cost);
         }
         let sum = self.sum(now);
-        if !sum.suffices(cost) {
+        // A cost of nothing passes unless every stripe is in debt.
+        if sum.free < cost || cost == 0 && sum.in_debt {
             return self.refusal(now, cost, &sum);
         }
         let level = Level { remaining: sum.free - cost, ..sum.level(now) };

@@ -1,8 +1,8 @@
 //! Counts of decisions, spread over cache lines.
 
 use super::Verb;
-use crate::{Decision, Outcome, sync::Padded};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use crate::{Decision, Outcome, striped::home_of_thread, sync::Padded};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many decisions went which way since the limiter was built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,12 +46,7 @@ pub(crate) const STRIPES: usize = 16;
 
 /// Returns the stripe of this thread.
 pub(crate) fn stripe() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        // ORDERING: Relaxed. Each thread takes a number; which one does not matter.
-        static MINE: usize = NEXT.fetch_add(1, Relaxed) % STRIPES;
-    }
-    MINE.with(|mine| *mine)
+    home_of_thread(STRIPES)
 }
 
 /// The fields of [`Counts`], striped.

@@ -20,10 +20,11 @@
 //!
 //! Cost: a hit is one look-up and a sift that ends at once for a heavy key, whose slot is a leaf.
 
+use crate::table::Ready;
 use std::{
     collections::HashMap,
     fmt::{self, Display, Write},
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
 };
 
 /// Names are cut here: room for most paths and keys, and a bound for the rest.
@@ -34,39 +35,21 @@ const MARK: &str = "…";
 #[derive(Debug)]
 pub(super) struct Summary {
     capacity: usize,
-    slots: Vec<Slot>,
+    pub(super) slots: Vec<Slot>,
     heap: Vec<u32>,
-    index: HashMap<u64, u32, BuildHasherDefault<Mixed>>,
-    total: u64,
+    index: HashMap<u64, u32, BuildHasherDefault<Ready>>,
+    pub(super) total: u64,
 }
 
 /// One key.
 #[derive(Debug)]
 pub(super) struct Slot {
-    hash: u64,
-    count: u64,
-    error: u64,
-    name: String,
+    pub(super) hash: u64,
+    pub(super) count: u64,
+    pub(super) error: u64,
+    pub(super) name: String,
     /// Where in the heap it is.
     place: u32,
-}
-
-impl Slot {
-    pub(super) const fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    pub(super) const fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(super) const fn error(&self) -> u64 {
-        self.error
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 impl Summary {
@@ -74,14 +57,6 @@ impl Summary {
     pub(super) fn new(capacity: usize) -> Self {
         let (slots, heap, index) = (Vec::new(), Vec::new(), HashMap::default());
         Self { capacity, slots, heap, index, total: 0 }
-    }
-
-    pub(super) fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    pub(super) const fn total(&self) -> u64 {
-        self.total
     }
 
     /// Returns the most that a key which is not here can have.
@@ -190,24 +165,6 @@ impl Summary {
     }
 }
 
-/// Hashes are spread over all bits already.
-#[derive(Debug, Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn write(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.is_empty(), "only hashes are looked up");
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// A rendered name, cut at 128 bytes: on the stack, so that rendering allocates nothing.
 pub(super) struct ShortName {
     bytes: [u8; NAME_BYTES_MAX + MARK.len()],
@@ -312,7 +269,7 @@ mod tests {
             assert!(slot.error <= slot.count);
             assert!(place == 0 || summary.count_at((place - 1) / 2) <= slot.count);
         }
-        let sum: u64 = slots.iter().map(Slot::count).sum();
+        let sum: u64 = slots.iter().map(|slot| slot.count).sum();
         assert!(sum <= *total, "invariant 1: {sum} of {total}");
     }
 

@@ -9,26 +9,18 @@ use crate::{
     sync::{Arc, lock},
     wait::{Wakes, alarm::Alarm},
 };
-use std::{collections::BTreeSet, fmt};
+use std::collections::BTreeSet;
 
 /// The lines of all keys by their due times.
 #[derive(Default)]
 pub(crate) struct Dues {
     lines: BTreeSet<(Tick, u64)>,
-    alarm: Alarm,
+    pub(super) alarm: Alarm,
     /// Whose lines these are, while somebody waits: for a timer that serves them.
     core: Option<Arc<Core>>,
 }
 
 impl Dues {
-    pub(super) fn can_wake(&self, clock: &Clock) -> bool {
-        self.alarm.can_wake(clock)
-    }
-
-    pub(super) fn needs_driver(&mut self, clock: &Clock) -> bool {
-        self.alarm.needs_driver(clock)
-    }
-
     /// Puts the line of a key down for `target`, instead of what it is down for.
     pub(super) fn put(
         &mut self,
@@ -75,12 +67,6 @@ impl Dues {
         };
         let next = self.lines.range(first..).next().copied();
         next.filter(|(due, _)| *due <= now)
-    }
-}
-
-impl fmt::Debug for Dues {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dues").field("lines", &self.lines.len()).finish_non_exhaustive()
     }
 }
 

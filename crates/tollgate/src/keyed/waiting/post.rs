@@ -54,8 +54,7 @@ impl Post for KeyPost<'_> {
     }
 
     fn exempt(&self, now: Tick, cost: u64) -> Option<Decision> {
-        let (_, access) = self.core.who(self.key(), now);
-        self.core.exempt(self.key(), (now, access), cost)
+        self.core.exempt(self.key(), now, cost)
     }
 
     fn rule(&self, now: Tick) -> AnyRule {
@@ -71,7 +70,7 @@ impl Post for KeyPost<'_> {
     }
 
     fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
-        self.core.update(self.key(), now, step).map(|(result, _)| result)
+        self.core.state(self.key(), now).update(step)
     }
 
     fn update_by<R>(
@@ -86,7 +85,7 @@ impl Post for KeyPost<'_> {
     }
 
     fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
-        self.core.read(self.key(), now, look)
+        self.core.state(self.key(), now).read(look)
     }
 
     fn lower_behind(&mut self, mark: u64, units: u64) {
@@ -96,7 +95,9 @@ impl Post for KeyPost<'_> {
     }
 
     fn refunded(&self, permits: u64) {
-        self.core.watch_refund(permits);
+        if let Some(watch) = self.core.watch() {
+            watch.refunded(permits);
+        }
     }
 
     fn changes_at(&self, now: Tick) -> Option<Tick> {
@@ -111,11 +112,11 @@ impl Post for KeyPost<'_> {
     }
 
     fn can_wake(&self) -> bool {
-        lock(&self.core.dues).can_wake(&self.core.clock)
+        lock(&self.core.dues).alarm.can_wake(&self.core.clock)
     }
 
     fn needs_driver(&mut self) -> bool {
-        lock(&self.core.dues).needs_driver(&self.core.clock)
+        lock(&self.core.dues).alarm.needs_driver(&self.core.clock)
     }
 }
 
@@ -218,7 +219,7 @@ impl Shard {
     }
 
     /// The states are gone, and what was booked with them.
-    pub(super) fn lose_bookings(&mut self) {
+    pub(crate) fn lose_bookings(&mut self) {
         self.lines.values_mut().for_each(|known| known.line.lose_bookings());
     }
 

@@ -5,7 +5,7 @@ use super::{
     reservations::{Bounds, OpenReservations},
 };
 use crate::{
-    Clock, KeyedError, KeyedLimiter, Quota, Seed, WhenFull,
+    Clock, KeyedBuilder, KeyedError, KeyedLimiter, Quota, Seed, WhenFull,
     store::permits::Flights,
     sync::{Arc, Mutex},
 };
@@ -15,16 +15,11 @@ use std::time::Duration;
 #[must_use = "a builder does nothing until `build`"]
 #[derive(Debug)]
 pub struct MemoryStoreBuilder {
-    clock: Option<Clock>,
-    bounded: Option<u64>,
-    max_keys: Option<u64>,
-    when_full: WhenFull,
-    max_idle: Option<Duration>,
+    table: KeyedBuilder<[u8]>,
     max_reservations: Option<usize>,
     max_reservations_per_policy: Option<usize>,
     max_reservations_per_key: Option<usize>,
     max_permits: u64,
-    seed: Option<Seed>,
 }
 
 impl MemoryStoreBuilder {
@@ -37,48 +32,43 @@ impl MemoryStoreBuilder {
 
     pub(super) fn new() -> Self {
         Self {
-            clock: None,
-            bounded: None,
-            max_keys: None,
-            when_full: WhenFull::default(),
-            max_idle: None,
+            table: KeyedLimiter::builder(Quota::unlimited()),
             max_reservations: None,
             max_reservations_per_policy: None,
             max_reservations_per_key: None,
             max_permits: 1 << 20,
-            seed: None,
         }
     }
 
     /// Sets the clock, by default [`Clock::monotonic`].
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
+        self.table = self.table.clock(clock);
         self
     }
 
     /// Holds at most so many keys of all policies together, and allocates the memory for them at once: 21 bytes
     /// each, and 96 KiB. By default the table grows.
     pub fn bounded(mut self, keys: u64) -> Self {
-        self.bounded = Some(keys);
+        self.table = self.table.bounded(keys);
         self
     }
 
     /// Lets the growing table hold at most so many keys. By default there is no such bound.
     pub fn max_keys(mut self, keys: u64) -> Self {
-        self.max_keys = Some(keys);
+        self.table = self.table.max_keys(keys);
         self
     }
 
     /// Says what happens to a new key when all entries are live, by default [`WhenFull::Evict`].
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
+        self.table = self.table.when_full(when_full);
         self
     }
 
     /// Forgets keys of sliding logs, and of quotas whose fresh keys are not full, that nobody asked
     /// for during `max_idle`.
     pub fn max_idle(mut self, max_idle: Duration) -> Self {
-        self.max_idle = Some(max_idle);
+        self.table = self.table.max_idle(max_idle);
         self
     }
 
@@ -114,7 +104,7 @@ impl MemoryStoreBuilder {
     /// Sets the secret that fingerprints depend on: one that outlives the process, for
     /// [`save`](MemoryStore::save) and [`restore`](MemoryStore::restore).
     pub fn seed(mut self, seed: Seed) -> Self {
-        self.seed = Some(seed);
+        self.table = self.table.seed(seed);
         self
     }
 
@@ -125,25 +115,8 @@ impl MemoryStoreBuilder {
     /// When the sizes make no sense, or one key or policy may have more reservations than all.
     pub fn build(self) -> Result<MemoryStore, KeyedError> {
         let bounds = self.bounds()?;
-        let mut builder = KeyedLimiter::<[u8]>::builder(Quota::unlimited());
-        builder = builder.when_full(self.when_full);
-        if let Some(clock) = self.clock {
-            builder = builder.clock(clock);
-        }
-        if let Some(seed) = self.seed {
-            builder = builder.seed(seed);
-        }
-        if let Some(keys) = self.bounded {
-            builder = builder.bounded(keys);
-        }
-        if let Some(keys) = self.max_keys {
-            builder = builder.max_keys(keys);
-        }
-        if let Some(max_idle) = self.max_idle {
-            builder = builder.max_idle(max_idle);
-        }
         let shared = Shared {
-            core: builder.build()?.core,
+            core: self.table.build()?.core,
             flights: Flights::new(self.max_permits),
             reserved: Mutex::new(OpenReservations::new(bounds)),
         };

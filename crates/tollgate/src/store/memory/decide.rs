@@ -5,9 +5,8 @@ use crate::{
     Charge, Decision, Limits, Reservation, Tick,
     keyed::core::Key,
     limits::{Parts, Taking, Target},
-    reservation::Owner,
     store::{Demand, StoreError},
-    sync::Arc,
+    verbs::StateRef,
     watch::Verb,
 };
 use std::num::NonZeroU64;
@@ -15,26 +14,16 @@ use std::num::NonZeroU64;
 impl MemoryStore {
     /// Names a demand's key, after its policy was put in force.
     pub(super) fn key<'a>(&self, demand: &Demand<'a>) -> Result<Key<'a>, StoreError> {
-        let policy = demand.policy();
-        let Some(key) = self.plain_key(demand) else {
+        let (policy, call) = (demand.policy(), demand.call());
+        if policy.is_ad_hoc() && call.is_none() {
             return Err(StoreError::invalid(format!(
                 "policy \"{}\" has no quota of its own; give one with Demand::ad_hoc",
                 policy.name()
             )));
-        };
-        self.shared.core.admit(policy)?;
-        Ok(key)
-    }
-
-    /// Names a demand's key, whether or not its policy is in force; `None` if there is no quota.
-    #[inline]
-    pub(super) fn plain_key<'a>(&self, demand: &Demand<'a>) -> Option<Key<'a>> {
-        let (policy, call) = (demand.policy(), demand.call());
-        if policy.is_ad_hoc() && call.is_none() {
-            return None;
         }
+        self.shared.core.admit(policy)?;
         let fingerprint = self.shared.core.fingerprint_of(policy, demand.key());
-        Some(Key { fingerprint, policy: Some(policy), call })
+        Ok(Key { fingerprint, policy: Some(policy), call })
     }
 
     /// Decides about a single demand that the fast path left open. Not inlined: it is large.
@@ -65,15 +54,10 @@ impl MemoryStore {
         demand: &mut Demand<'_>,
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let (core, key) = (&self.shared.core, self.key(demand)?);
-        let (decision, taken) = core.lease(key, now, demand.cost());
+        let (decision, taken) = StateRef::Key(core, &key).lease(now, demand.cost());
         core.report(Verb::UpTo, &decision);
         demand.tell(decision);
-        let reservation = |id| {
-            let policy = demand.policy().clone();
-            let owner = Owner::Stored(Arc::clone(core), policy, key.fingerprint, key.call);
-            vec![Reservation::new(owner, Some(id), (decision.cost(), now), decision)]
-        };
-        Ok((decision, taken.map(reservation)))
+        Ok((decision, taken.map(|taken| vec![taken])))
     }
 
     /// Decides over all demands at once.
@@ -117,9 +101,11 @@ impl MemoryStore {
             let (known, place) = charges.split_at_mut(index);
             let Some(charge) = place.first_mut() else { break };
             *charge = Charge { target: Target::Key(&self.shared.core, key), cost: demand.cost() };
-            let whose = charge.whose();
-            let differs = |known: &Charge<'_>| {
-                known.whose().is_same(&whose) && known.whose().call() != whose.call()
+            let differs = |known: &Charge<'_>| match known.target {
+                Target::Key(_, other) => {
+                    other.fingerprint == key.fingerprint && other.call != key.call
+                }
+                Target::Limiter(_) => false,
             };
             if key.call.is_some() && known.iter().any(differs) {
                 return Err(StoreError::invalid(format!(

@@ -13,7 +13,7 @@ use std::{
 };
 
 /// How many slots may be taken at once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bounds {
     pub(super) total: usize,
     pub(super) per_policy: usize,
@@ -24,7 +24,7 @@ pub(super) struct Bounds {
 pub(super) type Slot = (u64, u64);
 
 /// Open reservations and leases.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OpenReservations {
     bounds: Bounds,
     next_id: u64,
@@ -47,15 +47,7 @@ struct Open {
 
 impl OpenReservations {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            next_id: 1,
-            open: HashMap::new(),
-            ends: BTreeSet::new(),
-            taken: 0,
-            by_policy: HashMap::new(),
-            by_key: HashMap::new(),
-        }
+        Self { bounds, next_id: 1, ..Self::default() }
     }
 
     /// Takes a slot for each limit, and returns the id of the reservation to come. `name_of` returns

@@ -3,6 +3,7 @@
 use super::{Checked, holds, same, wait};
 use crate::{
     Algorithm, Clock, Limiter, Quota,
+    keyed::mix,
     store::{Demand, Operation, Policy, Store},
     testing::Subject,
 };
@@ -14,10 +15,7 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        mix(self.0) % bound
     }
 }
 
@@ -47,8 +45,7 @@ async fn replay<S: Subject>(
     clock.set_wall_offset(
         subject.wall().saturating_sub(Duration::from_nanos(clock.now().as_nanos())),
     );
-    let twin = Limiter::builder(quota).algorithm(algorithm).clock(clock).build();
-    let twin = twin?;
+    let twin = Limiter::builder(quota).algorithm(algorithm).clock(clock).build()?;
     let name = format!("trace {algorithm} {quota}");
     let policy = Policy::with_algorithm(name, quota, algorithm)?;
     let supports = |operation| subject.operations().contains(&operation);

@@ -1,0 +1,76 @@
+//! What all window algorithms share: the limit of a window, the answer by what is used of it, and what
+//! a change of quota keeps.
+
+use super::{
+    Algorithm, Inherit,
+    inherit::{FRACTION, used_after},
+    word_time,
+};
+use crate::{
+    Initial, Quota, QuotaError, Tick,
+    decision::{Decision, Level},
+};
+use std::time::Duration;
+
+/// A limit per window; a fresh state has `initial` of it left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(super) length_ns: u64,
+    pub(super) limit: u64,
+    pub(super) initial: u64,
+}
+
+impl Window {
+    pub(super) fn new(quota: &Quota, algorithm: Algorithm) -> Result<Self, QuotaError> {
+        quota.check_countable()?;
+        let (limit, length_ns) = (quota.count(), quota.period_ns());
+        match quota.explicit_burst() {
+            Some(burst) if burst != limit => {
+                Err(QuotaError::BurstOnWindow { burst, limit, algorithm })
+            }
+            _ => Ok(Self { length_ns, limit, initial: quota.initial_permits() }),
+        }
+    }
+
+    /// Returns the quota, which [`new`](Self::new) turns into the same window.
+    pub(super) const fn quota(&self) -> Quota {
+        let period = Duration::from_nanos(self.length_ns);
+        Quota::per(self.limit, period).initial(Initial::Permits(self.initial))
+    }
+
+    /// Tells whether nothing is used in a fresh state.
+    pub(crate) const fn starts_empty(&self) -> bool {
+        self.initial == self.limit
+    }
+
+    /// Answers a call by what is `used` before it. `full` returns when all is free again after so many
+    /// permits were taken, and `retry` when the call passes, both in nanoseconds.
+    #[inline]
+    pub(super) fn answer(
+        &self,
+        (now, cost): (Tick, u64),
+        used: u64,
+        full: impl FnOnce(u64) -> u64,
+        retry: impl FnOnce() -> u64,
+    ) -> Decision {
+        let limit = self.limit;
+        // A debt denies even a cost of nothing.
+        let passes = used <= limit && cost <= limit - used;
+        let taken = if passes { cost } else { 0 };
+        let (remaining, full) = (limit.saturating_sub(used + taken), full(taken));
+        let level = Level { at: now, limit, remaining, full: word_time::from_nanos(full) };
+        if passes {
+            Decision::allowed(level, cost)
+        } else if cost > limit {
+            Decision::never(level, cost)
+        } else {
+            Decision::later(level, cost, word_time::from_nanos(retry()))
+        }
+    }
+
+    /// Returns how much is used after a change of quota; `None` if the state starts anew.
+    pub(super) fn carry(&self, old: &Self, used: u64, how: Inherit) -> Option<u64> {
+        let after = used_after(how, u128::from(used) << FRACTION, old.limit, self.limit)?;
+        Some(u64::try_from(after.div_ceil(1 << FRACTION)).unwrap_or(u64::MAX))
+    }
+}
