@@ -89,7 +89,7 @@ pub const fn debounce_then_throttle(
     debounce: DebounceBuilder,
     interval: Duration,
 ) -> DebounceThenBuilder {
-    DebounceThenBuilder::new(debounce, Some(interval), None)
+    DebounceThenBuilder { debounce, interval: Some(interval), limiter: None }
 }
 
 /// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and a permit of `limiter` for
@@ -100,5 +100,5 @@ pub const fn debounce_then_throttle(
 /// booked: there it asks again when the limiter says. The limiter is asked while the composition is
 /// locked, so its observer must not call it.
 pub fn debounce_then_limit(debounce: DebounceBuilder, limiter: &Limiter) -> DebounceThenBuilder {
-    DebounceThenBuilder::new(debounce, None, Some(limiter.clone()))
+    DebounceThenBuilder { debounce, interval: None, limiter: Some(limiter.clone()) }
 }

@@ -132,14 +132,11 @@ mod portable {
 }
 
 #[cfg(target_os = "linux")]
-pub(super) use linux::{coarse_ns, coarse_tick_ns, kernel_ns, skip_libc};
-#[cfg(not(target_os = "linux"))]
-pub(super) use portable::{coarse_ns, coarse_tick_ns, kernel_ns, skip_libc};
-
-#[cfg(target_os = "linux")]
 use linux as machine;
 #[cfg(not(target_os = "linux"))]
 use portable as machine;
+
+pub(super) use machine::{coarse_ns, coarse_tick_ns, kernel_ns, skip_libc};
 
 /// Reads the time as exactly as the machine allows, on the time base of [`kernel_ns`].
 #[inline]

@@ -123,7 +123,7 @@ impl<K, V> CoalescerBuilder<K, V> {
     pub fn on_panic(mut self, report: impl Fn(&FlushPanicked) + Send + Sync + 'static) -> Self {
         let last_size = Arc::clone(&self.last_size);
         self.options.on_panic = Some(Arc::new(move |panicked: &Panicked| {
-            // ORDERING: as in `note`.
+            // ORDERING: as in `Gather::next`.
             let entries = last_size.load(Relaxed);
             report(&FlushPanicked { entries, panicked: panicked.clone() });
         }));
@@ -139,14 +139,10 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     /// [`CoalesceError`] says what does not fit together.
     pub fn start(
         self,
-        mut flush: impl FnMut(Batch<K, V>) + Send + 'static,
+        flush: impl FnMut(Batch<K, V>) + Send + 'static,
     ) -> Result<Coalescer<K, V>, CoalesceError> {
-        let (machine, options, last_size) = self.parts()?;
-        let engine = options.start(machine, move |batch: Batch<K, V>| {
-            note(&last_size, &batch);
-            flush(batch);
-        });
-        Ok(Coalescer { engine, hasher: RandomState::new() })
+        let (machine, options) = self.parts()?;
+        Ok(Coalescer { engine: options.start(machine, flush), hasher: RandomState::new() })
     }
 
     /// Starts a coalescer that awaits what `flush` returns, one batch at a time.
@@ -160,24 +156,22 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
     #[cfg(feature = "tokio")]
     pub fn start_async<F>(
         self,
-        mut flush: impl FnMut(Batch<K, V>) -> F + Send + 'static,
+        flush: impl FnMut(Batch<K, V>) -> F + Send + 'static,
     ) -> Result<Coalescer<K, V>, CoalesceError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (machine, options, last_size) = self.parts()?;
-        let action = move |batch: Batch<K, V>| {
-            note(&last_size, &batch);
-            flush(batch)
-        };
-        let engine = options.start_async(machine, action, CoalesceError::NotAsync)?;
+        let (machine, options) = self.parts()?;
+        let engine = options.start_async(machine, flush, CoalesceError::NotAsync)?;
         Ok(Coalescer { engine, hasher: RandomState::new() })
     }
 
-    fn parts(self) -> Result<(Gather<K, V>, ActionOptions, Arc<AtomicU64>), CoalesceError> {
+    fn parts(self) -> Result<(Gather<K, V>, ActionOptions), CoalesceError> {
         let rules = self.rules()?;
         let pace = Pace::new(self.interval, self.limiter)?;
-        Ok((Gather::new(rules, self.fold, pace), self.options, self.last_size))
+        let mut machine = Gather::new(rules, self.fold, pace);
+        machine.last_size = self.last_size;
+        Ok((machine, self.options))
     }
 
     fn rules(&self) -> Result<Rules, CoalesceError> {
@@ -202,13 +196,6 @@ impl<K: Send + 'static, V: Send + 'static> CoalescerBuilder<K, V> {
         }
         Ok(Rules { window, quiet, max_wait, max_size })
     }
-}
-
-/// Notes how many entries the action has in hand.
-fn note<K, V>(size: &AtomicU64, batch: &Batch<K, V>) {
-    // ORDERING: Relaxed. Only the worker writes it and only its reporter reads it, one after the
-    // other; a task that moves to another thread is handed over by the runtime.
-    size.store(batch.len() as u64, Relaxed);
 }
 
 impl<K, V> fmt::Debug for CoalescerBuilder<K, V> {

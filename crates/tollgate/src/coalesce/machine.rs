@@ -26,11 +26,13 @@ use super::{
 use crate::{
     Tick,
     compose::{Booked, Pace},
+    sync::{AtomicU64, Ordering::Relaxed},
     wait::{KeyIndex, Machine, Wakers},
 };
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     task::Waker,
     time::Duration,
 };
@@ -63,6 +65,8 @@ pub(crate) struct Gather<K, V> {
     /// Waits for the worker. Only while nothing runs.
     ready: Option<Batch<K, V>>,
     is_running: bool,
+    /// The size of the batch that was handed out last, for reports of panics.
+    pub(super) last_size: Arc<AtomicU64>,
     line: Line,
     is_closed: bool,
 }
@@ -114,7 +118,8 @@ impl<K, V> Gather<K, V> {
     pub(crate) fn new(rules: Rules, fold: Fold<V>, pace: Pace) -> Self {
         let line = Line::default();
         let open = Open::new();
-        Self { rules, fold, pace, open, ready: None, is_running: false, line, is_closed: false }
+        let (ready, is_running, is_closed, last_size) = (None, false, false, Arc::default());
+        Self { rules, fold, pace, open, ready, is_running, last_size, line, is_closed }
     }
 
     /// Returns how many keys wait for their flush. Those with the action do not count.
@@ -382,8 +387,14 @@ impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
         if self.ready.is_none() && self.open.cause.is_some() && self.pace.admits(now) {
             self.let_out();
         }
-        self.is_running = self.ready.is_some();
-        self.ready.take()
+        let batch = self.ready.take();
+        self.is_running = batch.is_some();
+        if let Some(batch) = &batch {
+            // ORDERING: Relaxed. The worker stores it before it runs the action, and its reporter
+            // reads it after; a task that moves to another thread is handed over by the runtime.
+            self.last_size.store(batch.len() as u64, Relaxed);
+        }
+        batch
     }
 
     fn finish(&mut self, now: Tick) {

@@ -14,20 +14,12 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it is started"]
 pub struct DebounceThenBuilder {
-    debounce: DebounceBuilder,
-    interval: Option<Duration>,
-    limiter: Option<Limiter>,
+    pub(super) debounce: DebounceBuilder,
+    pub(super) interval: Option<Duration>,
+    pub(super) limiter: Option<Limiter>,
 }
 
 impl DebounceThenBuilder {
-    pub(super) const fn new(
-        debounce: DebounceBuilder,
-        interval: Option<Duration>,
-        limiter: Option<Limiter>,
-    ) -> Self {
-        Self { debounce, interval, limiter }
-    }
-
     /// Starts it with an action that runs to its end on the worker.
     ///
     /// # Errors
@@ -39,7 +31,7 @@ impl DebounceThenBuilder {
     ) -> Result<DebounceThen<T>, ComposeError> {
         let machine = self.machine()?;
         let engine = self.debounce.options.start(machine, action);
-        Ok(DebounceThen { inner: Debouncer { engine } })
+        Ok(Debouncer { engine })
     }
 
     /// Starts it with an action that is a future. The next run begins when that is ready.
@@ -57,7 +49,7 @@ impl DebounceThenBuilder {
         let machine = self.machine()?;
         let options = self.debounce.options;
         let engine = options.start_async(machine, action, DebounceError::NotAsync)?;
-        Ok(DebounceThen { inner: Debouncer { engine } })
+        Ok(Debouncer { engine })
     }
 
     fn machine<T>(&self) -> Result<PacedDebounce<T>, ComposeError> {

@@ -273,8 +273,8 @@ impl StrictTree {
             return Ok(decide(&(0..count).map(charge).collect::<Vec<_>>()));
         }
         let mut charges = [charge(0); SHORT];
-        for level in 1..count {
-            charges[level] = charge(level);
+        for (level, place) in charges.iter_mut().enumerate().take(count).skip(1) {
+            *place = charge(level);
         }
         Ok(decide(&charges[..count]))
     }

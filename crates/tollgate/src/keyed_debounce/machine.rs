@@ -45,7 +45,10 @@ pub(super) struct KeyedDebounce<K, T> {
     /// What had to fire early to make room; at most `max_keys`.
     early: VecDeque<(K, Fired<T>)>,
     is_finishing: bool,
-    waste: Waste<K, T>,
+    /// Keys that have gone without a fire, until the engine takes them to drop them without the lock.
+    unused_keys: Vec<K>,
+    /// Values that were not used, likewise.
+    unused_values: Vec<T>,
 }
 
 /// A key that matters.
@@ -55,14 +58,6 @@ pub(super) struct Slot<K, T> {
     hash: u32,
     last_trigger: Tick,
     debounce: Debounce<T>,
-}
-
-/// What the worker's calls leave over, until it is taken out to be dropped without a lock.
-#[derive(Debug)]
-struct Waste<K, T> {
-    /// Keys that have gone without a fire.
-    keys: Vec<K>,
-    values: Vec<T>,
 }
 
 /// What a trigger leaves, to be dropped without a lock.
@@ -84,7 +79,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             queue: DeadlineHeap::default(),
             early: VecDeque::new(),
             is_finishing: false,
-            waste: Waste::default(),
+            unused_keys: Vec::new(),
+            unused_values: Vec::new(),
         }
     }
 
@@ -268,7 +264,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             return None;
         }
         let (fired, unused) = found.debounce.next(now);
-        self.waste.values.extend(unused);
+        self.unused_values.extend(unused);
         let is_quiet = self.is_finishing || quiet_at <= now;
         if is_quiet && found.debounce.due().is_none() {
             let Slot { key, .. } = self.take(slot);
@@ -277,7 +273,7 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             }
             // What has not fired holds no value.
             if std::mem::needs_drop::<K>() {
-                self.waste.keys.push(key);
+                self.unused_keys.push(key);
             }
             return None;
         }
@@ -332,7 +328,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> Machine for KeyedDebounce<K, 
 
     fn finish(&mut self, now: Tick) {
         self.is_finishing = true;
-        let (slots, unused) = (&mut self.slots, &mut self.waste.values);
+        let (slots, unused) = (&mut self.slots, &mut self.unused_values);
         self.queue.rearrange(|slot, at| {
             unused.extend(slots[slot as usize].debounce.flush(now));
             at.min(now)
@@ -340,18 +336,12 @@ impl<K: Clone + Send + 'static, T: Send + 'static> Machine for KeyedDebounce<K, 
     }
 
     fn waste(&mut self) -> impl Sized + use<K, T> {
-        std::mem::take(&mut self.waste)
+        (std::mem::take(&mut self.unused_keys), std::mem::take(&mut self.unused_values))
     }
 
     fn clear(&mut self) -> impl Sized + use<K, T> {
         self.index = KeyIndex::default();
         self.queue = DeadlineHeap::default();
         (std::mem::take(&mut self.slots), std::mem::take(&mut self.early))
-    }
-}
-
-impl<K, T> Default for Waste<K, T> {
-    fn default() -> Self {
-        Self { keys: Vec::new(), values: Vec::new() }
     }
 }

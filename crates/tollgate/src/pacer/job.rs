@@ -149,7 +149,7 @@ impl Paced {
     #[must_use]
     pub fn is_queued(&self) -> bool {
         let engine = self.engine.upgrade();
-        engine.is_some_and(|engine| engine.look(|pace, _| pace.is_queued(self.at)))
+        engine.is_some_and(|engine| engine.look(|pace, _| pace.jobs.contains_key(&self.at)))
     }
 
     /// Takes the job out of the queue and drops it; tells whether it was there. If so it never

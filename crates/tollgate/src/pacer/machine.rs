@@ -35,7 +35,7 @@ pub(super) struct Pace<J> {
     told: BTreeMap<Tick, u64>,
     /// Who waits for one of them.
     waiting: BTreeMap<Tick, Waker>,
-    jobs: BTreeMap<Tick, Queued<J>>,
+    pub(super) jobs: BTreeMap<Tick, Queued<J>>,
     holes: Holes,
     /// The latest place that was used: its slot has come, or its job has started.
     used: Option<(Tick, u64)>,
@@ -48,7 +48,7 @@ pub(super) struct Pace<J> {
 }
 
 #[derive(Debug)]
-struct Queued<J> {
+pub(super) struct Queued<J> {
     cost: u64,
     job: J,
 }
@@ -109,11 +109,6 @@ impl<J> Pace<J> {
             None => self.free(now, at, cost),
         }
         Ok(at)
-    }
-
-    /// Tells whether the job of a slot is still queued.
-    pub(super) fn is_queued(&self, at: Tick) -> bool {
-        self.jobs.contains_key(&at)
     }
 
     /// Takes a job back.

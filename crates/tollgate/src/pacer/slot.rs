@@ -4,7 +4,7 @@ use super::{job::Work, machine::Pace};
 use crate::{Tick, wait::WeakEngine};
 use std::time::Duration;
 
-/// When it is somebody's turn; made by [`Pacer::slot`].
+/// When it is somebody's turn; made by [`Pacer::slot`](super::Pacer::slot).
 ///
 /// Dropping it changes nothing: the slot counts as used. Whoever does not use it should
 /// [`cancel`](Self::cancel) it.

@@ -83,12 +83,6 @@ impl<J> Duty<J> {
 }
 
 impl<J> Action<J> {
-    /// Tells whether it runs on the stack of one thread.
-    #[cfg(feature = "tokio")]
-    pub(super) const fn is_call(&self) -> bool {
-        !matches!(self, Self::Async(_))
-    }
-
     /// Runs a job to its end on this thread.
     pub(super) fn run(&mut self, job: J) -> Result<(), Panicked> {
         match self {

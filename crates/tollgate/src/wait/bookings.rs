@@ -22,7 +22,7 @@ pub(crate) struct Bookings {
     /// The lengths of the spans, at the places where they start.
     spans: FenwickList,
     /// INVARIANT: the sum of all lengths.
-    length: u64,
+    pub(crate) length: u64,
 }
 
 impl Bookings {
@@ -115,11 +115,6 @@ impl Bookings {
         self.spans.clear();
         self.length = 0;
     }
-
-    /// Returns the sum of all lengths.
-    pub(crate) const fn length(&self) -> u64 {
-        self.length
-    }
 }
 
 #[cfg(test)]
@@ -138,7 +133,7 @@ mod tests {
         bookings.add(15, 20);
         bookings.add(25, 30);
         assert_eq!(spans(&bookings), [(10, 20), (25, 30)]);
-        assert_eq!(bookings.length(), 15);
+        assert_eq!(bookings.length, 15);
     }
 
     #[test]
@@ -171,6 +166,6 @@ mod tests {
         bookings.lower_behind(25, 5);
         assert_eq!(spans(&bookings), [(10, 20), (20, 25)]);
         bookings.lower_behind(0, 15);
-        assert_eq!(bookings.length(), 15, "whoever waits keeps what is booked");
+        assert_eq!(bookings.length, 15, "whoever waits keeps what is booked");
     }
 }

@@ -53,12 +53,9 @@ pin_project! {
 }
 
 impl StopAndWait {
-    pub(super) fn new(
-        inner: Arc<dyn Ending>,
-        clock: Clock,
-        (until, within): (Tick, Duration),
-    ) -> Self {
+    pub(super) fn new(inner: Arc<dyn Ending>, clock: Clock, within: Duration) -> Self {
         let ticket = Ticket { inner, number: None };
+        let until = clock.now().saturating_add(within);
         Self { ticket, clock, until, within, sleeper: Sleeper::ANY }
     }
 

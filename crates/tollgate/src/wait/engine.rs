@@ -180,10 +180,8 @@ impl<M: Machine> Engine<M> {
 
     /// Waits, at most for `within`, until it is stopped and no action runs.
     pub(crate) fn ended(&self, within: Duration) -> StopAndWait {
-        let clock = self.driver().clock();
-        let until = clock.now().saturating_add(within);
         let inner: Arc<Inner<M>> = Arc::clone(&self.handle.inner);
-        StopAndWait::new(inner, clock.clone(), (until, within))
+        StopAndWait::new(inner, self.driver().clock().clone(), within)
     }
 }
 

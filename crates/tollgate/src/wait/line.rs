@@ -211,7 +211,7 @@ impl Line {
 
     /// Returns how much is booked for those who wait, in units.
     pub(crate) fn booked(&self) -> u64 {
-        self.bookings.length()
+        self.bookings.length
     }
 
     /// Somebody who had booked up to `position` gave back `amount`: what is behind moves up.

@@ -52,7 +52,7 @@ enum Place {
 impl Place {
     fn here<J>(action: &Action<J>) -> Self {
         #[cfg(feature = "tokio")]
-        if !action.is_call() {
+        if matches!(action, Action::Async(_)) {
             return Self::Task(tokio::task::try_id());
         }
         let _ = action;

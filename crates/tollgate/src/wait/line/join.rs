@@ -244,7 +244,7 @@ impl Line {
             Order::OldestFirst => end,
             Order::NewestFirst => {
                 let front = self.bookings.front_end(gcra.units(cost));
-                front.unwrap_or(end - self.bookings.length())
+                front.unwrap_or(end - self.bookings.length)
             }
         };
         match gcra.book(tat, now, (cost, wish.max_wait(now)), act) {

@@ -36,7 +36,7 @@ impl Line {
     pub(crate) fn unbook_all(&mut self, post: &mut impl Post, now: Tick) {
         let total = u64::try_from(self.queue.total()).unwrap_or(u64::MAX);
         self.unbook(post, now, total);
-        debug_assert_eq!(self.bookings.length(), 0, "as much is booked as those who wait cost");
+        debug_assert_eq!(self.bookings.length, 0, "as much is booked as those who wait cost");
         self.is_unbooked = true;
     }
 
@@ -323,13 +323,13 @@ impl Line {
         now: Tick,
         cost: u64,
     ) -> Option<Decision> {
-        let Some(gcra) = self.gcra().filter(|_| self.bookings.length() > 0) else {
+        let Some(gcra) = self.gcra().filter(|_| self.bookings.length > 0) else {
             return post.update(now, |entry| entry.decide(now, cost));
         };
         let units = gcra.units(cost);
         // It books at the end, as everybody, and is served with the front, its own included.
         let front = self.freshen(post, &gcra, (now, now), units);
-        let (end, length) = (self.bookings.end()?, self.bookings.length());
+        let (end, length) = (self.bookings.end()?, self.bookings.length);
         let act = |own: u64| front.unwrap_or(own - length);
         let (booked, decision, until) = post.update(now, |entry| {
             let (gcra, tat) = entry.gcra()?;
