@@ -62,17 +62,6 @@ impl FenwickList {
         self.len
     }
 
-    /// Returns for how many items there is memory.
-    #[cfg(test)]
-    pub(super) const fn room(&self) -> usize {
-        self.items.capacity()
-    }
-
-    #[cfg(test)]
-    pub(super) const fn next_id(&self) -> u64 {
-        self.next_id
-    }
-
     /// Tells whether there is far more memory than items. What 256 items take stays, so that small
     /// lists that fill and empty again and again ask for no memory.
     const fn is_roomy(&self) -> bool {
@@ -292,5 +281,17 @@ impl FenwickList {
         let kept = self.items.iter().take(index).filter(|item| !item.is_removed).count();
         self.rebuild();
         self.lower_from(kept, by);
+    }
+}
+
+#[cfg(test)]
+impl FenwickList {
+    /// Returns for how many items there is memory.
+    pub(super) const fn room(&self) -> usize {
+        self.items.capacity()
+    }
+
+    pub(super) const fn next_id(&self) -> u64 {
+        self.next_id
     }
 }
