@@ -8,11 +8,14 @@
 //! By Little's law the right limit is throughput x latency: 1000 calls a second of 20 ms each are
 //! 20 calls in flight. More only wait.
 //!
+//! [`rate`] does the same for a rate, in permits per second.
+//!
 //! Which law to take, what it measures and how it fails: [docs/adaptive.md].
 //!
 //! [docs/adaptive.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/adaptive.md
 
 pub mod law;
+pub mod rate;
 mod window;
 
 use crate::{CallOutcome, Tick};

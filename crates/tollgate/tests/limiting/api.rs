@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use tollgate::{
     Algorithm, Bypass, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter, LimiterBuilder,
     ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation, Tick, TimerId,
-    hierarchy, watch,
+    adaptive::rate, hierarchy, watch,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -28,6 +28,10 @@ fn public_types_are_shareable_and_printable() {
     shared::<hierarchy::BorrowingTree>();
     shared::<hierarchy::BorrowingBuilder>();
     shared::<hierarchy::Class>();
+    shared::<rate::AdaptiveRate>();
+    shared::<rate::CurrentPolicy>();
+    shared::<rate::ManualCpu>();
+    shared::<rate::RateReport>();
     value::<hierarchy::Admission>();
     value::<hierarchy::ClassCounts>();
     value::<Decision>();
@@ -45,6 +49,7 @@ fn public_types_are_shareable_and_printable() {
     error::<ParseQuotaError>();
     error::<Denied>();
     error::<Refused>();
+    error::<rate::CpuError>();
     error::<hierarchy::HierarchyError>();
     error::<hierarchy::PathError>();
     error::<hierarchy::Unreserved>();

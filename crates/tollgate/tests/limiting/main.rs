@@ -5,6 +5,8 @@ mod ad_hoc;
 mod ad_hoc_model;
 mod adaptive_laws;
 mod adaptive_properties;
+mod adaptive_rate;
+mod adaptive_rate_laws;
 mod api;
 mod claims_and_quotas;
 mod concurrency;
