@@ -1,5 +1,6 @@
 //! An adaptive rate over limiters, keys and stores, on a manual clock.
 
+use proptest::prelude::*;
 use std::{
     sync::{
         Arc, OnceLock,
@@ -405,7 +406,7 @@ fn a_change_touches_no_key() {
 }
 
 /// Ten changes take as long over a million keys as over ten: no walk. Measured only where the build
-/// is optimised: `TOLLGATE_LONG=1 cargo test --release -p tollgate --test limiting a_million -- --nocapture`.
+/// is optimised: `TOLLGATE_LONG=1 cargo test --profile flood -p tollgate --test limiting a_million -- --nocapture`.
 #[test]
 fn a_million_keys_take_ten_changes_a_second() {
     if std::env::var_os("TOLLGATE_LONG").is_none() {
@@ -459,4 +460,67 @@ fn a_current_policy_joins_other_demands() {
     let now = users.get();
     let mut demands = [Demand::new(&global, b"", 1), Demand::new(&now, b"alice", 1)];
     assert!(store.acquire_now(&mut demands).unwrap().is_allowed());
+}
+
+/// The highest rate below, and the lowest.
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 1.0;
+
+/// What a key got that took all it could while the rate moved.
+#[derive(Debug, Default)]
+struct Greedy {
+    admitted: u64,
+    /// The integral of the rate.
+    integral: f64,
+    /// How long the admitted permits take, each at the rate at which it passed.
+    worth: f64,
+    elapsed: f64,
+    /// The sum of new / old over all rises.
+    rises: f64,
+}
+
+fn greedy(burst_seconds: u64, moves: &[(f64, u64)]) -> Greedy {
+    let (limiter, hand) = keyed(Quota::per_second(40).burst(40 * burst_seconds));
+    let rates = [TOP].into_iter().chain(moves.iter().map(|(rate, _)| *rate)).collect();
+    let law = Script::new(BOTTOM..=TOP, rates);
+    let rate = AdaptiveRate::of_keys(&limiter, law).period(ms(1)).build().unwrap();
+    let mut got = Greedy::default();
+    for (_, millis) in moves {
+        let (now, seconds) = (rate.report().rate, *millis as f64 / 1000.0);
+        for _ in 0..*millis {
+            while limiter.try_acquire("key").is_allowed() {
+                got.admitted += 1;
+                got.worth += 1.0 / now;
+            }
+            hand.advance(ms(1));
+        }
+        got.integral += now * seconds;
+        got.elapsed += seconds;
+        rate.tick();
+        let next = rate.report().rate;
+        got.rises += if next > now { next / now } else { 0.0 };
+    }
+    got
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// However the rate moves, permits never pass faster than at the rate in force, and one burst.
+    #[test]
+    fn permits_are_worth_the_time_that_passed(
+        burst_seconds in 1..6_u64,
+        moves in prop::collection::vec(((10..=400_u32).prop_map(|it| f64::from(it) / 10.0), 2..1500_u64), 1..20),
+    ) {
+        let got = greedy(burst_seconds, &moves);
+        let whole = got.elapsed + burst_seconds as f64;
+        prop_assert!(got.worth <= whole + 1e-6, "{got:?}");
+        // One permit of the lowest rate, and what the burst is rounded down by.
+        prop_assert!(got.worth >= whole - 2.0 / BOTTOM, "{got:?}");
+        // A rise takes along what had come back at the lower rate and made no whole permit there, as
+        // a share: less than two permits of that rate, one for the permit and one for the burst, which
+        // is rounded down.
+        let most = got.integral + TOP * burst_seconds as f64 + 2.0 * got.rises;
+        prop_assert!(got.admitted as f64 <= most, "{got:?}");
+    }
 }
