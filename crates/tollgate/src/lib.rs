@@ -99,6 +99,8 @@ mod pages {
     struct Watching;
     #[doc = include_str!("../../../docs/concurrency.md")]
     struct Concurrency;
+    #[doc = include_str!("../../../docs/adaptive-rate.md")]
+    struct AdaptiveRates;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]

@@ -13,9 +13,8 @@
 //! | [`LittleRate`] | shortest latency, calls in flight | the number of workers is known |
 //!
 //! A rate alone does not save a service that slows down: at the same rate more and more calls are
-//! in flight. In simulation a self-tuning rate reached 0.18 of the ideal when the service
-//! collapsed, and 0.90 behind a cap on calls in flight. So a [`Limiter`] takes a [`Concurrency`] beside
-//! it. Limits of many keys have bounds for each key instead.
+//! in flight, and a law learns of it only when they end. So a [`Limiter`] takes a [`Concurrency`]
+//! beside it, which holds them at once. Limits of many keys have bounds for each key instead.
 //!
 //! How to choose, and how each fails: [docs/adaptive-rate.md].
 //!
@@ -250,7 +249,7 @@ impl AdaptiveRate {
 
     /// Decides if a period is over. Reports and the driver do so themselves.
     pub fn tick(&self) {
-        self.shared.tick();
+        self.shared.tick(Duration::ZERO);
     }
 
     /// Returns the rate, its bounds, why it is what it is, and what the last period showed.
@@ -277,19 +276,21 @@ impl Shared {
         let mut state = lock(&self.state);
         state.meter.add(outcome, latency);
         // The clock is read under the lock, so that time does not go backwards for the meter.
-        let is_over = self.is_over(&state);
+        let is_over = self.is_over(&state, Duration::ZERO);
         drop(state);
         if is_over {
-            self.tick();
+            self.tick(Duration::ZERO);
         }
     }
 
-    fn is_over(&self, state: &State) -> bool {
+    /// Tells whether the period is over, or will be within `early`.
+    fn is_over(&self, state: &State, early: Duration) -> bool {
         let min_calls = if self.has_health { 0 } else { state.meter.measures.min_calls };
-        state.meter.is_over(self.clock.now(), min_calls)
+        state.meter.is_over(self.clock.now().saturating_add(early), min_calls)
     }
 
-    fn tick(&self) {
+    /// Decides if the period is over, or will be within `early`.
+    fn tick(&self, early: Duration) {
         let mut judge = match self.judge.try_lock() {
             Ok(judge) => judge,
             // A law or a source has panicked; the next period may go better.
@@ -298,7 +299,7 @@ impl Shared {
             Err(TryLockError::WouldBlock) => return,
         };
         let mut state = lock(&self.state);
-        if !self.is_over(&state) {
+        if !self.is_over(&state, early) {
             return;
         }
         let (mut period, before) = (state.meter.close(self.clock.now()), state.report);

@@ -136,7 +136,7 @@ fn steps_cut_at_once_and_relax_slowly() {
 #[test]
 fn cpu_moves_the_rate_towards_its_target() {
     use LimitReason::{AtMax, Growing, Holding, Overload};
-    // Seed 003: above 1.1 x target by a factor of 0.8, below 0.9 x target by 1.1. No mean.
+    // The usual form: above 1.1 x target by a factor of 0.8, below 0.9 x target by 1.1. No mean.
     let seed = CpuRate::builder(10.0..=120.0).initial(100.0).target(0.5).dead_band(0.05);
     let seed = seed.lowest_factor(0.8).highest_factor(1.1).smoothing(Duration::from_nanos(1));
     step(
@@ -173,7 +173,7 @@ fn the_mean_of_the_load_follows_in_its_time() {
     assert!((rate - 1000.0 * 0.5 / 0.816_060_3).abs() < 0.001, "{rate}");
 }
 
-/// Appendix K: below the target x 0.9, above it x 1.05.
+/// Below the target x 0.9, above it x 1.05.
 #[test]
 fn a_rate_follows_its_own_success() {
     use LimitReason::{ApplicationLimited, Growing, Holding, Overload};

@@ -93,8 +93,11 @@ impl AdaptiveRateBuilder {
         });
         let ticker = self.driver.map(|driver| {
             let ticked = Arc::clone(&shared);
-            let action = Action::Call(Box::new(move |()| ticked.tick()));
-            let engine = Engine::start(Ticker::new(period), driver, (action, None), OnDrop::Cancel);
+            // The driver says when a period is over, unless a report has just begun a new one.
+            let early = period.mul_f64(0.6);
+            let action = Action::Call(Box::new(move |()| ticked.tick(early)));
+            let ticker = Ticker::new(period, self.seed);
+            let engine = Engine::start(ticker, driver, (action, None), OnDrop::Cancel);
             let _ = engine.event(Ticker::start);
             engine
         });

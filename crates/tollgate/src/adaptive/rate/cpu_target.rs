@@ -8,9 +8,10 @@
 //! else:                     rate = rate x clamp(target / ema, 0.9, 1.05)
 //! ```
 //!
-//! Source: seed 003, with its steps of 0.8 and 1.1 as settings. Departures: (1) the rate has bounds;
-//! (2) the step is in proportion to the error, and slower upwards, so that it settles; (3) the burst
-//! follows the rate: with a fixed burst each cut would free a burst.
+//! Source: the CPU-driven limiter of Go tutorials, whose steps of 0.8 and 1.1 are settings here.
+//! Departures: (1) the rate has bounds; (2) the step is in proportion to the error, and slower
+//! upwards, so that it settles; (3) the burst follows the rate: with a fixed burst each cut would
+//! free a burst.
 //!
 //! How it fails: other work on the host raises the load too, and the rate pays for it, down to the
 //! minimum.

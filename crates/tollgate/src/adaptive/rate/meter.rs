@@ -42,15 +42,10 @@ impl Meter {
 
     fn restart(&mut self, now: Tick) {
         self.began = now;
-        self.ends = now.saturating_add(self.next_length());
+        self.ends = now.saturating_add(self.jitter.around(self.length));
         self.counted = Period::default();
         self.latencies.clear();
         self.longest = Duration::ZERO;
-    }
-
-    /// Returns the length of a period with its jitter.
-    fn next_length(&mut self) -> Duration {
-        self.length.mul_f64(0.9 + 0.2 * self.jitter.fraction())
     }
 
     /// Adds a call; one that is ignored does not count.

@@ -9,7 +9,7 @@
 //! between:                                          unchanged
 //! ```
 //!
-//! Source: seed "self-throttling". Departures: (1) there it rises above target + 0.05 only, which a
+//! Source: the self-tuning token bucket of Go tutorials. Departures: (1) there it rises above target + 0.05 only, which a
 //! target of 0.95 or more never lets happen, so the upper mark lies at most half way to 1; (2) the
 //! rate has bounds.
 //!

@@ -1,22 +1,24 @@
 //! Comes due once per period: for signals that come without calls.
 
+use super::super::window::Jitter;
 use crate::{Tick, wait::Machine};
 use std::time::Duration;
 
-/// A machine with one job per period, from its start on.
+/// A machine with one job per period, give or take a tenth, from its start on.
 #[derive(Debug)]
 pub(super) struct Ticker {
     period: Duration,
+    jitter: Jitter,
     due: Option<Tick>,
 }
 
 impl Ticker {
-    pub(super) const fn new(period: Duration) -> Self {
-        Self { period, due: None }
+    pub(super) fn new(period: Duration, seed: u64) -> Self {
+        Self { period, jitter: Jitter::new(seed), due: None }
     }
 
     pub(super) fn start(&mut self, now: Tick) {
-        self.due = Some(now.saturating_add(self.period));
+        self.due = Some(now.saturating_add(self.jitter.around(self.period)));
     }
 }
 
