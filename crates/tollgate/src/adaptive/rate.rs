@@ -293,9 +293,9 @@ impl Shared {
     fn tick(&self, early: Duration) {
         let mut judge = match self.judge.try_lock() {
             Ok(judge) => judge,
-            // A law or a source has panicked; the next period may go better.
+            // A law or a source panicked in an earlier decision. Both stay in use.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody decides, or is woken by a decision.
+            // Another thread decides, or this call comes from a waiter that the decision woke.
             Err(TryLockError::WouldBlock) => return,
         };
         let mut state = lock(&self.state);

@@ -6,6 +6,7 @@ mod ad_hoc_model;
 mod adaptive_laws;
 mod adaptive_properties;
 mod adaptive_rate;
+mod adaptive_rate_keys;
 mod adaptive_rate_laws;
 mod api;
 mod claims_and_quotas;
