@@ -8,6 +8,8 @@
 //! By Little's law the right limit is throughput x latency: 1000 calls a second of 20 ms each are
 //! 20 calls in flight. More only wait.
 //!
+//! [`rate`] does the same for a rate, in permits per second.
+//!
 //! Which law to take, what it measures and how it fails: [docs/adaptive.md].
 //!
 //! [docs/adaptive.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/adaptive.md
@@ -15,6 +17,7 @@
 mod concurrency;
 pub mod law;
 mod partitions;
+pub mod rate;
 mod window;
 
 pub use concurrency::{AcquireMeasured, AdaptiveConcurrency, AdaptiveReport, MeasuredPermit};

@@ -102,6 +102,8 @@ mod pages {
     struct Concurrency;
     #[doc = include_str!("../../../docs/adaptive.md")]
     struct Adaptive;
+    #[doc = include_str!("../../../docs/adaptive-rate.md")]
+    struct AdaptiveRates;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]

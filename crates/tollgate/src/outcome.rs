@@ -5,12 +5,12 @@
 /// One outcome serves every part that learns from calls: adaptive limits, breakers, retry budgets.
 /// A refusal of our own is no outcome: the call never ran.
 ///
-/// | outcome | examples | a law of [`adaptive`](crate::adaptive) uses it as |
-/// |---|---|---|
-/// | `Success` | 200, 404 | a round trip |
-/// | `Failure` | 500, a broken reply | nothing: an error says nothing about load, and is often fast |
-/// | `Overload` | timeout, 429, 503, connection refused | a sign of overload (a "drop") |
-/// | `Ignore` | the caller went away, a health check, a dropped guard | nothing |
+/// | outcome | examples | a law of [`adaptive`](crate::adaptive) uses it as | a [rate law](crate::adaptive::rate) |
+/// |---|---|---|---|
+/// | `Success` | 200, 404 | a round trip | a success |
+/// | `Failure` | 500, a broken reply | nothing: an error says nothing about load, and is often fast | an error |
+/// | `Overload` | timeout, 429, 503, connection refused | a sign of overload (a "drop") | an error |
+/// | `Ignore` | the caller went away, a health check, a dropped guard | nothing | nothing |
 ///
 /// # Examples
 ///

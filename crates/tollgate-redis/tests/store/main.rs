@@ -4,6 +4,7 @@
 #[cfg(feature = "test-servers")]
 mod servers {
     // Tests behind the feature `testing` move the time of the scripts.
+    mod adaptive_rate;
     mod allot;
     mod arithmetic;
     #[cfg(feature = "testing")]

@@ -65,15 +65,15 @@ impl Range {
 /// INVARIANT: `min <= value <= max`, all finite. Wanted values are finite: products of at most 10^9
 /// by a checked factor, or by a ratio of round trips that are each at least 1 ns.
 #[derive(Clone, Copy, Debug)]
-struct BoundedLimit {
-    value: f64,
-    min: f64,
-    max: f64,
-    reason: LimitReason,
+pub(super) struct BoundedLimit {
+    pub(super) value: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+    pub(super) reason: LimitReason,
 }
 
 impl BoundedLimit {
-    fn move_to(&mut self, wanted: f64, reason: LimitReason) {
+    pub(super) fn move_to(&mut self, wanted: f64, reason: LimitReason) {
         debug_assert!(wanted.is_finite(), "{wanted}");
         let value = wanted.clamp(self.min, self.max);
         self.reason = if value != self.value {
@@ -88,7 +88,7 @@ impl BoundedLimit {
         self.value = value;
     }
 
-    fn hold(&mut self, reason: LimitReason) {
+    pub(super) fn hold(&mut self, reason: LimitReason) {
         self.reason = reason;
     }
 

@@ -40,7 +40,7 @@ impl SampleWindow {
             return false;
         }
         if self.span.is_none() {
-            let length = self.length.mul_f64(0.9 + 0.2 * self.jitter.fraction());
+            let length = self.jitter.around(self.length);
             self.span = Some((sample.ended, sample.ended.saturating_add(length)));
         }
         self.samples += 1;
@@ -177,6 +177,11 @@ impl Jitter {
     pub(super) fn fraction(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         (mix(self.state) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Returns `length` give or take a tenth.
+    pub(super) fn around(&mut self, length: Duration) -> Duration {
+        length.mul_f64(0.9 + 0.2 * self.fraction())
     }
 }
 

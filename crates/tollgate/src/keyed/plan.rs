@@ -8,7 +8,7 @@ use super::{
     rule_cell::RuleCell,
 };
 use crate::{
-    Initial, Quota, Tick,
+    Algorithm, Initial, Quota, Tick,
     algorithm::AnyRule,
     sync::{Arc, Ordering::Relaxed},
 };
@@ -68,6 +68,16 @@ impl Core {
         self.note_change();
         claims.release(self);
         Ok(())
+    }
+
+    /// Returns the quota of keys that have none of their own, and the algorithm of all.
+    pub(crate) fn default_quota(&self) -> (Quota, Algorithm) {
+        (self.default.quota(), self.algorithm)
+    }
+
+    /// Puts another quota in force for the keys that have none of their own.
+    pub(crate) fn set_default_quota(&self, quota: Quota) -> Result<(), KeyedError> {
+        self.change_quota(&self.default, quota, self.clock.now())
     }
 
     /// Returns where the quota is kept that a key has now.

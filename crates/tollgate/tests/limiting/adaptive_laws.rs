@@ -344,7 +344,11 @@ fn a_seed_repeats_its_jitter() {
 /// Checks errors against their texts: value, rule, remedy.
 fn refused(rows: &[(Option<LawError>, &str)]) {
     for (row, (error, text)) in rows.iter().enumerate() {
-        assert_eq!(error.map(|error| error.to_string()).as_deref(), Some(*text), "row {row}");
+        assert_eq!(
+            error.as_ref().map(|error| error.to_string()).as_deref(),
+            Some(*text),
+            "row {row}"
+        );
     }
 }
 

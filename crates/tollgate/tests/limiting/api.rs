@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use tollgate::{
     Algorithm, Bypass, CallOutcome, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter,
     LimiterBuilder, ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation,
-    Tick, TimerId, adaptive, hierarchy, watch,
+    Tick, TimerId, adaptive, adaptive::rate, hierarchy, watch,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -37,6 +37,10 @@ fn public_types_are_shareable_and_printable() {
     value::<adaptive::Sample>();
     value::<adaptive::LimitReason>();
     value::<CallOutcome>();
+    shared::<rate::AdaptiveRate>();
+    shared::<rate::CurrentPolicy>();
+    shared::<rate::ManualCpu>();
+    shared::<rate::RateReport>();
     value::<hierarchy::Admission>();
     value::<hierarchy::ClassCounts>();
     value::<Decision>();
@@ -55,6 +59,7 @@ fn public_types_are_shareable_and_printable() {
     error::<Denied>();
     error::<Refused>();
     error::<adaptive::law::LawError>();
+    error::<rate::CpuError>();
     error::<hierarchy::HierarchyError>();
     error::<hierarchy::PathError>();
     error::<hierarchy::Unreserved>();

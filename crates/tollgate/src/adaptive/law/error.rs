@@ -1,10 +1,10 @@
 //! Why a law cannot be built.
 
-use crate::{Concurrency, Tick};
+use crate::{Concurrency, QuotaError, Tick};
 use std::{fmt, ops::RangeBounds, time::Duration};
 
 /// Why a law cannot be built.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LawError {
     /// The lowest limit is 0.
@@ -32,11 +32,13 @@ pub enum LawError {
         /// The range, and a value to start from.
         rule: &'static str,
     },
+    /// The limiter or the policy cannot have the rates of the law.
+    Quota(QuotaError),
 }
 
 impl LawError {
     /// Checks that a setting is in its range. NaN is in no range.
-    pub(super) fn check(
+    pub(in crate::adaptive) fn check(
         setting: &'static str,
         value: f64,
         range: impl RangeBounds<f64>,
@@ -49,7 +51,10 @@ impl LawError {
     }
 
     /// Checks that a duration is above zero and can be added to a tick.
-    pub(super) fn check_duration(setting: &'static str, value: Duration) -> Result<Duration, Self> {
+    pub(in crate::adaptive) fn check_duration(
+        setting: &'static str,
+        value: Duration,
+    ) -> Result<Duration, Self> {
         let rule = "is not above 0 and at most 584 years; give for example 100 ms";
         match !value.is_zero() && value <= Tick::MAX.since(Tick::ZERO) {
             true => Ok(value),
@@ -58,7 +63,7 @@ impl LawError {
     }
 
     /// Checks that a count is at least 1 and at most a billion.
-    pub(super) fn check_count(setting: &'static str, value: u64) -> Result<u64, Self> {
+    pub(in crate::adaptive) fn check_count(setting: &'static str, value: u64) -> Result<u64, Self> {
         let rule = "is not between 1 and 1000000000; give for example 10";
         match (1..=1_000_000_000).contains(&value) {
             true => Ok(value),
@@ -83,8 +88,24 @@ impl fmt::Display for LawError {
                  min <= initial <= max"
             ),
             Self::OutOfRange { setting, value, rule } => write!(f, "{setting} {value} {rule}"),
+            Self::Quota(_) => {
+                f.write_str("the limiter cannot have every rate of this law; move min and max")
+            }
         }
     }
 }
 
-impl std::error::Error for LawError {}
+impl std::error::Error for LawError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Quota(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<QuotaError> for LawError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
