@@ -2,6 +2,7 @@
 
 pub mod adaptive;
 pub mod algorithm;
+mod breaker;
 mod clock;
 mod coalesce;
 pub mod compose;
@@ -36,6 +37,10 @@ mod wait;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
+pub use breaker::{
+    Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, BreakerWindow,
+    KeyedBreaker, Open, OpenReason, Pass, Trip,
+};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use coalesce::{
     Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
