@@ -21,6 +21,7 @@ mod pacer;
 mod priority;
 mod quota;
 mod reservation;
+mod retry;
 mod snapshot;
 mod sometimes;
 pub mod store;
@@ -76,6 +77,12 @@ pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, 
 pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
+pub use retry::{
+    Attempts, Backoff, Pauses, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
+    RetryPolicyBuilder, RetryPolicyError, ShouldRetry, retry_sync, retry_sync_if,
+};
+#[cfg(feature = "tokio")]
+pub use retry::{retry, retry_if};
 pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;

@@ -37,5 +37,7 @@ pub(crate) use action::{Action, Reporter, guarded};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use parked::{block_on, park, waker};
 pub(crate) use random::{mix, random_up_to};
-pub(crate) use sleeper::Sleeper;
+#[cfg(feature = "tokio")]
+pub(crate) use sleeper::SleepUntil;
+pub(crate) use sleeper::{Sleeper, block_until};
 pub(crate) use wakes::{Wakes, wake_all};
