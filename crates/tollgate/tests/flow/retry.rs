@@ -37,7 +37,7 @@ fn policy(
 /// Runs calls whose attempts have these results, moving the hand to every timer.
 fn run_sync(policy: &RetryPolicy, hand: &ManualClock, results: &[Result<u32, Failure>]) -> Run {
     let (sender, times) = mpsc::channel();
-    let (mut results, clock) = (results.to_vec().into_iter(), hand.clock());
+    let (mut results, clock) = (Vec::from(results).into_iter(), hand.clock());
     let call = move || {
         sender.send(clock.now().as_nanos() / 1_000_000).unwrap();
         results.next().expect("no more attempts than results")
