@@ -111,6 +111,8 @@ mod pages {
     struct Watching;
     #[doc = include_str!("../../../docs/concurrency.md")]
     struct Concurrency;
+    #[doc = include_str!("../../../docs/resilience.md")]
+    struct Resilience;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]
