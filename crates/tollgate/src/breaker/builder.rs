@@ -30,7 +30,7 @@ use std::{
 pub struct BreakerBuilder {
     trips: Vec<Trip>,
     window: Extent,
-    min_calls: u64,
+    min_calls: Option<u64>,
     open_for: Duration,
     growth: u32,
     most: Option<Duration>,
@@ -49,7 +49,7 @@ impl BreakerBuilder {
         Self {
             trips: Vec::new(),
             window: Extent::Time(Duration::from_secs(10)),
-            min_calls: 20,
+            min_calls: None,
             open_for: Duration::from_secs(5),
             growth: 2,
             most: None,
@@ -80,7 +80,7 @@ impl BreakerBuilder {
     /// Sets how many calls must be in the window before a share of them trips; at least 1, and at
     /// most the window if that is a number of calls. The default is 20, or the window if smaller.
     pub fn min_calls(mut self, count: u64) -> Self {
-        self.min_calls = count;
+        self.min_calls = Some(count);
         self
     }
 
@@ -193,10 +193,6 @@ impl BreakerBuilder {
             Extent::Calls(count) => {
                 check_range("window", count.into(), 1, 100_000)?;
                 calls_max = count.into();
-                // The default fits every window.
-                if self.min_calls == Self::new().min_calls {
-                    self.min_calls = self.min_calls.min(calls_max);
-                }
             }
         }
         for trip in &self.trips {
@@ -218,11 +214,12 @@ impl BreakerBuilder {
         }
         let slow = |trip: &&Trip| matches!(trip.0, Threshold::SlowPercent(..));
         check_range("slow_percent given", self.trips.iter().filter(slow).count() as u64, 0, 1)?;
-        check_range("min_calls", self.min_calls, 1, calls_max)?;
-        self.check_breaks()
+        let min_calls = self.min_calls.unwrap_or(calls_max.min(20));
+        check_range("min_calls", min_calls, 1, calls_max)?;
+        self.check_breaks(min_calls)
     }
 
-    fn check_breaks(self) -> Result<Template, BreakerError> {
+    fn check_breaks(self, min_calls: u64) -> Result<Template, BreakerError> {
         let close_after = self.close_after.unwrap_or(self.trials);
         check_range("growth", self.growth.into(), 1, 1000)?;
         check_range("jitter", self.jitter_percent.into(), 0, 100)?;
@@ -255,7 +252,7 @@ impl BreakerBuilder {
             rules,
             window: self.window,
             trips: self.trips.into(),
-            min_calls: self.min_calls,
+            min_calls,
             idle_after,
             clock: self.clock.unwrap_or_else(Clock::monotonic),
             seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one("tollgate breaker")),

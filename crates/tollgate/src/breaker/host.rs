@@ -193,6 +193,10 @@ impl Host {
         if word & NOT_COUNTED == 0 {
             return Ok(Ticket { generation: word >> GENERATION_SHIFT, role: Role::Counted });
         }
+        if (word >> HOLD_SHIFT) & 3 == Hold::Closed as u64 {
+            let generation = word >> GENERATION_SHIFT;
+            return Ok(Ticket { generation, role: Role::Uncounted });
+        }
         // ORDERING: Relaxed; see `word`.
         let retry_at = Tick::from_nanos(self.retry_at.load(Relaxed));
         if now < retry_at {

@@ -123,7 +123,7 @@ impl Iterator for Pauses {
         let pause = match shape {
             Shape::FullJitter => self.random(Duration::ZERO, bound),
             Shape::Decorrelated => {
-                let upper = self.last.saturating_mul(3).clamp(base, most);
+                let upper = self.last.saturating_mul(3).min(most);
                 self.random(base, upper)
             }
             Shape::Exponential | Shape::Fibonacci => bound,

@@ -325,6 +325,10 @@ fn nonsense_is_refused_with_the_setting_the_value_and_the_rule() {
             "min_calls 11 is out of range; use 1 to 10",
         ),
         (
+            builder().window(BreakerWindow::calls(10)).min_calls(20),
+            "min_calls 20 is out of range; use 1 to 10",
+        ),
+        (
             builder().trip(Trip::failure_percent(0)),
             "failure_percent 0 is out of range; use 1 to 100",
         ),
@@ -351,4 +355,27 @@ fn many_threads_lose_no_result() {
     });
     let counts = breaker.counts();
     assert_eq!((counts.ended, counts.failed, counts.undecisive), (32_000, 8_000, 0));
+}
+
+#[test]
+fn while_it_is_open_nothing_behind_it_is_charged_or_called() {
+    let (breaker, hand) = fragile();
+    let quota = tollgate::Quota::per_second(10);
+    let limiter = tollgate::Limiter::builder(quota).clock(hand.clock()).build().unwrap();
+    let mut called = 0;
+    let mut call = |outcome| {
+        let Ok(pass) = breaker.try_pass() else { return };
+        match limiter.try_acquire().is_allowed() {
+            true => {
+                called += 1;
+                pass.end(outcome);
+            }
+            // A refusal of one's own feeds nobody.
+            false => pass.end(CallOutcome::Ignore),
+        }
+    };
+    call(CallOutcome::Failure);
+    let level = limiter.available();
+    (0..1000).for_each(|_| call(CallOutcome::Success));
+    assert_eq!((called, limiter.available(), breaker.counts().refused), (1, level, 1000));
 }
