@@ -58,7 +58,7 @@ pub use pace::{
     PaceFuture, PaceLayer, Unsent,
 };
 pub use retry::{
-    CloneBody, Repeat, Replay, ReplayBody, ReplaySpare, Retry, RetryBudget, RetryBudgetBuilder,
-    RetryBuildError, RetryBuilder, RetryFuture, RetryLayer,
+    Backoff, CloneBody, Repeat, Replay, ReplayBody, ReplaySpare, Retry, RetryBudget,
+    RetryBudgetBuilder, RetryBuildError, RetryBuilder, RetryFuture, RetryLayer,
 };
 pub use spend::Spend;

@@ -2,6 +2,7 @@
 
 pub mod adaptive;
 pub mod algorithm;
+mod breaker;
 mod clock;
 mod coalesce;
 pub mod compose;
@@ -20,6 +21,7 @@ mod pacer;
 mod priority;
 mod quota;
 mod reservation;
+mod retry;
 mod snapshot;
 mod sometimes;
 pub mod store;
@@ -37,6 +39,10 @@ mod wait;
 pub mod watch;
 
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
+pub use breaker::{
+    Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, BreakerWindow,
+    KeyedBreaker, Open, OpenReason, Pass, Trip,
+};
 pub use clock::{Clock, ManualClock, Tick, TimerId};
 pub use coalesce::{
     Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
@@ -72,6 +78,12 @@ pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, 
 pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
+pub use retry::{
+    Attempts, Backoff, Pauses, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
+    RetryPolicyBuilder, RetryPolicyError, ShouldRetry, retry_sync, retry_sync_if,
+};
+#[cfg(feature = "tokio")]
+pub use retry::{retry, retry_if};
 pub use snapshot::SnapshotError;
 #[doc(hidden)]
 pub use snapshot::count_snapshot_records;
@@ -104,6 +116,8 @@ mod pages {
     struct Adaptive;
     #[doc = include_str!("../../../docs/adaptive-rate.md")]
     struct AdaptiveRates;
+    #[doc = include_str!("../../../docs/resilience.md")]
+    struct Resilience;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]

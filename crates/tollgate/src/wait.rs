@@ -43,5 +43,7 @@ pub(crate) use key_index::KeyIndex;
 pub(crate) use options::ActionOptions;
 pub(crate) use parked::block_until;
 pub(crate) use random::{mix, random_up_to};
-pub(crate) use sleeper::Sleeper;
+#[cfg(feature = "tokio")]
+pub(crate) use sleeper::SleepUntil;
+pub(crate) use sleeper::{Sleeper, park_until};
 pub(crate) use wakes::{Wakers, Wakes};

@@ -9,27 +9,26 @@
 //!                                                        +----> open -----+
 //! ```
 //!
-//! While it is open a call fails without a look at the server. While it is probing, three calls at a
-//! time are let through; their fate decides. The state and the last W results are one word each, so a
-//! call that succeeds as always costs two loads.
+//! [`tollgate::Breaker`] decides. This host adds what a connection knows: a break ends when the server
+//! answers a PING, not when a time is over, so that no call is spent on finding out; and it keeps the
+//! last error, to tell callers why.
 
 use super::{Settings, wait::backoff};
 use std::{
     fmt,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
-use tollgate::{Clock, Tick};
+use tollgate::{BreakerState, BreakerWindow, CallOutcome, Clock, Pass, Tick, Trip};
 
 /// So many calls are let through while probing, and must succeed.
 const TRIALS: u32 = 3;
 
 /// Whether calls are sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
 pub(super) enum State {
     Connecting,
     Up,
@@ -51,64 +50,51 @@ impl State {
     pub(super) fn is_lost(self) -> bool {
         self == Self::Open
     }
-
-    fn of(number: u8) -> Self {
-        match number {
-            0 => Self::Connecting,
-            1 => Self::Up,
-            2 => Self::Open,
-            _ => Self::Probing,
-        }
-    }
 }
 
 /// The breaker of one server.
 pub(super) struct Breaker {
+    breaker: tollgate::Breaker,
     clock: Clock,
-    failures: u32,
-    mask: u64,
     probe_min: Duration,
     probe_max: Duration,
-    /// After this time a call on trial that has not ended is not waited for any more.
-    patience: Duration,
-    state: AtomicU8,
-    /// The last results, a one for a failure, the latest in the lowest bit.
-    results: AtomicU64,
+    /// Whether the server has answered once.
+    was_reached: AtomicBool,
     detail: Mutex<Detail>,
 }
 
 #[derive(Debug)]
 struct Detail {
+    /// The state that was last reported, and since when.
+    state: State,
     since: Tick,
     last_error: Option<String>,
     /// How often it was opened, or a probe failed, since it was up.
     opened: u32,
-    /// Calls on trial, when the last one began, and those that succeeded.
-    trying: u32,
-    tried: Tick,
-    passed: u32,
 }
 
 impl Breaker {
     pub(super) fn new(settings: &Settings, clock: Clock) -> Self {
-        let since = clock.now();
+        let breaker = tollgate::Breaker::builder()
+            .trip(Trip::failure_count(settings.breaker_failures.into()))
+            .window(BreakerWindow::calls(settings.breaker_window))
+            .open_for(Duration::MAX)
+            .jitter(0)
+            .trials(TRIALS)
+            // After this time a call on trial that has not ended is not waited for any more.
+            .patience(settings.probe_max.max(settings.deadline))
+            .clock(clock.clone())
+            .build()
+            .expect("settings are checked before a node is made");
+        let detail =
+            Detail { state: State::Connecting, since: clock.now(), last_error: None, opened: 0 };
         Self {
+            breaker,
             clock,
-            failures: settings.breaker_failures,
-            mask: u64::MAX >> (64 - settings.breaker_window),
             probe_min: settings.probe_min,
             probe_max: settings.probe_max,
-            patience: settings.probe_max.max(settings.deadline),
-            state: AtomicU8::new(State::Connecting as u8),
-            results: AtomicU64::new(0),
-            detail: Mutex::new(Detail {
-                since,
-                last_error: None,
-                opened: 0,
-                trying: 0,
-                tried: since,
-                passed: 0,
-            }),
+            was_reached: AtomicBool::new(false),
+            detail: Mutex::new(detail),
         }
     }
 
@@ -117,98 +103,45 @@ impl Breaker {
     }
 
     pub(super) fn state(&self) -> State {
-        // ORDERING: Relaxed. The state publishes nothing: a call that reads an old one is let through
-        // or refused as it would have been a moment earlier. Changes are made under the lock.
-        State::of(self.state.load(Relaxed))
+        match self.breaker.state() {
+            BreakerState::HalfOpen => State::Probing,
+            state if !state.is_closed() => State::Open,
+            // ORDERING: Relaxed. It publishes nothing, and both mean that calls pass.
+            _ if self.was_reached.load(Relaxed) => State::Up,
+            _ => State::Connecting,
+        }
     }
 
     pub(super) fn last_error(&self) -> Option<String> {
         self.detail().last_error.clone()
     }
 
-    fn enter(&self, detail: &mut Detail, state: State) {
-        // ORDERING: Relaxed; see `state`. Writers hold the lock.
-        self.state.store(state as u8, Relaxed);
-        self.results.store(0, Relaxed);
-        detail.since = self.clock.now();
-        (detail.trying, detail.passed) = (0, 0);
-    }
-
     /// Lets a call through, or says why not.
     pub(super) fn admit(&self, server: &str) -> Result<Pass<'_>, String> {
-        match self.state() {
-            State::Up | State::Connecting => return Ok(Pass { trial_of: None }),
-            State::Open | State::Probing => {}
-        }
-        let mut detail = self.detail();
-        let (state, now) = (self.state(), self.clock.now());
-        if now.since(detail.tried) > self.patience {
-            // Their futures are neither polled nor dropped: others must not wait for them.
-            detail.trying = 0;
-        }
-        if state == State::Probing && detail.trying + detail.passed < TRIALS {
-            detail.trying += 1;
-            detail.tried = now;
-            return Ok(Pass { trial_of: Some(self) });
-        }
-        if matches!(state, State::Up | State::Connecting) {
-            return Ok(Pass { trial_of: None });
-        }
-        let ago = now.since(detail.since);
-        let last = detail.last_error.as_deref().unwrap_or("no connection");
-        let how = if state == State::Probing { "on trial" } else { "cut off by its breaker" };
-        Err(format!("{server} has been {how} for {ago:.1?}: {last}"))
+        self.breaker.try_pass().map_err(|open| {
+            let detail = self.detail();
+            let ago = self.clock.now().since(detail.since);
+            let last = detail.last_error.as_deref().unwrap_or("no connection");
+            let is_trial = open.state() == BreakerState::HalfOpen;
+            let how = if is_trial { "on trial" } else { "cut off by its breaker" };
+            format!("{server} has been {how} for {ago:.1?}: {last}")
+        })
     }
 
-    /// Notes that a call was answered. Returns the new state if it changed.
+    /// Records that a call was answered. Returns the new state if it changed.
     pub(super) fn succeeded(&self, pass: Pass<'_>) -> Option<State> {
-        if pass.end().is_none() {
-            // ORDERING: Relaxed. The word is the whole record; a lost race only orders two results
-            // that happened at the same time differently.
-            if self.results.load(Relaxed) != 0 {
-                self.shift(0);
-            }
-            return None;
-        }
-        let mut detail = self.detail();
-        if self.state() != State::Probing {
-            return None;
-        }
-        detail.trying = detail.trying.saturating_sub(1);
-        detail.passed += 1;
-        if detail.passed < TRIALS {
-            return None;
-        }
-        self.enter(&mut detail, State::Up);
-        detail.opened = 0;
-        Some(State::Up)
+        let is_trial = pass.is_trial();
+        pass.end(CallOutcome::Success);
+        // Any other success changes no state: the usual case takes no lock.
+        if is_trial { self.report(&mut self.detail()) } else { None }
     }
 
-    /// Adds a result, and returns all.
-    fn shift(&self, result: u64) -> u64 {
-        let next = |word: u64| (word << 1 | result) & self.mask;
-        // ORDERING: Relaxed; see `succeeded`.
-        let before = self.results.fetch_update(Relaxed, Relaxed, |word| Some(next(word)));
-        next(before.unwrap_or_else(|word| word))
-    }
-
-    /// Notes that a call failed. Returns the new state if it changed.
+    /// Records that a call failed. Returns the new state if it changed.
     pub(super) fn failed(&self, pass: Pass<'_>, error: &str) -> Option<State> {
-        let was_trial = pass.end().is_some();
-        let results = self.shift(1);
         let mut detail = self.detail();
         detail.last_error = Some(error.to_owned());
-        let open = match self.state() {
-            State::Up | State::Connecting => results.count_ones() >= self.failures,
-            State::Probing => was_trial,
-            State::Open => false,
-        };
-        if !open {
-            return None;
-        }
-        self.enter(&mut detail, State::Open);
-        detail.opened = detail.opened.saturating_add(1);
-        Some(State::Open)
+        pass.end(CallOutcome::Failure);
+        self.report(&mut detail)
     }
 
     /// Opens it, because there is no connection or a probe failed. Returns the new state if it
@@ -216,23 +149,39 @@ impl Breaker {
     pub(super) fn open(&self, error: &str) -> Option<State> {
         let mut detail = self.detail();
         detail.last_error = Some(error.to_owned());
-        detail.opened = detail.opened.saturating_add(1);
         if self.state() == State::Open {
-            return None;
+            detail.opened = detail.opened.saturating_add(1);
+        } else {
+            self.breaker.trip_for(Duration::MAX);
         }
-        self.enter(&mut detail, State::Open);
-        Some(State::Open)
+        self.report(&mut detail)
     }
 
-    /// Notes that the server answered a probe. Returns the new state if it changed.
+    /// Records that the server answered a probe. Returns the new state if it changed.
     pub(super) fn probed(&self) -> Option<State> {
         let mut detail = self.detail();
-        let state = match self.state() {
-            State::Connecting => State::Up,
-            State::Open => State::Probing,
-            State::Up | State::Probing => return None,
-        };
-        self.enter(&mut detail, state);
+        // ORDERING: Relaxed; see `state`.
+        let was_reached = self.was_reached.swap(true, Relaxed);
+        if !was_reached && self.breaker.state().is_closed() {
+            // What failed before the first connection says nothing.
+            self.breaker.automatic();
+        }
+        self.breaker.try_now();
+        self.report(&mut detail)
+    }
+
+    /// Returns the state if it is not the one that was last reported.
+    fn report(&self, detail: &mut Detail) -> Option<State> {
+        let state = self.state();
+        if state == detail.state {
+            return None;
+        }
+        (detail.state, detail.since) = (state, self.clock.now());
+        match state {
+            State::Open => detail.opened = detail.opened.saturating_add(1),
+            State::Up => detail.opened = 0,
+            State::Connecting | State::Probing => {}
+        }
         Some(state)
     }
 
@@ -250,28 +199,6 @@ impl Breaker {
 impl fmt::Debug for Breaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Breaker").field("state", &self.state()).finish_non_exhaustive()
-    }
-}
-
-/// The permission to call. Dropped without a result, it counts for nothing.
-#[derive(Debug)]
-#[must_use]
-pub(super) struct Pass<'a> {
-    trial_of: Option<&'a Breaker>,
-}
-
-impl<'a> Pass<'a> {
-    fn end(mut self) -> Option<&'a Breaker> {
-        self.trial_of.take()
-    }
-}
-
-impl Drop for Pass<'_> {
-    fn drop(&mut self) {
-        if let Some(breaker) = self.trial_of {
-            let mut detail = breaker.detail();
-            detail.trying = detail.trying.saturating_sub(1);
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     LinkError, NodeStatus,
-    breaker::{Breaker, Pass, State},
+    breaker::{Breaker, State},
     connect::{Connector, Role},
     io::Io,
     pipe::{Exchange, Phase, Pipe, Refusal},
@@ -24,7 +24,7 @@ use tokio::{
     task::AbortHandle,
     time::timeout,
 };
-use tollgate::Clock;
+use tollgate::{Clock, Pass};
 
 /// What all servers of a link share.
 #[derive(Debug)]

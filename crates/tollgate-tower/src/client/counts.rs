@@ -12,6 +12,8 @@ pub struct PaceCounts {
     pub waited: u64,
     /// Calls that were not sent, because it would have taken too long.
     pub refused: u64,
+    /// Calls that were sent, and that the server refused.
+    pub server_refused: u64,
     /// Answers that stopped all calls to a server for a time.
     pub stops: u64,
     /// Times in answers that were implausible, and cut to the bound.
@@ -47,6 +49,7 @@ pub(super) struct Counts {
     pub(super) sent: Count,
     pub(super) waited: Count,
     pub(super) refused: Count,
+    pub(super) server_refused: Count,
     pub(super) stops: Count,
     pub(super) clamped: Count,
     pub(super) malformed: Count,
@@ -61,6 +64,7 @@ impl Counts {
             sent: self.sent.get(),
             waited: self.waited.get(),
             refused: self.refused.get(),
+            server_refused: self.server_refused.get(),
             stops: self.stops.get(),
             clamped: self.clamped.get(),
             malformed: self.malformed.get(),

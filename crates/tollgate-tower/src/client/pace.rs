@@ -182,6 +182,10 @@ impl Shared {
     fn learn<R>(&self, response: &Response<R>) -> Learned {
         let wall = self.clock.to_wall(self.clock.now());
         let learned = self.reader.read(response.status(), response.headers(), wall);
+        self.counts.server_refused.add(learned.refusal.is_some().into());
+        if self.lanes.is_none() {
+            return learned;
+        }
         self.counts.clamped.add(learned.clamped.into());
         self.counts.malformed.add(learned.malformed.into());
         self.counts.cached.add(learned.is_cached.into());

@@ -1,29 +1,25 @@
 //! Repeats refused calls.
 
-mod backoff;
-mod budget;
 mod builder;
 mod future;
 mod repeat;
 mod replay;
 mod state;
 
-pub use budget::{RetryBudget, RetryBudgetBuilder};
 pub use builder::{RetryBuildError, RetryBuilder};
 pub use future::RetryFuture;
 pub use repeat::{CloneBody, Repeat};
 pub use replay::{Replay, ReplayBody, ReplaySpare};
 
 use super::learned::{Learned, Reader, Refusal, RetryWhen};
-use backoff::Backoff;
 use http::{Method, Request, Response};
 use std::{
     fmt,
     sync::Arc,
     task::{Context, Poll},
-    time::Duration,
 };
-use tollgate::Clock;
+pub use tollgate::{Backoff, RetryBudget, RetryBudgetBuilder};
+use tollgate::{RetryCounts, RetryPolicy, ShouldRetry};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -93,12 +89,8 @@ pub struct Retry<S, C = CloneBody> {
 /// What all clones share.
 struct Shared<C> {
     repeat: C,
-    max_attempts: u32,
-    max_elapsed: Duration,
-    backoff: Backoff,
-    budget: RetryBudget,
+    policy: RetryPolicy,
     retries_unavailable: bool,
-    clock: Clock,
     reader: Reader,
 }
 
@@ -113,7 +105,13 @@ impl<C> RetryLayer<C> {
     /// Returns the budget.
     #[must_use]
     pub fn budget(&self) -> &RetryBudget {
-        &self.shared.budget
+        self.shared.policy.budget()
+    }
+
+    /// Returns how many calls were repeated, and why others were not: `out_of_budget` above all.
+    #[must_use]
+    pub fn counts(&self) -> RetryCounts {
+        self.shared.policy.counts()
     }
 }
 
@@ -171,37 +169,35 @@ impl Repeatable {
 impl<C> Shared<C> {
     /// Reads an answer.
     fn learn<R>(&self, response: &Response<R>) -> Learned {
-        let wall = self.clock.to_wall(self.clock.now());
+        let clock = self.policy.clock();
+        let wall = clock.to_wall(clock.now());
         self.reader.read(response.status(), response.headers(), wall)
     }
 
-    /// Returns how long to wait at least before a repeat, if there is to be one.
-    fn retry_after(
+    /// Tells whether a refusal may be repeated; `None` if the response is none.
+    fn should_retry(
         &self,
         learned: &Learned,
         is_grpc: bool,
         repeatable: Repeatable,
-    ) -> Option<Duration> {
-        if learned.retry == Some(RetryWhen::Never) {
-            return None;
-        }
+    ) -> Option<ShouldRetry> {
+        let refusal = learned.refusal?;
         let is_asked = learned.retry.is_some();
-        let repeats = match (learned.refusal?, is_grpc) {
+        let repeats = match (refusal, is_grpc) {
+            _ if learned.retry == Some(RetryWhen::Never) => false,
             (Refusal::Client, is_grpc) => is_asked || !is_grpc,
             (Refusal::Server, false) => is_asked && repeatable.0,
             (Refusal::Server, true) => self.retries_unavailable,
         };
-        repeats.then(|| learned.named().unwrap_or_default())
+        Some(match repeats {
+            true => ShouldRetry::After(learned.named().unwrap_or_default()),
+            false => ShouldRetry::No,
+        })
     }
 }
 
 impl<C> fmt::Debug for Shared<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("max_attempts", &self.max_attempts)
-            .field("max_elapsed", &self.max_elapsed)
-            .field("backoff", &self.backoff)
-            .field("budget", &self.budget)
-            .finish_non_exhaustive()
+        f.debug_struct("Shared").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

@@ -16,7 +16,7 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tollgate_tower::client::{Replay, ReplayBody, RetryBudget, RetryBuilder, RetryLayer};
+use tollgate_tower::client::{Backoff, Replay, ReplayBody, RetryBudget, RetryBuilder, RetryLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -24,8 +24,8 @@ type Upload = BoxBody<Bytes, BoxError>;
 
 /// A layer that pauses no longer than the server asks.
 fn prompt() -> RetryBuilder<Replay<Upload>> {
-    let budget = RetryBudget::builder().min_per_second(1_000).build().unwrap();
-    let retry = RetryLayer::builder().backoff(Duration::ZERO).max_backoff(Duration::ZERO);
+    let budget = RetryBudget::unlimited();
+    let retry = RetryLayer::builder().backoff(Backoff::fixed(Duration::ZERO));
     retry.budget(budget).replay(ReplayBody::boxed)
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::mpsc;
 use tollgate::Quota;
 use tollgate_tower::{
     Policy, RateLimitLayer,
-    client::{PaceLayer, ReplayBody, RetryBudget, RetryBuilder, RetryLayer},
+    client::{Backoff, PaceLayer, ReplayBody, RetryBudget, RetryBuilder, RetryLayer},
 };
 use tonic::{Code, Status, client::Grpc, codegen::tokio_stream::Stream};
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -33,9 +33,9 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 type BoxError = Box<dyn Error + Send + Sync>;
 
 fn retry() -> RetryBuilder {
-    let budget = RetryBudget::builder().min_per_second(1_000).build().unwrap();
+    let budget = RetryBudget::unlimited();
     let retry = RetryLayer::builder().budget(budget).max_attempts(20);
-    retry.backoff(Duration::from_millis(1)).max_backoff(Duration::from_millis(1))
+    retry.backoff(Backoff::full_jitter(Duration::from_millis(1), Duration::from_millis(1)))
 }
 
 /// What is sent into a channel: messages of gRPC, or frames of a body.

@@ -1,10 +1,10 @@
 //! Wakes one future at a tick of a clock.
 
-use super::NoRuntime;
+use super::{NoRuntime, parked};
 use crate::{Clock, ManualClock, Tick, TimerId};
 use pin_project_lite::pin_project;
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, Waker},
 };
 
@@ -136,6 +136,44 @@ impl Sleeper {
                 return Poll::Ready(Ok(()));
             }
         }
+    }
+}
+
+/// Parks this thread until `due`.
+pub(crate) fn park_until(clock: &Clock, due: Tick) {
+    let mut sleeper = pin!(Sleeper::thread());
+    parked::block_until(clock, |context| match sleeper.as_mut().poll_until(clock, due, context) {
+        Poll::Ready(_) => Ok(()),
+        Poll::Pending => Err(Some(due)),
+    });
+}
+
+#[cfg(feature = "tokio")]
+pin_project! {
+    /// Is ready from a tick on, or at once if there is no runtime to wait in.
+    #[derive(Debug)]
+    pub(crate) struct SleepUntil<'c> {
+        clock: &'c Clock,
+        due: Tick,
+        #[pin]
+        sleeper: Sleeper,
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl<'c> SleepUntil<'c> {
+    pub(crate) const fn new(clock: &'c Clock, due: Tick) -> Self {
+        Self { clock, due, sleeper: Sleeper::task() }
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Future for SleepUntil<'_> {
+    type Output = Result<(), NoRuntime>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        this.sleeper.poll_until(this.clock, *this.due, context)
     }
 }
 

@@ -20,6 +20,7 @@ mod pacer_tokio;
 mod panics_and_shutdown;
 #[cfg(feature = "tokio")]
 mod queued;
+mod retry;
 #[cfg(feature = "test-servers")]
 mod servers {
     mod debounce_lodash;

@@ -2,9 +2,12 @@
 
 use std::fmt::Debug;
 use tollgate::{
-    Algorithm, Bypass, CallOutcome, Clock, Decision, Denied, Inherit, Initial, Lease, Limiter,
-    LimiterBuilder, ManualClock, Outcome, ParseQuotaError, Quota, QuotaError, Refused, Reservation,
-    Tick, TimerId, adaptive, adaptive::rate, hierarchy, watch,
+    Algorithm, Backoff, Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, Bypass,
+    CallOutcome, Clock, Decision, Denied, Inherit, Initial, KeyedBreaker, Lease, Limiter,
+    LimiterBuilder, ManualClock, Open, OpenReason, Outcome, ParseQuotaError, Pass, Quota,
+    QuotaError, Refused, Reservation, RetryBudget, RetryBudgetBuilder, RetryCounts, RetryPolicy,
+    RetryPolicyBuilder, RetryPolicyError, ShouldRetry, Tick, TimerId, Trip, adaptive,
+    adaptive::rate, hierarchy, watch,
 };
 
 fn shared<T: Send + Sync + Debug>() {}
@@ -19,6 +22,14 @@ fn public_types_are_shareable_and_printable() {
     shared::<Lease>();
     shared::<Clock>();
     shared::<ManualClock>();
+    shared::<Breaker>();
+    shared::<BreakerBuilder>();
+    shared::<KeyedBreaker<str>>();
+    shared::<Pass<'static>>();
+    shared::<RetryPolicy>();
+    shared::<RetryPolicyBuilder>();
+    shared::<RetryBudget>();
+    shared::<RetryBudgetBuilder>();
     shared::<watch::DenialLog>();
     shared::<watch::Snapshot>();
     shared::<watch::WaitHistogram>();
@@ -43,6 +54,14 @@ fn public_types_are_shareable_and_printable() {
     shared::<rate::RateReport>();
     value::<hierarchy::Admission>();
     value::<hierarchy::ClassCounts>();
+    value::<BreakerState>();
+    value::<BreakerCounts>();
+    value::<Open>();
+    value::<OpenReason>();
+    value::<Trip>();
+    value::<Backoff>();
+    value::<RetryCounts>();
+    value::<ShouldRetry>();
     value::<Decision>();
     value::<Quota>();
     value::<Tick>();
@@ -54,6 +73,9 @@ fn public_types_are_shareable_and_printable() {
     value::<Outcome>();
     value::<watch::Health>();
     value::<watch::Counts>();
+    error::<BreakerError>();
+    error::<Open>();
+    error::<RetryPolicyError>();
     error::<QuotaError>();
     error::<ParseQuotaError>();
     error::<Denied>();

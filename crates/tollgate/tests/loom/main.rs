@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(tollgate_loom)]
 
+mod breaker;
 mod concurrency;
 mod engine;
 mod keyed;

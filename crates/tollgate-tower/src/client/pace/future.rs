@@ -122,8 +122,9 @@ where
         this.call.set(None);
         // Without an answer the flight is dropped, which counts as lost.
         let flight = this.flight.take();
-        if let (Ok(response), Some(flight)) = (&result, flight) {
-            let has_stopped = flight.answer(&this.shared.learn(response));
+        if let Ok(response) = &result {
+            let learned = this.shared.learn(response);
+            let has_stopped = flight.is_some_and(|flight| flight.answer(&learned));
             this.shared.counts.stops.add(has_stopped.into());
         }
         Poll::Ready(result.map_err(PaceError::Inner))

@@ -3,16 +3,16 @@
 use super::{Backoff, CloneBody, Replay, ReplayBody, RetryBudget, RetryLayer, Shared};
 use crate::client::learned::Reader;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
-use tollgate::{Clock, QuotaError};
+use tollgate::{Clock, RetryPolicy, RetryPolicyBuilder, RetryPolicyError};
 
 /// Builds a [`RetryLayer`]. Nothing is judged before [`build`](Self::build).
 #[must_use = "a builder does nothing until `build`"]
 pub struct RetryBuilder<C = CloneBody> {
     repeat: C,
+    policy: RetryPolicyBuilder,
+    /// Of the policy, checked here for the codes of their errors.
     max_attempts: u32,
-    max_elapsed: Duration,
-    backoff: Backoff,
-    budget: Option<RetryBudget>,
+    pauses: (Duration, Duration),
     retries_unavailable: bool,
     clock: Option<Clock>,
 }
@@ -31,17 +31,17 @@ pub enum RetryBuildError {
         most: Duration,
     },
     /// `TG-C23`: there is no budget to be had.
-    Budget(QuotaError),
+    Budget(RetryPolicyError),
 }
 
 impl RetryBuilder {
     pub(super) fn new() -> Self {
+        let backoff = Backoff::full_jitter(Duration::from_millis(100), Duration::from_secs(10));
         Self {
             repeat: CloneBody,
+            policy: RetryPolicy::builder().backoff(backoff),
             max_attempts: 3,
-            max_elapsed: Duration::from_secs(30),
-            backoff: Backoff { base: Duration::from_millis(100), most: Duration::from_secs(10) },
-            budget: None,
+            pauses: backoff.bounds(),
             retries_unavailable: false,
             clock: None,
         }
@@ -86,47 +86,34 @@ impl<C> RetryBuilder<C> {
     }
 
     fn repeat<D>(self, repeat: D) -> RetryBuilder<D> {
-        let Self { max_attempts, max_elapsed, backoff, budget, retries_unavailable, clock, .. } =
-            self;
-        RetryBuilder {
-            repeat,
-            max_attempts,
-            max_elapsed,
-            backoff,
-            budget,
-            retries_unavailable,
-            clock,
-        }
+        let Self { policy, max_attempts, pauses, retries_unavailable, clock, .. } = self;
+        RetryBuilder { repeat, policy, max_attempts, pauses, retries_unavailable, clock }
     }
 
     /// Sets how often a call is sent at most, the first time included; by default 3.
     pub fn max_attempts(mut self, most: u32) -> Self {
-        self.max_attempts = most;
+        (self.max_attempts, self.policy) = (most, self.policy.max_attempts(most));
         self
     }
 
     /// Sets how long after the first attempt the last may start, by default 30 s. A refusal that
     /// asks for more is returned at once.
     pub fn max_elapsed(mut self, longest: Duration) -> Self {
-        self.max_elapsed = longest;
+        self.policy = self.policy.max_elapsed(longest);
         self
     }
 
-    /// Sets the bound of the first pause, by default 100 ms. It doubles with each attempt.
-    pub fn backoff(mut self, base: Duration) -> Self {
-        self.backoff.base = base;
+    /// Sets the pauses, by default full jitter whose bound doubles from 100 ms to 10 s. What the
+    /// server asks for comes on top.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        (self.pauses, self.policy) = (backoff.bounds(), self.policy.backoff(backoff));
         self
     }
 
-    /// Sets the bound of all pauses, by default 10 s. What the server asks for comes on top.
-    pub fn max_backoff(mut self, most: Duration) -> Self {
-        self.backoff.most = most;
-        self
-    }
-
-    /// Sets the budget, by default one of its own with 20 % of the successes and one each second.
+    /// Sets the budget, by default one of its own with 20 % of the successes and 10 each second,
+    /// kept for 10 s, at most 100. One with gRPC's throttling is made by [`RetryBudget::grpc`].
     pub fn budget(mut self, budget: RetryBudget) -> Self {
-        self.budget = Some(budget);
+        self.policy = self.policy.budget(budget);
         self
     }
 
@@ -153,26 +140,15 @@ impl<C> RetryBuilder<C> {
         if self.max_attempts == 0 {
             return Err(RetryBuildError::NoAttempt);
         }
-        let Backoff { base, most } = self.backoff;
+        let (base, most) = self.pauses;
         if base > most {
             return Err(RetryBuildError::Backoff { base, most });
         }
         let clock = self.clock.unwrap_or_else(Clock::tokio);
-        let budget = match self.budget {
-            Some(budget) => budget,
-            None => RetryBudget::builder()
-                .clock(clock.clone())
-                .build()
-                .map_err(RetryBuildError::Budget)?,
-        };
         let shared = Shared {
             repeat: self.repeat,
-            max_attempts: self.max_attempts,
-            max_elapsed: self.max_elapsed,
-            backoff: self.backoff,
-            budget,
+            policy: self.policy.clock(clock).build().map_err(RetryBuildError::Budget)?,
             retries_unavailable: self.retries_unavailable,
-            clock,
             // Nothing is cut: a repeat must not come early, but may not come at all.
             reader: Reader::new().longest(Duration::MAX),
         };
@@ -231,10 +207,6 @@ impl Error for RetryBuildError {
 
 impl<C> fmt::Debug for RetryBuilder<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetryBuilder")
-            .field("max_attempts", &self.max_attempts)
-            .field("max_elapsed", &self.max_elapsed)
-            .field("backoff", &self.backoff)
-            .finish_non_exhaustive()
+        f.debug_struct("RetryBuilder").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The future of a call that may be repeated.
 
-use super::{Repeat, Repeatable, Shared};
+use super::{Learned, Repeat, Repeatable, Shared};
 use crate::{Info, client::grpc, timer::Timer};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
@@ -9,9 +9,8 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
-use tollgate::Tick;
+use tollgate::{Attempts, Tick};
 use tower_service::Service;
 
 pin_project! {
@@ -27,8 +26,7 @@ pin_project! {
         // What is to be sent next.
         spare: Option<C::Spare>,
         repeatable: Repeatable,
-        tries: u32,
-        since: Tick,
+        attempts: Attempts,
         // When to send it; only looked at between calls.
         due: Tick,
         timer: Timer,
@@ -43,13 +41,17 @@ where
     C: Repeat<B>,
 {
     pub(super) fn new(mut service: S, request: Request<B>, shared: Arc<Shared<C>>) -> Self {
-        let since = shared.clock.now();
+        let now = shared.policy.clock().now();
+        let attempts = shared.policy.start(now);
         let repeatable = Repeatable::of(&request);
-        let (request, spare) =
-            if shared.max_attempts > 1 { shared.repeat.keep(request) } else { (request, None) };
+        let (request, spare) = if shared.policy.max_attempts() > 1 {
+            shared.repeat.keep(request)
+        } else {
+            (request, None)
+        };
         let call = Some(service.call(request));
-        let (due, timer) = (since, Timer::default());
-        Self { shared, service, spare, repeatable, tries: 1, since, due, timer, call }
+        let (due, timer) = (now, Timer::default());
+        Self { shared, service, spare, repeatable, attempts, due, timer, call }
     }
 }
 
@@ -63,6 +65,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         let shared = &**this.shared;
+        let clock = shared.policy.clock();
         loop {
             if let Some(call) = this.call.as_mut().as_pin_mut() {
                 let response = match ready!(call.poll(context)) {
@@ -71,37 +74,39 @@ where
                 };
                 this.call.set(None);
                 let spare = this.spare.as_ref().filter(|spare| shared.repeat.is_whole(spare));
-                let facts = (*this.repeatable, *this.tries, *this.since);
-                let due = spare.and_then(|_| shared.due(&response, facts));
-                let due = due.filter(|due| this.timer.set(&shared.clock, *due).is_ok());
-                // Who does not repeat pays nothing, and is not stopped: so the budget comes behind
-                // the timer, and before the recall, which fails only if just now too much was read.
-                let due = due.filter(|_| shared.budget.withdraw());
+                let learned = shared.learn(&response);
+                let due = shared.due(&response, &learned, (*this.repeatable, this.attempts));
+                let due = due.filter(|_| spare.is_some());
+                let due = due.filter(|due| this.timer.set(clock, *due).is_ok());
+                // A call that cannot be repeated takes nothing from the budget: so the budget comes
+                // after the timer, and before the recall, which fails only if just now too much was
+                // read.
+                let due = due.filter(|_| shared.policy.withdraw());
                 let due = due.filter(|_| spare.is_some_and(|spare| shared.repeat.recall(spare)));
                 let Some(due) = due else {
                     // Nothing has to be kept any more.
                     *this.spare = None;
                     // Without a spare the budget still learns of successes.
-                    shared.note(&response);
+                    shared.note(&response, &learned);
                     return Poll::Ready(Ok(response));
                 };
                 // The refusal is dropped: its connection is of more use to others.
                 *this.due = due;
             }
             // It could be set, so there are timers. If there are none any more, the wait is over.
-            let _over = ready!(this.timer.poll(&shared.clock, *this.due, context));
+            let _over = ready!(this.timer.poll(clock, *this.due, context));
             ready!(this.service.poll_ready(context))?;
             let spare = this.spare.take().expect("a repeat has a request");
             let mut request;
-            if *this.tries + 1 < shared.max_attempts {
+            let made = this.attempts.made();
+            if made < shared.policy.max_attempts() {
                 (request, *this.spare) = shared.repeat.again(spare);
             } else {
                 request = shared.repeat.last(spare);
             }
             if Info::of(&request).is_grpc() {
-                request.headers_mut().insert("grpc-previous-rpc-attempts", (*this.tries).into());
+                request.headers_mut().insert("grpc-previous-rpc-attempts", (made - 1).into());
             }
-            *this.tries += 1;
             this.call.set(Some(this.service.call(request)));
         }
     }
@@ -109,36 +114,31 @@ where
 
 impl<C> Shared<C> {
     /// Pays into the budget for a success.
-    fn note<R>(&self, response: &Response<R>) {
+    fn note<R>(&self, response: &Response<R>, learned: &Learned) {
         let is_error = response.status().is_server_error();
         let is_error = is_error || grpc::status(response.headers()).is_some_and(|code| code != 0);
-        if !is_error && self.learn(response).refusal.is_none() {
-            self.budget.deposit();
+        if !is_error && learned.refusal.is_none() {
+            self.policy.succeeded();
         }
     }
 
-    /// Returns when to repeat a call that had this answer after so many tries, if at all.
+    /// Returns when to repeat a call that had this response, if at all.
     fn due<R>(
         &self,
         response: &Response<R>,
-        (repeatable, tries, since): (Repeatable, u32, Tick),
+        learned: &Learned,
+        (repeatable, attempts): (Repeatable, &mut Attempts),
     ) -> Option<Tick> {
-        let learned = self.learn(response);
         let is_grpc = grpc::status(response.headers()).is_some();
-        let least: Duration = self.retry_after(&learned, is_grpc, repeatable)?;
-        let latest = since.saturating_add(self.max_elapsed);
-        let now = self.clock.now();
-        if tries >= self.max_attempts || now.saturating_add(least) > latest {
-            return None;
-        }
-        let pause = least.saturating_add(self.backoff.pause(tries));
-        // Chance must not be what makes it too late.
-        Some(now.saturating_add(pause).min(latest))
+        let should_retry = self.should_retry(learned, is_grpc, repeatable)?;
+        self.policy.next_attempt(attempts, self.policy.clock().now(), should_retry)
     }
 }
 
 impl<S: Service<Request<B>>, B, C: Repeat<B>> fmt::Debug for RetryFuture<S, B, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetryFuture").field("tries", &self.tries).finish_non_exhaustive()
+        f.debug_struct("RetryFuture")
+            .field("attempts", &self.attempts.made())
+            .finish_non_exhaustive()
     }
 }

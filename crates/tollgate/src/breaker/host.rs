@@ -1,0 +1,393 @@
+//! The host of one breaker: a word that every caller reads, a window, and the machine in a lock.
+//!
+//! | bits of the word | meaning |
+//! |---|---|
+//! | 0-1 | phase: 0 closed, 1 open, 2 half-open |
+//! | 2-3 | hold: 0 automatic, 1 shadow, 2 held open, 3 held closed |
+//! | 4-7 | why it opened, an index of `OpenReason::ALL` |
+//! | 8-63 | generation |
+//!
+//! Beside it stands the first tick at which a refused caller should take the lock. Both are written
+//! under the lock, the word last.
+
+use super::{
+    machine::{Hold, Machine, OpenReason, Phase, Role, Ticket},
+    pass::{BreakerState, Open},
+    window::{CallWindow, Mark, Threshold, Totals, Trip, stripe},
+};
+use crate::{
+    CallOutcome, Clock, Tick,
+    sync::{
+        AtomicU64, Mutex,
+        Ordering::{Acquire, Relaxed, Release},
+        Padded, lock,
+    },
+};
+use std::time::Duration;
+
+/// What happened at a [`Breaker`](super::Breaker) since it was built.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Breaker, CallOutcome};
+///
+/// let breaker = Breaker::builder().build()?;
+/// breaker.try_pass()?.end(CallOutcome::Success);
+/// breaker.try_pass()?.end(CallOutcome::Failure);
+/// assert_eq!((breaker.counts().ended, breaker.counts().failed), (2, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct BreakerCounts {
+    /// Calls that ended with a result that was counted in a window, or as a trial.
+    pub ended: u64,
+    /// Those among them that failed.
+    pub failed: u64,
+    /// Those among them that were slow.
+    pub slow: u64,
+    /// Results that decided nothing: of calls that began before the last transition, or that passed
+    /// because the breaker was held closed or only watched.
+    pub undecisive: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// Calls that passed in shadow mode and would have been refused.
+    pub would_refuse: u64,
+    /// Calls that passed as trials.
+    pub trials: u64,
+    /// How often it opened.
+    pub opened: u64,
+}
+
+/// The counts that the window does not hold.
+#[derive(Debug)]
+struct Tally {
+    undecisive: AtomicU64,
+    would_refuse: AtomicU64,
+    /// Striped: an open breaker may refuse millions each second.
+    refused: Box<[Padded<AtomicU64>]>,
+}
+
+#[derive(Debug)]
+pub(super) struct Host {
+    word: AtomicU64,
+    /// Nanoseconds of the tick from which on a caller takes the lock.
+    retry_at: AtomicU64,
+    /// Failures since the last success.
+    run: AtomicU64,
+    window: CallWindow,
+    pub(super) trips: Box<[Trip]>,
+    min_calls: u64,
+    /// A call that takes so long is slow; `None` if that does not matter.
+    slow_after: Option<Duration>,
+    counts_runs: bool,
+    inner: Mutex<Inner>,
+    tally: Tally,
+    pub(super) clock: Clock,
+    pub(super) name: Box<str>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    machine: Machine,
+    /// Ended calls that are not in the window: trials, and those that brought the server's time.
+    outside: Totals,
+    started: u64,
+    opened: u64,
+}
+
+/// How a closed breaker judges.
+#[derive(Debug)]
+pub(super) struct Judge {
+    pub(super) window: CallWindow,
+    pub(super) trips: Box<[Trip]>,
+    pub(super) min_calls: u64,
+    /// Over how many cache lines its counters spread.
+    pub(super) stripes: usize,
+}
+
+const PHASE: u64 = 0b11;
+const HALF_OPEN: u64 = 2;
+const HOLD_SHIFT: u32 = 2;
+const WHY_SHIFT: u32 = 4;
+const GENERATION_SHIFT: u32 = 8;
+
+/// The bits that are zero while calls pass and count: phase closed, hold automatic or shadow.
+const NOT_COUNTED: u64 = PHASE | 2 << HOLD_SHIFT;
+
+fn word_of(machine: &Machine) -> u64 {
+    let phase = match machine.phase {
+        Phase::Closed => 0,
+        Phase::Open { .. } => 1,
+        Phase::HalfOpen { .. } => HALF_OPEN,
+    };
+    let hold = machine.hold as u64;
+    machine.generation << GENERATION_SHIFT
+        | (machine.why as u64) << WHY_SHIFT
+        | hold << HOLD_SHIFT
+        | phase
+}
+
+fn state_of(word: u64) -> BreakerState {
+    match ((word >> HOLD_SHIFT) & 3, word & PHASE) {
+        (2, _) => BreakerState::HeldOpen,
+        (3, _) => BreakerState::HeldClosed,
+        (_, 0) => BreakerState::Closed,
+        (_, HALF_OPEN) => BreakerState::HalfOpen,
+        _ => BreakerState::Open,
+    }
+}
+
+/// ORDERING: Relaxed. Statistics: each count stands for itself.
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Relaxed);
+}
+
+impl Host {
+    pub(super) fn new(machine: Machine, judge: Judge, clock: Clock, name: Box<str>) -> Self {
+        let slow = judge.trips.iter().filter_map(|trip| match trip.0 {
+            Threshold::SlowPercent(_, longer_than) => Some(longer_than),
+            _ => None,
+        });
+        let is_run = |trip: &Trip| matches!(trip.0, Threshold::Consecutive(_));
+        Self {
+            word: AtomicU64::new(word_of(&machine)),
+            retry_at: AtomicU64::new(0),
+            run: AtomicU64::new(0),
+            slow_after: slow.min(),
+            counts_runs: judge.trips.iter().any(is_run),
+            window: judge.window,
+            trips: judge.trips,
+            min_calls: judge.min_calls,
+            inner: Mutex::new(Inner { machine, outside: Totals::default(), started: 0, opened: 0 }),
+            tally: Tally {
+                undecisive: AtomicU64::new(0),
+                would_refuse: AtomicU64::new(0),
+                refused: (0..judge.stripes).map(|_| Padded::default()).collect(),
+            },
+            clock,
+            name,
+        }
+    }
+
+    fn word(&self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `publish`: whoever sees a word sees the tick
+        // that was written before it, or a later one. A caller that reads an old word passes or is
+        // refused as it would have been a moment earlier.
+        self.word.load(Acquire)
+    }
+
+    /// Lets a call pass if the breaker is closed and does not need the time: the fast path.
+    #[inline]
+    pub(super) fn pass_closed(&self) -> Option<Ticket> {
+        let word = self.word();
+        (word & NOT_COUNTED == 0 && self.slow_after.is_none())
+            .then_some(Ticket { generation: word >> GENERATION_SHIFT, role: Role::Counted })
+    }
+
+    /// Lets a call pass, or says why not.
+    pub(super) fn admit(&self, now: Tick) -> Result<Ticket, Open> {
+        let word = self.word();
+        if word & NOT_COUNTED == 0 {
+            return Ok(Ticket { generation: word >> GENERATION_SHIFT, role: Role::Counted });
+        }
+        if (word >> HOLD_SHIFT) & 3 == Hold::Closed as u64 {
+            let generation = word >> GENERATION_SHIFT;
+            return Ok(Ticket { generation, role: Role::Uncounted });
+        }
+        // ORDERING: Relaxed; see `word`.
+        let retry_at = Tick::from_nanos(self.retry_at.load(Relaxed));
+        if now < retry_at {
+            return self.refuse(word, retry_at);
+        }
+        let mut inner = lock(&self.inner);
+        let Some(ticket) = inner.machine.admit(now) else {
+            let (word, retry_at) = (word_of(&inner.machine), inner.machine.retry_at());
+            drop(inner);
+            return self.refuse(word, retry_at);
+        };
+        if let Role::Trial(_) = ticket.role {
+            inner.started += 1;
+            self.publish(&inner);
+        }
+        Ok(ticket)
+    }
+
+    fn refuse(&self, word: u64, retry_at: Tick) -> Result<Ticket, Open> {
+        if word >> HOLD_SHIFT & 3 == Hold::Shadow as u64 {
+            count(&self.tally.would_refuse);
+            let generation = word >> GENERATION_SHIFT;
+            return Ok(Ticket { generation, role: Role::Uncounted });
+        }
+        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+        Err(self.open(word, retry_at))
+    }
+
+    fn open(&self, word: u64, retry_at: Tick) -> Open {
+        let why = OpenReason::ALL[(word >> WHY_SHIFT & 15) as usize % OpenReason::ALL.len()];
+        Open { state: state_of(word), why, retry_at: (retry_at < Tick::MAX).then_some(retry_at) }
+    }
+
+    pub(super) fn peek(&self, now: Tick) -> Result<(), Open> {
+        let inner = lock(&self.inner);
+        let (word, retry_at) = (word_of(&inner.machine), inner.machine.retry_at());
+        let passes = now >= retry_at || inner.machine.hold == Hold::Shadow;
+        if passes { Ok(()) } else { Err(self.open(word, retry_at)) }
+    }
+
+    /// Tells whether the end of a successful call needs the time.
+    pub(super) fn needs_time(&self) -> bool {
+        self.slow_after.is_some() || matches!(self.window, CallWindow::Time(_))
+    }
+
+    fn is_slow(&self, took: Duration) -> bool {
+        self.slow_after.is_some_and(|slow_after| took >= slow_after)
+    }
+
+    /// Ends a call.
+    pub(super) fn end(&self, ticket: Ticket, outcome: CallOutcome, (began, now): (Tick, Tick)) {
+        let failed = matches!(outcome, CallOutcome::Failure | CallOutcome::Overload);
+        let is_ignored = outcome == CallOutcome::Ignore;
+        let mark = Mark { failed, slow: !is_ignored && self.is_slow(now.since(began)) };
+        let is_current = self.word() >> GENERATION_SHIFT == ticket.generation;
+        match ticket.role {
+            Role::Trial(_) => self.end_trial(ticket, outcome, mark, now),
+            _ if is_ignored => {}
+            Role::Counted if is_current => self.end_counted(ticket, mark, now),
+            Role::Counted | Role::Uncounted => count(&self.tally.undecisive),
+        }
+    }
+
+    fn end_counted(&self, ticket: Ticket, mark: Mark, now: Tick) {
+        self.window.add(now, mark);
+        // ORDERING: Relaxed. The run is one word; calls that end at the same moment have no order.
+        let run = match (self.counts_runs, mark.failed) {
+            (true, true) => self.run.fetch_add(1, Relaxed) + 1,
+            (true, false) if self.run.load(Relaxed) != 0 => {
+                self.run.store(0, Relaxed);
+                0
+            }
+            _ => 0,
+        };
+        if !mark.is_bad() {
+            return;
+        }
+        let seen = self.window.seen(now);
+        let mut reasons = self.trips.iter().filter_map(|it| it.check(&seen, run, self.min_calls));
+        if let Some(why) = reasons.next() {
+            self.change(|machine| machine.trip(ticket.generation, why, now));
+        }
+    }
+
+    fn end_trial(&self, ticket: Ticket, outcome: CallOutcome, mark: Mark, now: Tick) {
+        // A trial that takes too long is no sign of recovery.
+        let judged = match outcome {
+            CallOutcome::Success if mark.slow => CallOutcome::Failure,
+            outcome => outcome,
+        };
+        let mut decides = false;
+        self.change(|machine| {
+            decides = machine.end_trial(ticket, judged, now);
+            decides
+        });
+        match outcome {
+            CallOutcome::Ignore => {}
+            _ if !decides => count(&self.tally.undecisive),
+            _ => lock(&self.inner).outside.add_one(mark),
+        }
+    }
+
+    /// Ends a call whose reply named the time before which the dependency wants no more.
+    pub(super) fn end_until(
+        &self,
+        ticket: Ticket,
+        outcome: CallOutcome,
+        (began, now): (Tick, Tick),
+        until: Tick,
+    ) {
+        if until > now && outcome != CallOutcome::Ignore {
+            let mut opens = false;
+            self.change(|machine| {
+                opens = machine.open_until(ticket, until);
+                opens
+            });
+            if opens {
+                let failed = outcome != CallOutcome::Success;
+                let mark = Mark { failed, slow: self.is_slow(now.since(began)) };
+                lock(&self.inner).outside.add_one(mark);
+                return;
+            }
+        }
+        self.end(ticket, outcome, (began, now));
+    }
+
+    pub(super) fn hold(&self, hold: Hold) {
+        self.change(|machine| {
+            machine.hold(hold);
+            true
+        });
+    }
+
+    /// Applies an event, and shows the new state if it changed anything.
+    pub(super) fn change(&self, event: impl FnOnce(&mut Machine) -> bool) {
+        let mut inner = lock(&self.inner);
+        let before = inner.machine.generation;
+        if !event(&mut inner.machine) {
+            return;
+        }
+        if inner.machine.generation != before {
+            match inner.machine.phase {
+                Phase::Open { .. } => inner.opened += 1,
+                Phase::Closed => {
+                    self.window.clear();
+                    // ORDERING: Relaxed; see `end_counted`.
+                    self.run.store(0, Relaxed);
+                }
+                Phase::HalfOpen { .. } => {}
+            }
+        }
+        self.publish(&inner);
+    }
+
+    fn publish(&self, inner: &Inner) {
+        // ORDERING: Relaxed, then Release: the tick goes before the word; see `word`.
+        self.retry_at.store(inner.machine.retry_at().as_nanos(), Relaxed);
+        self.word.store(word_of(&inner.machine), Release);
+    }
+
+    pub(super) fn state(&self) -> BreakerState {
+        state_of(self.word())
+    }
+
+    pub(super) fn is_shadow(&self) -> bool {
+        self.word() >> HOLD_SHIFT & 3 == Hold::Shadow as u64
+    }
+
+    /// Tells whether it is closed by itself, with nothing in a time window.
+    pub(super) fn is_idle(&self, now: Tick) -> bool {
+        let is_plain = self.word() & (PHASE | 3 << HOLD_SHIFT) == 0;
+        let has_calls = || match &self.window {
+            CallWindow::Time(_) => self.window.seen(now) != Totals::default(),
+            CallWindow::Calls(_) => false,
+        };
+        is_plain && !has_calls()
+    }
+
+    pub(super) fn counts(&self) -> BreakerCounts {
+        let all = self.window.all();
+        let inner = lock(&self.inner);
+        // ORDERING: Relaxed. Statistics.
+        BreakerCounts {
+            ended: all.calls + inner.outside.calls,
+            failed: all.failures + inner.outside.failures,
+            slow: all.slow + inner.outside.slow,
+            undecisive: self.tally.undecisive.load(Relaxed),
+            refused: self.tally.refused.iter().map(|it| it.0.load(Relaxed)).sum(),
+            would_refuse: self.tally.would_refuse.load(Relaxed),
+            trials: inner.started,
+            opened: inner.opened,
+        }
+    }
+}
