@@ -27,7 +27,6 @@ pub use lease::KeyLease;
 pub use notes::Escalation;
 pub use plan::Assigned;
 #[cfg(feature = "testing")]
-pub(crate) use top::mix;
 pub use top::{TopKey, TopKeys};
 pub(crate) use waiting::WaitedKey;
 

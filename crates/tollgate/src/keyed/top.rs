@@ -38,6 +38,7 @@ use crate::{
     Decision, Outcome,
     striped::home_of_thread,
     sync::{Mutex, MutexGuard, Padded, lock},
+    wait::mix,
 };
 use distinct::Distinct;
 use std::{
@@ -191,6 +192,7 @@ impl TopKeys {
     /// assert_eq!(top.top_allowed(10)[0].name, "GET /search by user 42");
     /// ```
     pub fn record(&self, name: &dyn Display, fingerprint: u64, outcome: Outcome, cost: u64) {
+        // Fingerprints made elsewhere may be mere counters, and both sketches need every bit to matter.
         let hash = mix(fingerprint);
         self.distinct.add(hash);
         if cost == 0 {
@@ -337,13 +339,4 @@ impl fmt::Debug for TopKeys {
             .field("distinct", &self.distinct())
             .finish_non_exhaustive()
     }
-}
-
-/// Spreads a number over all bits; one to one, so keys stay apart (the finaliser of splitmix64).
-///
-/// Fingerprints made elsewhere may be mere counters, and both sketches need every bit to matter.
-pub(crate) const fn mix(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
 }

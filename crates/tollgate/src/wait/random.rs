@@ -21,7 +21,7 @@ pub(crate) fn random_up_to(most: Duration) -> Duration {
     Duration::from_nanos(((nanos * (most + 1)) >> 64) as u64)
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
+/// Spreads a number over all bits, one to one: the finalizer of SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators").
 pub(crate) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

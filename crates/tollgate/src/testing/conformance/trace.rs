@@ -3,9 +3,9 @@
 use super::{Checked, holds, same, wait};
 use crate::{
     Algorithm, Clock, Limiter, Quota,
-    keyed::mix,
     store::{Demand, Operation, Policy, Store},
     testing::Subject,
+    wait::mix,
 };
 use std::time::Duration;
 
