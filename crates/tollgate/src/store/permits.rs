@@ -49,9 +49,18 @@ pub(super) struct Flights {
 
 type Shard = HashMap<u64, Flight, BuildHasherDefault<Ready>>;
 
+/// The fingerprints of a limit's name, and of that name with a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlightKey {
+    pub(super) name: u64,
+    pub(super) key: u64,
+}
+
 /// What one key has in flight.
 #[derive(Debug, Default)]
 struct Flight {
+    /// The fingerprint of the limit's name.
+    name: u64,
     /// By the time at which they expire.
     permits: BTreeMap<(Tick, u64), u64>,
     /// When each expires.
@@ -130,9 +139,25 @@ impl Flights {
         }
     }
 
+    /// Returns how many permits of each name, given by its fingerprint, are in flight. Visits every
+    /// key that holds a permit, and removes what has expired.
+    pub(super) fn in_flight(&self, now: Tick, names: &[u64]) -> Vec<u64> {
+        let mut sums: HashMap<u64, u64> = names.iter().map(|name| (*name, 0)).collect();
+        for shard in &self.shards {
+            lock(shard).retain(|_, flight| {
+                self.count.fetch_sub(flight.expire(now), Relaxed);
+                if let Some(sum) = sums.get_mut(&flight.name) {
+                    *sum = sum.saturating_add(flight.in_flight);
+                }
+                !flight.permits.is_empty()
+            });
+        }
+        names.iter().map(|name| sums.get(name).copied().unwrap_or(0)).collect()
+    }
+
     pub(super) fn enter(
         &self,
-        key: u64,
+        FlightKey { name, key }: FlightKey,
         now: Tick,
         (limit, cost): (u64, u64),
         life: Duration,
@@ -144,7 +169,7 @@ impl Flights {
             let in_flight = flight.in_flight;
             if in_flight.checked_add(cost).is_none_or(|sum| sum > limit) {
                 let retry_after = flight.room_at(limit, cost).map(|at| at.since(now));
-                return Ok(Entered { id: None, in_flight, retry_after });
+                return Ok(Entered { id: None, in_flight, retry_after, is_degraded: false });
             }
             if self.count.load(Relaxed) >= self.most {
                 return Err(StoreError::full(format!(
@@ -153,9 +178,11 @@ impl Flights {
                 )));
             }
             let id = self.next_id.fetch_add(1, Relaxed);
+            flight.name = name;
             flight.add(id, now.saturating_add(life), cost);
             self.count.fetch_add(1, Relaxed);
-            Ok(Entered { id: Some(PermitId(id)), in_flight: in_flight + cost, retry_after: None })
+            let (id, in_flight) = (Some(PermitId(id)), in_flight + cost);
+            Ok(Entered { id, in_flight, retry_after: None, is_degraded: false })
         })
     }
 
