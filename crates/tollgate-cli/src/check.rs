@@ -166,6 +166,12 @@ fn explain(args: &CheckArgs, plan: &Plan, out: &mut String) -> Result<(), InputE
                     let _ = writeln!(out, "  and by its parent {}", said(plan.rule(parent.rule)));
                 }
             }
+            if found.rules.is_empty() {
+                out.push_str("no rate limit applies: a check passes and nothing is counted\n");
+            }
+            if let Some(index) = found.concurrency {
+                let _ = writeln!(out, "an enter is limited by {}", said(plan.rule(index)));
+            }
         }
     }
     Ok(())
