@@ -147,6 +147,8 @@ impl Engine {
         }
         let part = &answer.parts[0];
         answer.allowed = !part.code.is_refused();
+        // Shadow mode lets a caller in that had to wait otherwise.
+        entry.retry_after = entry.retry_after.filter(|_| !answer.allowed);
         entry.reason = match part.code {
             Code::Denied if part.cost > limit => "cost-above-limit",
             _ => counted(part, answer.allowed).labels().1,

@@ -174,7 +174,7 @@ fn shadow_mode_bypass_and_blocks_apply() {
     assert!(bench.enter("s", "a", 1).id.is_some());
     let over = bench.enter("s", "a", 1);
     assert_eq!((over.id, over.in_flight, over.reason), (None, Some(1), "shadow"));
-    assert!(bench.answer.is_allowed());
+    assert!(bench.answer.is_allowed() && over.retry_after.is_none(), "nothing to wait for");
     let plan = bench.engine.plan_arc();
     let (rule, now) = (plan.rule(plan.named("e").unwrap()), bench.engine.now());
     rule.live().bypass_until(now.saturating_add(secs(5)));
