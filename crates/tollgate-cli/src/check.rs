@@ -109,6 +109,7 @@ fn said(rule: &Rule) -> String {
         Kind::Counted { policy, .. } => format!("{} by {}", policy.quota(), policy.algorithm()),
         Kind::Unlimited => "unlimited".into(),
         Kind::Closed { .. } => "nothing passes".into(),
+        Kind::Concurrency(slots) => slots.to_string(),
     };
     let mut text = match rule.name() {
         Some(name) => format!("{} ({name}): {limit}", rule.id()),
@@ -164,6 +165,12 @@ fn explain(args: &CheckArgs, plan: &Plan, out: &mut String) -> Result<(), InputE
                 for parent in rule.parents() {
                     let _ = writeln!(out, "  and by its parent {}", said(plan.rule(parent.rule)));
                 }
+            }
+            if found.rules.is_empty() {
+                out.push_str("no rate limit applies: a check passes and nothing is counted\n");
+            }
+            if let Some(index) = found.concurrency {
+                let _ = writeln!(out, "an enter is limited by {}", said(plan.rule(index)));
             }
         }
     }

@@ -21,7 +21,7 @@ mod yaml;
 pub use duration::{NoDuration, parse_duration};
 pub use endpoint::NoEndpoint;
 pub use error::{ConfigError, ConfigErrors};
-pub use limit::{Ban, Failure, Limit, Override, Rate, Unit};
+pub use limit::{Ban, Concurrency, Failure, Limit, Override, Rate, Unit};
 pub use lint::{LINTS, Lint, lint};
 pub(crate) use read::{FILE_MAX, is_config_name};
 pub use schema::schema;
@@ -122,6 +122,8 @@ pub struct Descriptor {
     pub value: ValueMatch,
     /// The limits of requests that end here; several are one decision.
     pub limits: Vec<Limit>,
+    /// How many requests that end here may be in flight at once.
+    pub concurrency: Option<Concurrency>,
     /// Limits of single values of this node's entry.
     pub overrides: Vec<Override>,
     /// Report refusals, and let pass.
@@ -310,12 +312,12 @@ impl ServerSettings {
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let tls_of = if self.tls_of.is_empty() { other.tls_of } else { self.tls_of };
-        // The two bounds of keys exclude each other. No flag sets those of reservations.
+        // The two bounds of keys exclude each other. No flag sets those of reservations and permits.
         let has_bound = self.memory.bounded.or(self.memory.max_keys).is_some();
-        let reservations = other.memory.reservations;
+        let (reservations, max_permits) = (other.memory.reservations, other.memory.max_permits);
         let memory = if has_bound { self.memory } else { other.memory };
         let first = |ours: Vec<String>, other| if ours.is_empty() { other } else { ours };
-        let memory = MemorySettings { reservations, ..memory };
+        let memory = MemorySettings { reservations, max_permits, ..memory };
         Self {
             http: self.http.or(other.http),
             grpc: self.grpc.or(other.grpc),
@@ -399,6 +401,8 @@ pub struct MemorySettings {
     pub max_keys: Option<u64>,
     /// The most open reservations: in all, of one policy, of one key.
     pub reservations: ReservationSettings,
+    /// The most leases of `concurrency` rules.
+    pub max_permits: Option<u64>,
 }
 
 /// How many reservations may be open.

@@ -17,6 +17,7 @@ mod call;
 mod chunk;
 mod forward;
 mod head;
+mod in_flight;
 mod json;
 mod limits;
 mod one;

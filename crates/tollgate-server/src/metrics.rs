@@ -62,6 +62,8 @@ pub struct Exposition {
     /// Whether a rule is called by its name.
     is_named: Vec<bool>,
     control: Option<ControlStatus>,
+    /// How many are in flight, by the ids of rules, where that is known.
+    in_flight: HashMap<Box<str>, u64>,
     /// The shared stores, by number.
     remotes: Vec<(usize, RemoteStatus)>,
     now: Tick,
@@ -84,11 +86,13 @@ impl Exposition {
         let numbered = shared.engine.stores().iter().enumerate();
         let remotes = numbered.filter_map(|(at, store)| Some((at, store.remote()?.status())));
         let remotes = remotes.collect();
+        let in_flight = shared.engine.in_flight(&plan);
         Self {
             shared,
             plan,
             is_named,
             control,
+            in_flight,
             remotes,
             now,
             format,

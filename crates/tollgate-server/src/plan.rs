@@ -20,7 +20,7 @@ mod tree;
 
 pub use compile::PlanError;
 pub use live::{Counted, Live, LiveCounts};
-pub use rule::{Kind, Parent, Rule, ValueOf};
+pub use rule::{Kind, Parent, Rule, Slots, ValueOf};
 pub use tree::{Entry, Found};
 
 use crate::config::{Config, Defaults, ForwardAuth, Unit};

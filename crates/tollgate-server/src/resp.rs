@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! input    the bytes that have come   -> parse    commands, as places in them
-//! session  runs a command             -> throttle · policy · client · about · transaction
+//! session  runs a command             -> throttle · policy · in_flight · client · about · transaction
 //! reply    what goes back
 //! ```
 //!
@@ -16,6 +16,7 @@
 mod about;
 mod client;
 mod command;
+mod in_flight;
 mod input;
 pub mod parse;
 mod policy;

@@ -273,6 +273,8 @@ pub struct Entered {
     /// When the next permit expires if there was no room and nobody leaves: a wait that helps for
     /// sure.
     pub retry_after: Option<Duration>,
+    /// Whether the store could not be reached, so that a failure policy has decided.
+    pub is_degraded: bool,
 }
 
 impl fmt::Display for ReservationId {

@@ -3,7 +3,7 @@
 use crate::client::ClientError;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// All that one round of questions brings.
 #[derive(Debug, Default)]
@@ -27,6 +27,9 @@ pub(super) struct Policy {
     pub(super) limit: Option<Limit>,
     pub(super) mode: String,
     pub(super) level: Option<u64>,
+    /// Slots in use, of a concurrency rule.
+    #[serde(default)]
+    pub(super) in_flight: Option<u64>,
     pub(super) rates: Rates,
     #[serde(default)]
     pub(super) history: Vec<[u32; 2]>,
@@ -40,8 +43,12 @@ impl Policy {
     }
 
     /// Returns its limit, in short.
-    pub(super) fn limit_text(&self) -> &str {
-        self.limit.as_ref().map_or("unlimited", |limit| &limit.text)
+    pub(super) fn limit_text(&self) -> Cow<'_, str> {
+        let text = self.limit.as_ref().map_or("unlimited", |limit| &limit.text);
+        match self.in_flight {
+            Some(in_flight) => Cow::Owned(format!("{text}, {in_flight} now")),
+            None => Cow::Borrowed(text),
+        }
     }
 }
 

@@ -96,6 +96,21 @@ q quit  up/down select  s sort  / filter
 }
 
 #[test]
+fn a_concurrency_limit_is_shown_with_what_is_in_flight() {
+    let mut picture = picture();
+    let policy = &mut picture.policies.policies[0];
+    policy.limit = Some(serde_json::from_value(json!({ "text": "10 in flight" })).unwrap());
+    policy.in_flight = Some(7);
+    let mut state = State::new("a".into(), String::new());
+    state.show(Ok(picture));
+    assert!(
+        drawn(&state).contains("per-user             10 in flight, 7 now"),
+        "{}",
+        drawn(&state)
+    );
+}
+
+#[test]
 fn the_width_is_used_and_what_does_not_fit_is_elided() {
     let mut picture = picture();
     let policies = &mut picture.policies.policies;

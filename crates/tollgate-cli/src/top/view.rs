@@ -151,7 +151,7 @@ impl Widths {
     fn of(policies: &[Policy], width: u16) -> Self {
         let cells = |text: &str| u16::try_from(Span::raw(text).width()).unwrap_or(u16::MAX);
         let longest = policies.iter().map(|policy| cells(&name_of(policy, u16::MAX))).max();
-        let limit = policies.iter().map(|policy| cells(policy.limit_text())).max();
+        let limit = policies.iter().map(|policy| cells(&policy.limit_text())).max();
         let room = width.saturating_sub(Self::NUMBERS);
         let limit = limit.unwrap_or(0).clamp(5, Self::LIMIT_MOST).min(room / 2);
         let room = room - limit;
@@ -209,7 +209,7 @@ fn row(policy: &Policy, widths: Widths) -> Row<'_> {
     let older = policy.history.len().saturating_sub(usize::from(widths.past));
     let row = Row::new([
         Cell::from(name_of(policy, widths.name)),
-        Cell::from(fit(policy.limit_text(), widths.limit)),
+        Cell::from(fit(&policy.limit_text(), widths.limit)),
         right(format!("{:.1}", rate.allowed_per_second)),
         right(format!("{:.1}", rate.denied_per_second)),
         right(percent.map_or_else(|| "-".to_owned(), |percent| format!("{percent:.0} %"))),

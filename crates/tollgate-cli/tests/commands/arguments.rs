@@ -319,3 +319,19 @@ fn one_of_a_kind_is_singular_and_a_wrong_path_is_suggested() {
         assert!(said.contains("limit.yml: there is no such file; did you mean 'limits.yaml'?"));
     }
 }
+
+#[test]
+fn check_says_what_limits_an_enter() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limits.yaml");
+    let text = "domain: d\ndescriptors:\n  - {key: k, concurrency: {name: slots, limit: 2}}\n";
+    std::fs::write(&file, text).unwrap();
+    let said = prints(&["check", file.to_str().unwrap(), "--list", "--entry", "k=a"]);
+    for wanted in [
+        "  d:k#concurrency (slots): 2 in flight, lease 60s  [",
+        "no rate limit applies: a check passes and nothing is counted\n",
+        "an enter is limited by d:k#concurrency (slots): 2 in flight, lease 60s",
+    ] {
+        assert!(said.contains(wanted), "{wanted}\n{said}");
+    }
+}

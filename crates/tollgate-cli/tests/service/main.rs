@@ -16,6 +16,7 @@ mod rules;
 #[cfg(feature = "test-servers")]
 mod servers {
     mod fleet;
+    mod in_flight;
 }
 mod snapshot;
 mod tools;

@@ -202,13 +202,15 @@ impl<S: Store + 'static> Guarded<S> {
         let Shared { plans, local, counts, retry_after, .. } = &*self.shared;
         let failure = plans.failure_of(permits.name);
         counts.decided(failure);
+        let is_degraded = true;
         match failure {
             FailurePolicy::Open => {
                 let id = Some(PermitId(self.shared.outside(0)));
-                Ok(Entered { id, in_flight: permits.cost, retry_after: None })
+                Ok(Entered { id, in_flight: permits.cost, retry_after: None, is_degraded })
             }
             FailurePolicy::Closed => {
-                Ok(Entered { id: None, in_flight: 0, retry_after: Some(*retry_after) })
+                let retry_after = Some(*retry_after);
+                Ok(Entered { id: None, in_flight: 0, retry_after, is_degraded })
             }
             FailurePolicy::Local => {
                 let limit = plans.share.ratio().of(permits.limit);
@@ -218,6 +220,7 @@ impl<S: Store + 'static> Guarded<S> {
                 if permits.cost > limit && permits.cost <= permits.limit {
                     entered.retry_after = Some(*retry_after);
                 }
+                entered.is_degraded = is_degraded;
                 Ok(entered)
             }
         }

@@ -434,7 +434,8 @@ impl RedisStore {
         }
         let id = PermitId(self.random() << COST_BITS | permits.cost);
         let (entered, in_flight, wait) = self.on_permits(permits, "enter", id, life).await?;
-        Ok(Entered { id: entered.then_some(id), in_flight, retry_after: wait })
+        let id = entered.then_some(id);
+        Ok(Entered { id, in_flight, retry_after: wait, is_degraded: false })
     }
 
     /// Enters, renews or leaves. Returns whether that was so, what is in flight, and how long to wait.

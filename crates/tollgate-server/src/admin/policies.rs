@@ -12,7 +12,7 @@ use crate::{
     server::Shared,
 };
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
+use std::{collections::HashMap, fmt::Write};
 use tollgate::{
     Tick,
     store::{Demand, Policy},
@@ -49,14 +49,15 @@ pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, P
     };
     let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
     sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
-    let total = rules.len();
+    let (total, in_flight) = (rules.len(), shared.engine.in_flight(&plan));
+    let seen = Seen { plan: &plan, now, in_flight: &in_flight };
     let mut text = format!("{{\"version\":{},\"total\":{total},\"policies\":[", plan.version());
     for (index, rule) in rules.into_iter().skip(offset).take(limit).enumerate() {
         if index > 0 {
             text.push(',');
         }
         // Writing to a String cannot fail.
-        let _ = write!(text, "{}", describe(shared, (&plan, now), rule, history));
+        let _ = write!(text, "{}", describe(shared, &seen, rule, history));
         if index % PIECE == PIECE - 1 {
             // Decisions of other connections of this worker come first.
             tokio::task::yield_now().await;
@@ -92,7 +93,17 @@ pub(super) fn policy(shared: &Shared, name: &str, query: &Query) -> Result<Value
     query.only(&[]).map_err(Problem::bad)?;
     let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
     let index = plan.named(name).map_err(|error| unusable(&error.into()))?;
-    Ok(describe(shared, (&plan, now), plan.rule(index), HISTORY as usize))
+    let in_flight = shared.engine.in_flight(&plan);
+    let seen = Seen { plan: &plan, now, in_flight: &in_flight };
+    Ok(describe(shared, &seen, plan.rule(index), HISTORY as usize))
+}
+
+/// What the policies of one answer have in common.
+struct Seen<'a> {
+    plan: &'a Plan,
+    now: Tick,
+    /// How many are in flight, by the ids of rules.
+    in_flight: &'a HashMap<Box<str>, u64>,
 }
 
 /// Returns what a shared store promises of a rule.
@@ -109,7 +120,8 @@ fn bounds(shared: &Shared, rule: &Rule) -> Option<Value> {
 }
 
 /// Returns what there is to tell of a rule.
-fn describe(shared: &Shared, (plan, now): (&Plan, Tick), rule: &Rule, history: usize) -> Value {
+fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Value {
+    let Seen { plan, now, in_flight } = *seen;
     let live = rule.live();
     let counts = live.counts();
     let by_reason: Map<String, Value> = Counted::ALL
@@ -152,6 +164,7 @@ fn describe(shared: &Shared, (plan, now): (&Plan, Tick), rule: &Rule, history: u
         "denied": counts.denied(),
         "decisions": by_reason,
         "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
+        "in_flight": in_flight.get(rule.id()),
         "level": level(shared, rule, now),
         "bypassed_until": live.bypassed_until(now).map(|end| until(clock, now, end)),
     });
@@ -172,6 +185,13 @@ pub(super) fn limit(kind: &Kind) -> Value {
         _ => None,
     };
     let quota = kind.policy().map(Policy::quota);
+    if let Some(slots) = kind.slots() {
+        return json!({
+            "text": format!("{} in flight", slots.limit),
+            "count": slots.limit,
+            "lease_seconds": slots.lease.as_secs_f64(),
+        });
+    }
     match (kind.count(), kind.per()) {
         (Some(count), Some(per)) => json!({
             "text": quota.map_or_else(|| "closed".to_owned(), |quota| quota.to_string()),

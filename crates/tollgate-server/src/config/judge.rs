@@ -142,13 +142,15 @@ impl Judge<'_> {
             self.rate(&limit.rate, limit, &limit.at);
         }
         let mut names: HashSet<&str> = HashSet::new();
-        for limit in &descriptor.limits {
-            if let Some(name) = limit.name.as_deref()
+        let rates = descriptor.limits.iter().map(|limit| (limit.name.as_deref(), &limit.at));
+        let in_flight = descriptor.concurrency.iter().map(|it| (it.name.as_deref(), &it.at));
+        for (name, at) in rates.chain(in_flight) {
+            if let Some(name) = name
                 && !names.insert(name)
             {
                 let text =
                     format!("two limits of one descriptor are named '{}'; rename one", shown(name));
-                self.errors.add(limit.at.clone(), text);
+                self.errors.add(at.clone(), text);
             }
         }
         self.overrides(descriptor);

@@ -1,11 +1,13 @@
 //! Every key of a configuration file, once: the readers, "did you mean" and the JSON schema are
 //! made from these tables, so they cannot tell different stories.
 
+mod limit;
 mod server;
 mod store;
 
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
+use limit::{BAN, CONCURRENCY, LIMIT, OVERRIDE, REPLACED};
 use server::{TLS, TLS_OF, TOKEN};
 pub(super) use store::STORE;
 use store::{LEASE, LEASES, MEMORY, REDIS, SNAPSHOT};
@@ -82,11 +84,12 @@ const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static s
 }
 
 /// All sections, the outermost first.
-pub(super) static SECTIONS: [&Section; 18] = [
+pub(super) static SECTIONS: [&Section; 19] = [
     &FILE,
     &DEFAULTS,
     &DESCRIPTOR,
     &LIMIT,
+    &CONCURRENCY,
     &REPLACED,
     &OVERRIDE,
     &BAN,
@@ -196,6 +199,12 @@ pub(super) static DESCRIPTOR: Section = Section {
             Ours,
             "Several limits in one decision: either all are charged or none.",
         ),
+        key(
+            "concurrency",
+            Map(&CONCURRENCY),
+            Ours,
+            "How many requests may be in flight at once: enter, renew and leave.",
+        ),
         key("descriptors", List(&DESCRIPTOR), Reference, "The rules for the next entry."),
         key("overrides", List(&OVERRIDE), Ours, "Other limits for single values."),
         key("shadow_mode", Flag, Reference, "Report denials, but let the requests pass."),
@@ -259,67 +268,6 @@ pub(super) static DESCRIPTOR: Section = Section {
             Ours,
             "Whether to take permits from a shared store in advance; default: that of the file.",
         ),
-    ],
-};
-
-pub(super) static LIMIT: Section = Section {
-    name: "a rate limit",
-    keys: &[
-        key(
-            "unit",
-            OneOf(&UNITS),
-            Reference,
-            "The period of requests_per_unit; case does not matter.",
-        ),
-        key("requests_per_unit", Count, Reference, "Requests per unit; 0 denies everything."),
-        key("unlimited", Flag, Reference, "Lets every request pass. Excludes the other keys."),
-        key("name", Text, Reference, "The name by which replaces and parents refer to it."),
-        key(
-            "replaces",
-            List(&REPLACED),
-            Reference,
-            "Limits that do not apply to a request if this one does.",
-        ),
-        key("per", Period, Ours, "Instead of unit: any period, such as 30s."),
-        key(
-            "burst",
-            Count,
-            Ours,
-            "How many can pass at once; default: requests_per_unit. Only for gcra.",
-        ),
-        key("quota", Text, Ours, "Instead of all these, one string: \"100/min burst 20\"."),
-        key("algorithm", OneOf(&ALGORITHMS), Ours, "How to count."),
-    ],
-};
-
-pub(super) static REPLACED: Section = Section {
-    name: "an entry of replaces",
-    keys: &[key("name", Text, Reference, "The name of the limit that does not apply.")],
-};
-
-pub(super) static OVERRIDE: Section = Section {
-    name: "an override",
-    keys: &[
-        key("value", Text, Ours, "The value to override."),
-        key("values", Texts, Ours, "Several values, each counted separately."),
-        key("requests_per_unit", Count, Ours, "Requests per unit of the descriptor's limit."),
-        key("burst", Count, Ours, "How many can pass at once. Only for gcra."),
-        key("unlimited", Flag, Ours, "Lets every request with these values pass."),
-    ],
-};
-
-pub(super) static BAN: Section = Section {
-    name: "a ban",
-    keys: &[
-        key("after", Count, Ours, "How many denials lead to a ban."),
-        key("within", Period, Ours, "The period in which they must occur."),
-        key(
-            "for",
-            Period,
-            Ours,
-            "How long the first ban lasts; each further ban lasts twice as long as the one before.",
-        ),
-        key("most", Period, Ours, "The longest ban; default: 64 times the first."),
     ],
 };
 

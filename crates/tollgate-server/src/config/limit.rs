@@ -1,7 +1,7 @@
 //! What a descriptor's `rate_limit` says.
 
 use super::Place;
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, ops::RangeInclusive, str::FromStr, time::Duration};
 use tollgate::Algorithm;
 
 /// One limit of a descriptor.
@@ -17,6 +17,31 @@ pub struct Limit {
     pub rate: Rate,
     /// By which algorithm; the file's default if not said.
     pub algorithm: Option<Algorithm>,
+}
+
+/// How many calls may be in flight at once: a descriptor's `concurrency`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    /// Where it stands.
+    pub at: Place,
+    /// What others call it.
+    pub name: Option<String>,
+    /// How many may be in flight, for each key.
+    pub limit: u64,
+    /// How long a caller that neither renews nor leaves holds its slot.
+    pub lease: Duration,
+}
+
+impl Concurrency {
+    /// The largest limit: the leases of one key are one set in the store.
+    pub const LIMIT_MAX: u64 = 1_000_000;
+
+    /// The lease if the file names none.
+    pub const DEFAULT_LEASE: Duration = Duration::from_secs(60);
+
+    /// The shortest and the longest lease.
+    pub const LEASES: RangeInclusive<Duration> =
+        Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 }
 
 /// How much a limit lets pass.

@@ -1,12 +1,12 @@
 //! What the engine answers.
 
 use super::{
-    Ticket,
+    Entry, Ticket,
     special::{By, Mode, PartKind},
 };
 use crate::{
     config::{Failure, Unit},
-    plan::{Plan, RuleIndex},
+    plan::{Plan, RuleIndex, Slots},
 };
 use std::time::Duration;
 use tollgate::{Decision, Tick, store::Policy};
@@ -21,6 +21,7 @@ pub struct Answer {
     /// Policies that are not their rule's own: overrides, and limits that came with the request.
     pub(super) policies: Vec<Policy>,
     pub(super) ticket: Option<Ticket>,
+    pub(super) entry: Option<Entry>,
     pub(super) given: u64,
     pub(super) bound: Option<String>,
 }
@@ -56,6 +57,8 @@ pub struct Part {
     pub(super) counts_refused: bool,
     /// Whether it is there because of another one, whose rule names it as a parent.
     pub(super) is_parent: bool,
+    /// Whether its store could not be asked for slots, and this process or the rule has decided.
+    pub(super) is_entered_here: bool,
 }
 
 /// The answer of one limit, or of one descriptor.
@@ -174,6 +177,18 @@ impl Answer {
         self.ticket
     }
 
+    /// Returns what a store said about slots; `None` if it was not asked.
+    #[must_use]
+    pub const fn entry(&self) -> Option<&Entry> {
+        self.entry.as_ref()
+    }
+
+    /// Returns the limit and the lease of the `concurrency` rule that it is about, if it is.
+    #[must_use]
+    pub fn slots(&self, plan: &Plan) -> Option<Slots> {
+        plan.rule(self.parts.first()?.rule?).kind().slots()
+    }
+
     /// Tells whether a store could not be asked, so that the answer is by what its rules say then.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
@@ -197,7 +212,8 @@ impl Answer {
         self.statuses.clear();
         self.keys.clear();
         self.policies.clear();
-        (self.allowed, self.ticket, self.given, self.bound) = (true, None, 0, None);
+        (self.allowed, self.given, self.bound) = (true, 0, None);
+        (self.ticket, self.entry) = (None, None);
     }
 
     /// Returns what there is to tell of a part; `None` if it has no limit, or passes and nobody has
@@ -257,7 +273,8 @@ impl Part {
     /// Tells whether its store could not be asked, and its rule has decided.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
-        matches!(self.code, Code::FailedOpen | Code::FailedClosed)
+        self.is_entered_here
+            || matches!(self.code, Code::FailedOpen | Code::FailedClosed)
             || self.decision.is_some_and(|decision| decision.is_degraded())
     }
 

@@ -98,7 +98,11 @@ impl Engine {
                         let hits = ask.hits;
                         let made =
                             Made { ask: index, hits, now, depth: 0, values: &values, without };
-                        for rule in found.rules {
+                        let rules = match request.verb.is_of_concurrency() {
+                            true => found.concurrency.as_slice(),
+                            false => found.rules,
+                        };
+                        for rule in rules {
                             replaces |= !plan.rule(*rule).replaces().is_empty();
                             self.part(plan, *rule, &made, answer)?;
                         }
@@ -106,6 +110,7 @@ impl Engine {
                 }
                 Subject::Named { policy, keys } => {
                     let rule = plan.named(policy)?;
+                    fits_verb(plan, rule, request.verb)?;
                     let values = given_values(plan, rule, keys)?;
                     let hits = ask.hits;
                     let made = Made { ask: index, hits, now, depth: 0, values: &values, without };
@@ -147,7 +152,7 @@ impl Engine {
                 By::Listed(answer.policies.len() - 1)
             }
             Kind::Counted { .. } => By::Rule,
-            Kind::Unlimited | Kind::Closed { .. } => By::Nothing,
+            Kind::Unlimited | Kind::Closed { .. } | Kind::Concurrency(_) => By::Nothing,
         };
         let mode = match () {
             () if rule.is_shadow() || !is_enforced(rule.enforce(), key_bytes, made.now) => {
@@ -164,7 +169,7 @@ impl Engine {
             _ if blocked.is_some() => (mode.refused(Code::Blocked), true),
             Kind::Unlimited => (Code::Unlimited, true),
             Kind::Closed { .. } => (mode.refused(Code::Denied), true),
-            Kind::Counted { .. } => (Code::Allowed, false),
+            Kind::Counted { .. } | Kind::Concurrency(_) => (Code::Allowed, false),
         };
         answer.parts.push(Part {
             rule: Some(index),
@@ -183,6 +188,7 @@ impl Engine {
             failure: rule.failure(),
             counts_refused: rule.counts_refused(),
             is_parent,
+            is_entered_here: false,
         });
         self.parents(plan, index, made, answer)
     }
@@ -223,6 +229,16 @@ fn free_values<'a>(entries: &[Entry<'a>], free: u32) -> Values<'a> {
         }
     }
     values
+}
+
+/// Tells whether a policy that was named limits what a verb is about.
+fn fits_verb(plan: &Plan, rule: RuleIndex, verb: Verb) -> Result<(), RequestError> {
+    let rule = plan.rule(rule);
+    let is_concurrency = rule.kind().slots().is_some();
+    if is_concurrency == verb.is_of_concurrency() {
+        return Ok(());
+    }
+    Err(RequestError::WrongVerb { policy: rule.label().into(), is_concurrency })
 }
 
 fn given_values<'a>(
@@ -320,6 +336,7 @@ fn ad_hoc(
         failure: domain.defaults().failure,
         counts_refused: domain.defaults().count_refused,
         is_parent: false,
+        is_entered_here: false,
     });
     Ok(())
 }

@@ -48,6 +48,10 @@ impl Engine {
         }
         match request.verb {
             Verb::Peek => self.look(plan, now, answer).await,
+            Verb::Enter => self.enter(plan, now, request, answer).await?,
+            Verb::Renew(id) | Verb::Leave(id) => {
+                return self.hold(plan, now, (request.verb, id), answer).await;
+            }
             Verb::Check | Verb::Reserve(_) if is_refused(answer) && !pass_by_quota(answer) => {
                 self.look(plan, now, answer).await;
             }
@@ -323,7 +327,7 @@ impl Engine {
 }
 
 /// Returns what a part counts as.
-fn counted(part: &Part, allowed: bool) -> Counted {
+pub(super) fn counted(part: &Part, allowed: bool) -> Counted {
     let is_saturated = part.decision.is_some_and(|decision| decision.reason() == Reason::Saturated);
     match part.code {
         Code::Denied if is_saturated => Counted::Saturated,

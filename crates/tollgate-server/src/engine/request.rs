@@ -1,5 +1,6 @@
 //! What a protocol asks.
 
+use super::LeaseId;
 use crate::{
     config::Unit,
     plan::{Entry, MAX_ENTRIES, NameError},
@@ -26,6 +27,20 @@ pub enum Verb {
     Peek,
     /// Take, with the right to correct it within a time.
     Reserve(Duration),
+    /// Take slots of a `concurrency` rule, until the caller leaves or its lease ends.
+    Enter,
+    /// Hold these slots for another lease, from now.
+    Renew(LeaseId),
+    /// Give these slots back.
+    Leave(LeaseId),
+}
+
+impl Verb {
+    /// Tells whether it is about `concurrency` rules; all others are about rates.
+    #[must_use]
+    pub const fn is_of_concurrency(self) -> bool {
+        matches!(self, Self::Enter | Self::Renew(_) | Self::Leave(_))
+    }
 }
 
 /// One descriptor or policy of a request.
@@ -112,6 +127,13 @@ pub enum RequestError {
     },
     /// A limit that comes with the request and that makes no sense.
     Limit(String),
+    /// A policy that limits something else than this verb is about.
+    WrongVerb {
+        /// The policy.
+        policy: String,
+        /// Whether the policy limits how many are in flight.
+        is_concurrency: bool,
+    },
     /// What is reserved must be in one store.
     SeveralStores,
     /// The store could not answer, and this verb has no policy for that.
@@ -147,6 +169,15 @@ impl fmt::Display for RequestError {
                 keys_given(*given)
             ),
             Self::Limit(text) => f.write_str(text),
+            Self::WrongVerb { policy, is_concurrency: true } => write!(
+                f,
+                "policy \"{policy}\" limits how many are in flight at once; use enter, renew and \
+                 leave"
+            ),
+            Self::WrongVerb { policy, is_concurrency: false } => write!(
+                f,
+                "policy \"{policy}\" limits a rate, not how many are in flight at once; use check"
+            ),
             Self::SeveralStores => f.write_str(
                 "the limits of one reservation must be in one store; reserve them one by one",
             ),

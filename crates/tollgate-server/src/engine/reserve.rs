@@ -97,12 +97,16 @@ pub(super) fn random_secret() -> (u64, u64) {
 }
 
 impl Engine {
-    fn proof(&self, store: u8, id: u64, parts: &[u8]) -> u64 {
-        // The ids of a shared store cannot be guessed, and any process of the fleet may settle them.
-        let is_shared =
-            self.stores.get(usize::from(store)).is_some_and(|store| store.remote().is_some());
+    /// Returns the hasher of proofs that an id of a store was given out here.
+    pub(super) fn proof_hasher(&self, store: usize) -> SipHasher13 {
+        // The ids of a shared store cannot be guessed, and any process of the fleet may use them.
+        let is_shared = self.stores.get(store).is_some_and(|store| store.remote().is_some());
         let (first, second) = if is_shared { (0, 0) } else { self.secret };
-        let mut hasher = SipHasher13::new_with_keys(first, second);
+        SipHasher13::new_with_keys(first, second)
+    }
+
+    fn proof(&self, store: u8, id: u64, parts: &[u8]) -> u64 {
+        let mut hasher = self.proof_hasher(usize::from(store));
         hasher.write_u8(store);
         hasher.write_u64(id);
         hasher.write(parts);

@@ -16,6 +16,7 @@ pub(super) struct Body<'a> {
     descriptors: Option<Vec<Descriptor<'a>>>,
     hits: Option<u64>,
     life_ms: Option<u64>,
+    id: Option<Cow<'a, str>>,
 }
 
 /// A policy by name.
@@ -33,8 +34,8 @@ struct Descriptor<'a> {
     hits: Option<u64>,
 }
 
-const FIELDS: [&str; 9] =
-    ["policy", "key", "keys", "cost", "limits", "domain", "descriptors", "hits", "life_ms"];
+const FIELDS: [&str; 10] =
+    ["policy", "key", "keys", "cost", "limits", "domain", "descriptors", "hits", "life_ms", "id"];
 const SHAPES: &str = "send {\"policy\": .., \"key\": ..}, or {\"limits\": [..]}, or {\"domain\": \
                       .., \"descriptors\": [..]}";
 
@@ -44,6 +45,8 @@ pub(super) enum Extra {
     Nothing,
     /// `life_ms`: how long a reservation lives.
     Life,
+    /// `id`: which lease is renewed or left. It must be there.
+    Id,
 }
 
 impl<'a> Body<'a> {
@@ -86,6 +89,7 @@ impl<'a> Body<'a> {
             }
             "hits" => once(&mut self.hits, field, json.number(field)?),
             "life_ms" => once(&mut self.life_ms, field, json.number(field)?),
+            "id" => once(&mut self.id, field, json.text(field)?),
             _ if self.one.field(json, field)? => Ok(()),
             _ => Err(unknown(field, &FIELDS)),
         }
@@ -118,7 +122,7 @@ impl<'a> Body<'a> {
     }
 
     fn judged(self, extra: Extra) -> Result<Self, Bad> {
-        let Self { one, limits, domain, descriptors, hits, life_ms } = &self;
+        let Self { one, limits, domain, descriptors, hits, life_ms, id } = &self;
         let has_one = one.policy.is_some() || one.key.is_some() || one.keys.is_some();
         let has_descriptors = domain.is_some() || descriptors.is_some();
         match (has_one, limits, has_descriptors) {
@@ -149,9 +153,23 @@ impl<'a> Body<'a> {
         if hits.is_some() && !has_descriptors {
             return Err(Bad::new("\"hits\" belongs to descriptors; use \"cost\" with a policy"));
         }
+        match (id, extra) {
+            (None, Extra::Id) => {
+                return Err(Bad::new("\"id\" is missing; use the one that /v1/enter returned"));
+            }
+            (Some(_), Extra::Nothing | Extra::Life) => {
+                let text = "\"id\" belongs to /v1/renew and /v1/leave; leave it out";
+                return Err(Bad::new(text));
+            }
+            (Some(_), Extra::Id) if one.cost.or(*hits).is_some() => {
+                let text = "\"cost\" and \"hits\" belong to /v1/enter; a lease keeps its slots";
+                return Err(Bad::new(text));
+            }
+            _ => {}
+        }
         let most = MAX_LIFE.as_millis();
         match life_ms {
-            Some(_) if extra == Extra::Nothing => {
+            Some(_) if extra != Extra::Life => {
                 Err(Bad::new("\"life_ms\" belongs to /v1/reserve; leave it out"))
             }
             Some(life) if *life == 0 || u128::from(*life) > most => {
@@ -164,6 +182,11 @@ impl<'a> Body<'a> {
     /// Returns how long a reservation shall live.
     pub(super) fn life(&self) -> Option<Duration> {
         self.life_ms.map(Duration::from_millis)
+    }
+
+    /// Returns which lease it is about.
+    pub(super) fn id(&self) -> &str {
+        self.id.as_deref().unwrap_or_default()
     }
 
     /// Returns the values that its asks are made of.

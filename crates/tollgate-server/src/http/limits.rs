@@ -130,7 +130,7 @@ impl<'a> Told<'a> {
 const NO_FIGURES: &[u8] =
     b",\"limit\":null,\"remaining\":null,\"retry_after_ms\":null,\"reset_after_ms\":null";
 
-fn push_bool(out: &mut Vec<u8>, value: bool) {
+pub(super) fn push_bool(out: &mut Vec<u8>, value: bool) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
@@ -153,7 +153,7 @@ fn push_summary(out: &mut Vec<u8>, summary: Option<Summary<'_>>) {
 }
 
 /// Appends milliseconds, rounded up; `null` for never.
-fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
+pub(super) fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
     let millis = time.and_then(raw::millis);
     match millis {
         Some(millis) => push_number(out, millis),
@@ -211,7 +211,7 @@ pub(super) fn list(plan: &Plan, reply: &mut Reply) {
             push_text(out, key);
         }
         out.extend_from_slice(b"],\"limit\":");
-        match rule.kind().count() {
+        match rule.kind().most() {
             Some(count) => push_number(out, count),
             None => out.extend_from_slice(b"null"),
         }
@@ -222,6 +222,8 @@ pub(super) fn list(plan: &Plan, reply: &mut Reply) {
             Some(policy) => push_text(out, policy.algorithm().name()),
             None => out.extend_from_slice(b"null"),
         }
+        out.extend_from_slice(b",\"lease_ms\":");
+        push_millis(out, rule.kind().slots().map(|slots| slots.lease));
         out.extend_from_slice(b",\"shadow\":");
         push_bool(out, rule.is_shadow());
         out.push(b'}');

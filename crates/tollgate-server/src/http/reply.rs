@@ -125,6 +125,7 @@ pub(super) enum Kind {
     NotFound,
     NoPolicy,
     NoReservation,
+    NoLease,
     MethodNotAllowed,
     Slow,
     TooLarge,
@@ -150,6 +151,7 @@ impl Kind {
             Self::NotFound => (404, "not-found", "There is nothing at this path"),
             Self::NoPolicy => (404, "no-policy", "There is no such policy"),
             Self::NoReservation => (404, "no-reservation", "There is no such reservation"),
+            Self::NoLease => (404, "no-lease", "There is no such lease"),
             Self::MethodNotAllowed => {
                 (405, "method-not-allowed", "This path does not support this method")
             }

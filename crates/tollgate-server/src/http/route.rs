@@ -38,7 +38,7 @@ pub(super) struct Desk {
 /// The plan, the time and the permissions that a batch of requests is decided by.
 #[derive(Debug)]
 pub(super) struct Moment {
-    plan: Guard<Arc<Plan>>,
+    pub(super) plan: Guard<Arc<Plan>>,
     access: Guard<Arc<Access>>,
     now: Tick,
 }
@@ -55,7 +55,7 @@ impl Moment {
 }
 
 /// The paths, and the methods that each takes.
-pub(super) const ROUTES: [(&str, &str); 13] = [
+pub(super) const ROUTES: [(&str, &str); 16] = [
     ("/v1/check", "GET, HEAD, POST"),
     ("/v1/peek", "GET, HEAD, POST"),
     ("/v1/reserve", "POST"),
@@ -63,6 +63,9 @@ pub(super) const ROUTES: [(&str, &str); 13] = [
     ("/v1/cancel", "POST"),
     ("/v1/refund", "POST"),
     ("/v1/reset", "POST"),
+    ("/v1/enter", "POST"),
+    ("/v1/renew", "POST"),
+    ("/v1/leave", "POST"),
     ("/v1/policies", "GET, HEAD"),
     ("/healthcheck", "GET, HEAD"),
     ("/healthz", "GET, HEAD"),
@@ -184,6 +187,8 @@ impl Desk {
                 self.settle(&Settlement::cancel(text)?, "cancelled").await
             }
             "/v1/refund" | "/v1/reset" => self.give(moment, call).await,
+            "/v1/enter" => self.enter(moment, call).await,
+            "/v1/renew" | "/v1/leave" => self.hold(moment, call).await,
             path => match moment.plan.forward_auth(path) {
                 Some(route) => forward::answer((&moment.plan, moment.now), route, call, self).await,
                 None => Err(self.lost(call)),
@@ -241,7 +246,7 @@ impl Desk {
     }
 
     /// Returns the body of a request that may be answered.
-    fn body<'a>(
+    pub(super) fn body<'a>(
         &mut self,
         moment: &Moment,
         call: &Call<'a>,
@@ -317,7 +322,7 @@ impl Desk {
     }
 
     /// Gives a refusal the status that the client has asked for.
-    fn refuse_with(&mut self, status: Option<u16>) {
+    pub(super) fn refuse_with(&mut self, status: Option<u16>) {
         if let (429, Some(status)) = (self.reply.status, status) {
             self.reply.status = status;
         }
@@ -385,7 +390,7 @@ fn of_foreign(foreign: &Foreign) -> Problem {
 }
 
 /// Reads the query of a `POST`, which has only one thing to say.
-fn only_status(query: &str) -> Result<Option<u16>, Bad> {
+pub(super) fn only_status(query: &str) -> Result<Option<u16>, Bad> {
     match query {
         "" => Ok(None),
         _ => match query.strip_prefix("denied_status=") {
@@ -402,11 +407,13 @@ fn only_status(query: &str) -> Result<Option<u16>, Bad> {
 const fn permission(verb: Verb) -> Permission {
     match verb {
         Verb::Peek => Permission::Read,
-        Verb::Check | Verb::Reserve(_) => Permission::Check,
+        Verb::Check | Verb::Reserve(_) | Verb::Enter | Verb::Renew(_) | Verb::Leave(_) => {
+            Permission::Check
+        }
     }
 }
 
-fn problem(error: &RequestError) -> Problem {
+pub(super) fn problem(error: &RequestError) -> Problem {
     let kind = match error {
         RequestError::Name(_) => Kind::NoPolicy,
         RequestError::Store(_) => Kind::StoreFailed,

@@ -194,6 +194,26 @@ impl Family {
             "Permits left now, for policies without a key.",
         ),
         family(
+            "tollgate_in_flight",
+            Gauge,
+            Rules(|from, rule, out| {
+                if let Some(in_flight) = from.in_flight.get(rule.id()) {
+                    out.sample(in_flight);
+                }
+            }),
+            "Slots in use under a concurrency rule, over all keys; only for stores in memory.",
+        ),
+        family(
+            "tollgate_in_flight_limit",
+            Gauge,
+            Rules(|_, rule, out| {
+                if let Some(slots) = rule.kind().slots() {
+                    out.sample(slots.limit);
+                }
+            }),
+            "Slots of each key under a concurrency rule.",
+        ),
+        family(
             "tollgate_bypassed",
             Gauge,
             Rules(|from, rule, out| {

@@ -1,10 +1,13 @@
 //! From a configuration to a plan.
 
 use super::{
-    DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, ValueOf,
+    DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, Slots, ValueOf,
     tree::{Level, Pattern},
 };
-use crate::config::{Config, Defaults, Descriptor, Domain, Limit, Place, Rate, Unit, ValueMatch};
+use crate::config::{
+    Ban, Concurrency, Config, Defaults, Descriptor, Domain, Lease, Limit, Place, Rate, Unit,
+    ValueMatch,
+};
 use std::{collections::HashMap, fmt, sync::Arc};
 use tollgate::{Algorithm, Escalation, KeyedError, Quota, QuotaError, store::Policy};
 
@@ -149,12 +152,40 @@ impl Compiler<'_> {
                 }
             }
             let rules = (first as RuleIndex..self.rules.len() as RuleIndex).collect();
+            let concurrency = self.concurrency(domain, descriptor, path)?;
             let node = level.insert(&descriptor.key, fixed, pattern(&descriptor.value));
-            (node.is_free, node.rules) = (is_free, rules);
+            (node.is_free, node.rules, node.concurrency) = (is_free, rules, concurrency);
             self.level(domain, &descriptor.descriptors, &mut node.next, path)?;
             path.pop();
         }
         Ok(())
+    }
+
+    /// Adds the rule of a descriptor's `concurrency`, if it has one.
+    fn concurrency(
+        &mut self,
+        domain: &Domain,
+        descriptor: &Descriptor,
+        path: &[Step],
+    ) -> Result<Option<RuleIndex>, PlanError> {
+        let Some(Concurrency { at, name, limit, lease }) = &descriptor.concurrency else {
+            return Ok(None);
+        };
+        // No other rule's id ends so: `#` is escaped in keys and values.
+        let id: Box<str> = format!("{}#concurrency", id(domain, path, 0)).into();
+        let rule = Rule {
+            live: self.live(&id, None).map_err(|error| self::at(at, &error))?,
+            name: name.as_deref().map(Into::into),
+            kind: Kind::Concurrency(Slots { limit: *limit, lease: *lease }),
+            quota_mode: false,
+            count_refused: false,
+            lease: Lease::Off,
+            place: at.clone(),
+            ..self.bare_rule(domain, (descriptor, id), path)?
+        };
+        self.rules.push(rule);
+        self.paths.push(path.to_vec());
+        Ok(Some(self.rules.len() as RuleIndex - 1))
     }
 
     fn rule(
@@ -163,33 +194,51 @@ impl Compiler<'_> {
         (descriptor, limit, number): (&Descriptor, &Limit, usize),
         path: &[Step],
     ) -> Result<Rule, PlanError> {
-        let id = id(domain, path, number);
         let defaults = &domain.defaults;
-        let store = descriptor.store.as_deref().or(defaults.store.as_deref());
-        let store = self.store(store, &descriptor.at)?;
+        let bare = self.bare_rule(domain, (descriptor, id(domain, path, number)), path)?;
+        let (id, store) = (&bare.id, bare.store);
         // A policy is known to the store that it was first used with.
-        let before = self.old.and_then(|old| old.with_id(&id));
+        let before = self.old.and_then(|old| old.with_id(id));
         let before = before.filter(|before| before.store == store);
-        let kind = kind_of(&id, &limit.rate, limit.algorithm, defaults)
+        let kind = kind_of(id, &limit.rate, limit.algorithm, defaults)
             .map_err(|error| at(&limit.at, &error))?;
         let kind = unless_same(kind, before.map(|before| &before.kind));
         let mut overrides = HashMap::new();
         for special in &descriptor.overrides {
-            let kind = kind_of(&id, &special.rate, limit.algorithm, defaults)
+            let kind = kind_of(id, &special.rate, limit.algorithm, defaults)
                 .map_err(|error| at(&special.at, &error))?;
             for value in &special.values {
                 let before = before.and_then(|before| before.overrides.get(value.as_str()));
                 overrides.insert(value.as_str().into(), unless_same(kind.clone(), before));
             }
         }
-        let free = path.iter().filter(|step| step.is_free);
         Ok(Rule {
-            live: self.live(&id, descriptor).map_err(|error| at(&descriptor.at, &error))?,
-            id,
             name: limit.name.as_deref().map(Into::into),
-            domain: domain.name.as_str().into(),
             kind,
             overrides,
+            replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
+            place: limit.at.clone(),
+            ..bare
+        })
+    }
+
+    /// Returns what a rule takes from its descriptor, without its limit.
+    fn bare_rule(
+        &self,
+        domain: &Domain,
+        (descriptor, id): (&Descriptor, Box<str>),
+        path: &[Step],
+    ) -> Result<Rule, PlanError> {
+        let defaults = &domain.defaults;
+        let store = descriptor.store.as_deref().or(defaults.store.as_deref());
+        let free = path.iter().filter(|step| step.is_free);
+        Ok(Rule {
+            live: self.live(&id, descriptor.ban).map_err(|error| at(&descriptor.at, &error))?,
+            id,
+            name: None,
+            domain: domain.name.as_str().into(),
+            kind: Kind::Unlimited,
+            overrides: HashMap::new(),
             free_keys: free.map(|step| step.key.clone()).collect(),
             is_last_free: path.last().is_some_and(|step| step.is_free),
             shadow: descriptor.shadow_mode || defaults.shadow_mode,
@@ -197,12 +246,12 @@ impl Compiler<'_> {
             count_refused: descriptor.count_refused.unwrap_or(defaults.count_refused),
             enforce: descriptor.enforce,
             failure: descriptor.failure.unwrap_or(defaults.failure),
-            replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
+            replaces: Box::default(),
             parents: Box::default(),
             metadata: descriptor.metadata.clone(),
             lease: descriptor.lease.unwrap_or(defaults.lease),
-            store,
-            place: limit.at.clone(),
+            store: self.store(store, &descriptor.at)?,
+            place: descriptor.at.clone(),
         })
     }
 
@@ -216,10 +265,8 @@ impl Compiler<'_> {
     }
 
     /// Returns the counts of the rule that had this id before, or fresh ones.
-    fn live(&self, id: &str, descriptor: &Descriptor) -> Result<Arc<Live>, KeyedError> {
-        let ban = descriptor
-            .ban
-            .map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
+    fn live(&self, id: &str, ban: Option<Ban>) -> Result<Arc<Live>, KeyedError> {
+        let ban = ban.map(|ban| Escalation::new(ban.after, ban.within, ban.first).most(ban.most));
         let known = self.old.and_then(|old| Some(old.with_id(id)?.live()));
         Ok(match known {
             Some(live) if live.fits(ban, self.top_keys) => Arc::clone(live),
@@ -244,8 +291,9 @@ impl Compiler<'_> {
 
     fn parent(&self, child: RuleIndex, name: &str) -> Result<Parent, String> {
         let domain = self.rules[child as usize].domain();
-        let same =
-            |rule: &&(usize, &Rule)| rule.1.domain() == domain && rule.1.name() == Some(name);
+        let same = |(_, rule): &&(usize, &Rule)| {
+            rule.domain() == domain && rule.name() == Some(name) && rule.kind().slots().is_none()
+        };
         let numbered: Vec<_> = self.rules.iter().enumerate().collect();
         let mut found = numbered.iter().filter(same);
         let (Some((index, parent)), None) = (found.next(), found.next()) else {

@@ -2,7 +2,7 @@
 
 use super::{Live, RuleIndex};
 use crate::config::{Failure, Lease, Rate, Unit};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tollgate::{TopKeys, store::Policy};
 
 /// One limit, compiled.
@@ -48,6 +48,23 @@ pub enum Kind {
         /// What was configured.
         rate: Rate,
     },
+    /// Limits how many are in flight at once. Only `enter`, `renew` and `leave` use it.
+    Concurrency(Slots),
+}
+
+/// How many slots each key has, and how long one is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slots {
+    /// How many may be in flight at once.
+    pub limit: u64,
+    /// How long a caller that neither renews nor leaves holds its slot.
+    pub lease: Duration,
+}
+
+impl fmt::Display for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in flight, lease {:?}", self.limit, self.lease)
+    }
 }
 
 impl Kind {
@@ -77,6 +94,21 @@ impl Kind {
         match self {
             Self::Counted { rate: Rate::Counted { unit, .. }, .. }
             | Self::Closed { rate: Rate::Counted { unit, .. } } => *unit,
+            _ => None,
+        }
+    }
+
+    /// Returns how many pass in [`per`](Self::per), or may be in flight at once: none if unlimited.
+    #[must_use]
+    pub fn most(&self) -> Option<u64> {
+        self.count().or(self.slots().map(|slots| slots.limit))
+    }
+
+    /// Returns the slots, if it limits how many are in flight.
+    #[must_use]
+    pub const fn slots(&self) -> Option<Slots> {
+        match self {
+            Self::Concurrency(slots) => Some(*slots),
             _ => None,
         }
     }

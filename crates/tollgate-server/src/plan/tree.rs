@@ -39,9 +39,16 @@ struct KeyNodes {
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) rules: Box<[RuleIndex]>,
+    pub(super) concurrency: Option<RuleIndex>,
     pub(super) next: Level,
     /// Whether the value at this node is part of the key.
     pub(super) is_free: bool,
+}
+
+impl Node {
+    fn has_rules(&self) -> bool {
+        !self.rules.is_empty() || self.concurrency.is_some()
+    }
 }
 
 /// Which values a node takes.
@@ -86,8 +93,10 @@ fn matches_parts(parts: &[Box<str>], value: &str) -> bool {
 /// Where a descriptor has ended: the rules that apply, and which of its values are free.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'p> {
-    /// The rules, at least one.
+    /// The rules that limit a rate. If there is none, `concurrency` is not `None`.
     pub rules: &'p [RuleIndex],
+    /// The rule that limits how many are in flight.
+    pub concurrency: Option<RuleIndex>,
     /// One bit for each entry whose value is part of the key.
     pub free: u32,
 }
@@ -126,7 +135,8 @@ impl Level {
         }
         let node = level.node(last)?;
         free |= u32::from(node.is_free) << before.len();
-        (!node.rules.is_empty()).then_some(Found { rules: &node.rules, free })
+        let Node { rules, concurrency, .. } = node;
+        node.has_rules().then_some(Found { rules, concurrency: *concurrency, free })
     }
 
     /// Tells the walk down, step by step, in words.
@@ -162,7 +172,7 @@ impl Level {
             let free = if node.is_free { ", each value counted separately" } else { "" };
             steps.push(format!("{key}={value}: matched by {by}{free}"));
             let is_last = index + 1 == entries.len();
-            if is_last && node.rules.is_empty() {
+            if is_last && !node.has_rules() {
                 steps.push("the descriptor ends here, and there is no limit at this level".into());
             }
             level = &node.next;

@@ -15,6 +15,9 @@ pub(super) enum Command {
     Cancel,
     Refund,
     Reset,
+    Enter,
+    Renew,
+    Leave,
     Policies,
     Del,
     Exists,
@@ -94,7 +97,7 @@ impl Spec {
 }
 
 /// All commands; those that must be quick come first.
-pub(super) static COMMANDS: [Spec; 39] = [
+pub(super) static COMMANDS: [Spec; 42] = [
     // As redis-cell it judges its arguments itself.
     spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
     spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
@@ -106,6 +109,9 @@ pub(super) static COMMANDS: [Spec; 39] = [
     spec("tg.cancel", Command::Cancel, 2).writes().needs(Permission::Settle),
     spec("tg.refund", Command::Refund, -3).writes().needs(Permission::Settle),
     spec("tg.reset", Command::Reset, -3).writes().needs(Permission::Settle),
+    spec("tg.enter", Command::Enter, -3).writes().needs(Permission::Check),
+    spec("tg.renew", Command::Renew, -4).writes().needs(Permission::Check),
+    spec("tg.leave", Command::Leave, -4).writes().needs(Permission::Check),
     spec("tg.policies", Command::Policies, 1).needs(Permission::Read),
     spec("del", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),
     spec("unlink", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),

@@ -13,10 +13,10 @@ use crate::{
 use std::time::Duration;
 
 /// Why arguments make no sense.
-type Wrong = String;
+pub(super) type Wrong = String;
 
 /// Policies with their keys, as given.
-struct Given<'a> {
+pub(super) struct Given<'a> {
     /// The values of all keys, one after the other.
     values: Vec<&'a [u8]>,
     /// Policy, range of its values, cost.
@@ -26,7 +26,7 @@ struct Given<'a> {
 
 /// What the last words of a command may be.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tail {
+pub(super) enum Tail {
     Nothing,
     /// `LIFE ms`
     Life,
@@ -36,7 +36,7 @@ fn shown(text: &[u8]) -> String {
     String::from_utf8_lossy(text).chars().take(80).collect()
 }
 
-fn name(text: &[u8]) -> Result<&str, Wrong> {
+pub(super) fn name(text: &[u8]) -> Result<&str, Wrong> {
     std::str::from_utf8(text)
         .map_err(|_| format!("\"{}\" is not UTF-8; send names in UTF-8", shown(text)))
 }
@@ -49,7 +49,7 @@ fn cost(text: &[u8]) -> Result<u64, Wrong> {
 
 /// Reads `policy key [cost]`, or `policy KEYS n value.. [COST cost]`, once or several times. Where
 /// several follow, each has its cost; `unsaid` is that of a policy without one.
-fn read<'a>(args: &Args<'a>, tail: Tail, unsaid: u64) -> Result<Given<'a>, Wrong> {
+pub(super) fn read<'a>(args: &Args<'a>, tail: Tail, unsaid: u64) -> Result<Given<'a>, Wrong> {
     let mut given = Given { values: Vec::new(), items: Vec::new(), life: None };
     let mut at = 1;
     while let Some(policy) = args.get(at) {
@@ -91,7 +91,11 @@ fn read<'a>(args: &Args<'a>, tail: Tail, unsaid: u64) -> Result<Given<'a>, Wrong
 }
 
 /// Reads `n value..` and returns where it ends.
-fn list<'a>(args: &Args<'a>, at: usize, values: &mut Vec<&'a [u8]>) -> Result<usize, Wrong> {
+pub(super) fn list<'a>(
+    args: &Args<'a>,
+    at: usize,
+    values: &mut Vec<&'a [u8]>,
+) -> Result<usize, Wrong> {
     let wanted = args.at(at);
     let count = count(wanted).and_then(|count| usize::try_from(count).ok());
     let Some(count) = count.filter(|count| *count <= MAX_ENTRIES) else {
@@ -124,7 +128,12 @@ fn life(args: &Args<'_>, at: usize) -> Result<Duration, Wrong> {
 }
 
 impl<'a> Given<'a> {
-    fn asks<'g>(&'g self, hits: fn(u64) -> Hits) -> Vec<Ask<'g>> {
+    /// Returns one policy with its values.
+    pub(super) fn one(policy: &'a str, values: Vec<&'a [u8]>) -> Self {
+        Self { items: vec![(policy, (0, values.len()), 1)], values, life: None }
+    }
+
+    pub(super) fn asks<'g>(&'g self, hits: fn(u64) -> Hits) -> Vec<Ask<'g>> {
         let ask = |(policy, (start, end), cost): &(&'a str, (usize, usize), u64)| Ask {
             subject: Subject::Named { policy, keys: &self.values[*start..*end] },
             hits: hits(*cost),
@@ -315,19 +324,24 @@ impl Session {
         let replies = &mut self.replies;
         replies.array(plan.rules().len());
         for rule in plan.rules() {
-            replies.map(5);
+            replies.map(6);
             replies.bulk("policy");
             replies.bulk(rule.label());
             replies.bulk("id");
             replies.bulk(rule.id());
             replies.bulk("limit");
-            match rule.kind().count() {
+            match rule.kind().most() {
                 Some(count) => replies.count(count),
                 None => replies.null(),
             }
             replies.bulk("period_ms");
             match rule.kind().per() {
                 Some(per) => replies.int(milliseconds(per)),
+                None => replies.null(),
+            }
+            replies.bulk("lease_ms");
+            match rule.kind().slots() {
+                Some(slots) => replies.int(milliseconds(slots.lease)),
                 None => replies.null(),
             }
             replies.bulk("keys");

@@ -261,6 +261,8 @@ impl Session {
             Command::Settle | Command::Cancel => self.settle(batch, args).await,
             Command::Refund => self.refund(batch, args).await,
             Command::Reset => self.reset(batch, args).await,
+            Command::Enter => self.enter(batch, args).await,
+            Command::Renew | Command::Leave => self.hold(batch, args, spec.command).await,
             Command::Policies => self.policies(batch.plan),
             Command::Del => self.del(batch, args).await,
             Command::Exists => self.exists(batch, args).await,

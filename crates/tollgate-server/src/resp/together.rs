@@ -40,6 +40,7 @@ impl Together {
                         | Command::Check
                         | Command::Peek
                         | Command::Descriptor
+                        | Command::Enter
                 )
             });
         if is_apart {

@@ -420,6 +420,9 @@ fn open_store(
     if let Some(most) = per_key {
         builder = builder.max_reservations_per_key(most);
     }
+    if let Some(most) = memory.max_permits {
+        builder = builder.max_permits(most);
+    }
     if let Some(snapshot) = snapshot {
         builder = builder.seed(Seed::load_or_create(seed_path(&snapshot.path)).map_err(wrong)?);
     }

@@ -114,6 +114,9 @@ fn descriptors_have_more_than_the_reference_knows() {
     );
     assert_eq!((user.enforce, user.failure), (25, Some(Failure::Open)));
     assert_eq!(user.lease, Some(Lease::Auto));
+    let in_flight = user.concurrency.as_ref().unwrap();
+    assert_eq!((in_flight.limit, in_flight.lease), (5, seconds(30)));
+    assert_eq!(in_flight.name.as_deref(), Some("exports"));
     assert_eq!(user.overrides[0].values, ["alice"]);
     assert_eq!(user.overrides[1].values, ["bob", "carol"]);
     assert_eq!(user.overrides[1].rate, Rate::Unlimited);
@@ -169,6 +172,7 @@ fn the_process_has_settings() {
     assert_eq!((stores[0].name.as_str(), stores[0].memory.max_keys), ("small", Some(1000)));
     let ReservationSettings { total, per_policy, per_key } = stores[0].memory.reservations;
     assert_eq!((total, per_policy, per_key), (Some(5000), Some(500), Some(50)));
+    assert_eq!(stores[0].memory.max_permits, Some(7000));
     assert_eq!((stores[1].name.as_str(), &stores[1].snapshot), ("plain", &None));
     assert_eq!(server.store, Some(StoreKind::Memory));
     let options = RedisOptions {

@@ -1,6 +1,7 @@
 //! What the engine decides, whatever the protocol.
 
 mod bounds;
+mod in_flight;
 
 use std::time::Duration;
 use tollgate::{Clock, ManualClock, store::MemoryStore, testing::block_on};

@@ -81,10 +81,10 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     }
     assert_eq!(harness.decide("per-user", &[b"ann"], 5).await, 3);
     let all = ask(address, "GET", "/policies", "").await.json();
-    assert_eq!((&all["total"], &all["version"]), (&json!(4), &json!(1)));
+    assert_eq!((&all["total"], &all["version"]), (&json!(5), &json!(1)));
     let labels: Vec<_> =
         all["policies"].as_array().unwrap().iter().map(|one| one["label"].clone()).collect();
-    assert_eq!(labels, ["per-user", "tenant-path", "whole-site", "shop:free=all"]);
+    assert_eq!(labels, ["per-user", "tenant-path", "whole-site", "shop:free=all", "exports"]);
     let site = ask(address, "GET", "/policies/whole-site", "").await.json();
     assert_eq!(
         site["limit"],
@@ -109,7 +109,7 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
         labels.map(|one| one["label"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(list("sort=allowed&limit=1").await, ["whole-site"]);
-    assert_eq!(list("sort=name&offset=1&limit=2").await, ["shop:free=all", "tenant-path"]);
+    assert_eq!(list("sort=name&offset=1&limit=2").await, ["per-user", "shop:free=all"]);
     assert_eq!(list("filter=USER").await, ["per-user"]);
     assert_eq!(list("domain=other").await, [""; 0]);
     for wrong in ["sort=size", "limit=x", "limit=999999", "what=1", "filter=%f"] {
@@ -118,6 +118,28 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     let unknown = ask(address, "GET", "/policies/per-us", "").await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.body.contains("did you mean"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_concurrency_policy_tells_how_many_are_in_flight() {
+    let harness = Harness::new(CONFIG, Settings::default());
+    let address = harness.listen().await;
+    assert_eq!(harness.enter("exports", &[b"ann"], 3).await, 2);
+    assert_eq!(harness.enter("exports", &[b"bob"], 1).await, 1);
+    let exports = ask(address, "GET", "/policies/exports", "").await.json();
+    let limit = json!({ "text": "2 in flight", "count": 2, "lease_seconds": 10.0 });
+    assert_eq!((&exports["limit"], &exports["in_flight"]), (&limit, &json!(3)));
+    assert_eq!((&exports["allowed"], &exports["denied"]), (&json!(3), &json!(1)));
+    assert_eq!((&exports["level"], &exports["algorithm"]), (&json!(null), &json!(null)));
+    let top = ask(address, "GET", "/top?policy=exports", "").await.json();
+    assert_eq!(top["denied"][0]["key"], "ann");
+    harness.hand.advance(std::time::Duration::from_secs(10));
+    let all = ask(address, "GET", "/policies?filter=exports", "").await.json();
+    assert_eq!(all["policies"][0]["in_flight"], json!(0), "the leases have ended");
+    let block = r#"{"policy": "exports", "key": "ann", "for_ms": 1000}"#;
+    let told = harness.ask_unix("POST", "/block", block).await;
+    assert_eq!(told.status, 400);
+    assert!(told.body.contains("limits how many are in flight"), "{told:?}");
 }
 
 #[tokio::test]

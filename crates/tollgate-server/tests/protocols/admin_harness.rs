@@ -34,6 +34,8 @@ descriptors:
   - key: free
     value: all
     rate_limit: { unlimited: true }
+  - key: export
+    concurrency: { name: exports, limit: 2, lease: 10s }
 ";
 
 /// A server that nothing listens for yet.
@@ -126,13 +128,22 @@ impl Harness {
 
     /// Decides, so often.
     pub(crate) async fn decide(&self, policy: &str, keys: &[&[u8]], times: u64) -> u64 {
+        self.run(Verb::Check, policy, keys, times).await
+    }
+
+    /// Enters, so often.
+    pub(crate) async fn enter(&self, policy: &str, keys: &[&[u8]], times: u64) -> u64 {
+        self.run(Verb::Enter, policy, keys, times).await
+    }
+
+    async fn run(&self, verb: Verb, policy: &str, keys: &[&[u8]], times: u64) -> u64 {
         let engine = &self.shared.engine;
         let (plan, now, mut answer) = (engine.plan_arc(), engine.now(), Answer::new());
         let mut passed = 0;
         for _ in 0..times {
             let subject = Subject::Named { policy, keys };
             let asks = [Ask { subject, hits: Hits::Take(1), limit: None }];
-            let request = Request { domain: "", asks: &asks, verb: Verb::Check };
+            let request = Request { domain: "", asks: &asks, verb };
             engine.decide(&plan, now, &request, &mut answer).await.unwrap();
             passed += u64::from(answer.is_allowed());
         }

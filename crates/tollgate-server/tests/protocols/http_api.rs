@@ -1,6 +1,7 @@
 //! `/v1`: bodies, answers, headers and errors.
 
 mod access;
+mod in_flight;
 
 use crate::http_support::{CONFIG, Client, start};
 use proptest::prelude::*;
@@ -226,13 +227,20 @@ async fn policies_are_listed() {
     let got = client.ask("GET", "/v1/policies", "").await;
     let told = got.json();
     let policies = told["policies"].as_array().unwrap();
-    assert_eq!(policies.len(), 7);
+    assert_eq!(policies.len(), 8);
     assert_eq!(
         policies[2],
         json!({"policy": "pair", "id": "shop:tenant|user", "domain": "shop", "keys": ["tenant", "user"],
-               "limit": 2, "per_ms": 1000, "algorithm": "fixed-window", "shadow": false})
+               "limit": 2, "per_ms": 1000, "algorithm": "fixed-window", "lease_ms": null,
+               "shadow": false})
     );
     assert_eq!((&policies[4]["limit"], &policies[4]["algorithm"]), (&Value::Null, &Value::Null));
+    let exports = &policies[6];
+    assert_eq!((&exports["limit"], &exports["lease_ms"]), (&json!(2), &json!(10_000)));
+    assert_eq!(
+        (&exports["id"], &exports["per_ms"]),
+        (&json!("shop:export#concurrency"), &Value::Null)
+    );
 }
 
 /// Method, target, body, status, words of the detail.

@@ -35,6 +35,8 @@ descriptors:
     rate_limit: {unlimited: true, name: free}
   - key: shut
     rate_limit: {unit: second, requests_per_unit: 0, name: shut}
+  - key: export
+    concurrency: {limit: 2, lease: 10s, name: exports}
   - key: big
     rate_limit: {unit: minute, requests_per_unit: 1000, name: big}
 ";

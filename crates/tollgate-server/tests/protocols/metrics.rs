@@ -12,6 +12,8 @@ async fn busy() -> Harness {
     harness.decide("per-user", &[b"ann"], 5).await;
     harness.decide("whole-site", &[], 7).await;
     harness.decide("shop:free=all", &[], 2).await;
+    harness.enter("exports", &[b"ann"], 3).await;
+    harness.enter("exports", &[b"bob"], 1).await;
     let timing = harness.shared.engine.timing();
     for ns in [90, 150, 3_000, 20_000_000_000] {
         timing.note(std::time::Duration::from_nanos(ns));

@@ -18,13 +18,14 @@ use tollgate_server::{
 
 /// A request to every endpoint of the administrators' interface that answers in JSON. They run in this
 /// order, so that replies have something to show.
-const ADMIN: [(&str, &str, &str); 20] = [
+const ADMIN: [(&str, &str, &str); 21] = [
     ("GET", "/health", ""),
     ("GET", "/ready", ""),
     ("GET", "/version", ""),
     ("GET", "/health/detail", ""),
     ("GET", "/policies?history=3", ""),
     ("GET", "/policies/per-user", ""),
+    ("GET", "/policies/exports", ""),
     ("GET", "/top", ""),
     ("POST", "/block", r#"{"policy": "per-user", "key": "ann", "for_ms": 1000}"#),
     ("POST", "/override", r#"{"policy": "per-user", "key": "ann", "limit": "7/s", "for_ms": 9}"#),

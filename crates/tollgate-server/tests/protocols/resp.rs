@@ -1,6 +1,7 @@
 //! Policies, connections and their bounds over the Redis protocol.
 
 mod access;
+mod in_flight;
 mod transaction;
 
 use crate::resp_support::{Client, Server, shared};
@@ -190,14 +191,14 @@ fn what_clients_say_when_they_connect_is_understood() {
         ("CLIENT NO-EVICT on", "+OK\r\n"),
         ("CONFIG GET save", "*0\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
-        ("COMMAND COUNT", ":39\r\n"),
+        ("COMMAND COUNT", ":42\r\n"),
         (
             "COMMAND INFO cl.throttle get",
             "*2\r\n*10\r\n$11\r\ncl.throttle\r\n:-1\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
              *0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
         ),
         ("DBSIZE", ":0\r\n"),
-        ("TG.POLICIES", "*4\r\n*10\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
+        ("TG.POLICIES", "*5\r\n*12\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
     ] {
         client.ask(line, expected);
     }

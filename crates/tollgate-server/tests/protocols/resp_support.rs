@@ -29,6 +29,8 @@ descriptors:
     descriptors:
       - key: path
         rate_limit: {name: per-path, unit: second, requests_per_unit: 2}
+  - key: export
+    concurrency: {name: exports, limit: 2, lease: 10s}
   - key: open
     rate_limit: {name: open, unlimited: true}
 ";

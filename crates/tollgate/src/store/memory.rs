@@ -8,7 +8,7 @@ pub use builder::MemoryStoreBuilder;
 
 use super::{
     Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
-    permits::Flights,
+    permits::{FlightKey, Flights},
 };
 use crate::{
     Clock, Decision, Reservation, SnapshotError, Tick,
@@ -89,6 +89,14 @@ impl MemoryStore {
     #[must_use]
     pub fn table_counts(&self) -> crate::TableCounts {
         self.shared.core.table_counts()
+    }
+
+    /// Returns how many permits of each of these [names](Permits::name) are in flight, over all keys.
+    /// One call visits every key that holds a permit: it is for metrics, not for decisions.
+    #[must_use]
+    pub fn in_flight(&self, names: &[&str]) -> Vec<u64> {
+        let names: Vec<u64> = names.iter().map(|name| self.flight_name(name)).collect();
+        self.shared.flights.in_flight(self.now(), &names)
     }
 
     /// Writes the states of all keys to a file, as
@@ -356,6 +364,10 @@ impl MemoryStore {
     fn flight(&self, permits: &Permits<'_>) -> u64 {
         self.shared.core.seed.fingerprint(&("flight", permits.name, permits.key))
     }
+
+    fn flight_name(&self, name: &str) -> u64 {
+        self.shared.core.seed().fingerprint(&("flight", name))
+    }
 }
 
 impl Default for MemoryStore {
@@ -426,7 +438,8 @@ impl Store for MemoryStore {
 
     async fn enter(&self, permits: &Permits<'_>, life: Duration) -> Result<Entered, StoreError> {
         let wanted = (permits.limit, permits.cost);
-        self.shared.flights.enter(self.flight(permits), self.now(), wanted, life)
+        let key = FlightKey { name: self.flight_name(permits.name), key: self.flight(permits) };
+        self.shared.flights.enter(key, self.now(), wanted, life)
     }
 
     async fn renew(

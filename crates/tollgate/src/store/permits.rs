@@ -45,13 +45,30 @@ pub(super) struct Flights {
     next_id: AtomicU64,
     count: AtomicU64,
     most: u64,
+    /// No permit ends before this, in nanoseconds.
+    first_end: AtomicU64,
+    /// No sweep starts before this, in nanoseconds.
+    next_sweep: AtomicU64,
 }
 
+/// After a sweep the next one waits so long for each key that was visited. A visit takes some 50 ns, so
+/// callers that find the store full can spend a twentieth of a processor on sweeps, not all of it.
+const PAUSE_PER_VISIT: Duration = Duration::from_micros(1);
+
 type Shard = HashMap<u64, Flight, BuildHasherDefault<Ready>>;
+
+/// The fingerprints of a limit's name, and of that name with a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FlightKey {
+    pub(super) name: u64,
+    pub(super) key: u64,
+}
 
 /// What one key has in flight.
 #[derive(Debug, Default)]
 struct Flight {
+    /// The fingerprint of the limit's name.
+    name: u64,
     /// By the time at which they expire.
     permits: BTreeMap<(Tick, u64), u64>,
     /// When each expires.
@@ -101,7 +118,14 @@ impl Flight {
 impl Flights {
     pub(super) fn new(most: u64) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
-        Self { shards, next_id: AtomicU64::new(1), count: AtomicU64::new(0), most }
+        Self {
+            shards,
+            next_id: AtomicU64::new(1),
+            count: AtomicU64::new(0),
+            most,
+            first_end: AtomicU64::new(u64::MAX),
+            next_sweep: AtomicU64::new(0),
+        }
     }
 
     /// Runs `work` on what a key has in flight, after what has expired is gone.
@@ -117,34 +141,67 @@ impl Flights {
         result
     }
 
-    /// Removes what has expired of other keys, until there is room.
-    fn expire_some(&self, now: Tick) {
+    /// Removes what has expired of all keys, if something may have, and if the last sweep was not just
+    /// now. So a full store may refuse for as long as the pause after a permit has ended: a second for a
+    /// million keys.
+    fn sweep(&self, now: Tick) {
+        let due = self.next_sweep.load(Relaxed);
+        if now.as_nanos() < due.max(self.first_end.load(Relaxed)) {
+            return;
+        }
+        if self.next_sweep.compare_exchange(due, u64::MAX, Relaxed, Relaxed).is_err() {
+            // Another thread sweeps, and one is enough.
+            return;
+        }
+        // A permit that is added meanwhile is seen below, or lowers this after its shard was visited:
+        // the shard's lock orders the two.
+        self.first_end.store(u64::MAX, Relaxed);
+        let mut visited = 0_u32;
+        for shard in &self.shards {
+            lock(shard).retain(|_, flight| {
+                visited = visited.saturating_add(1);
+                self.count.fetch_sub(flight.expire(now), Relaxed);
+                if let Some(((end, _), _)) = flight.permits.first_key_value() {
+                    self.first_end.fetch_min(end.as_nanos(), Relaxed);
+                }
+                !flight.permits.is_empty()
+            });
+        }
+        let pause = PAUSE_PER_VISIT.saturating_mul(visited);
+        self.next_sweep.store(now.saturating_add(pause).as_nanos(), Relaxed);
+    }
+
+    /// Returns how many permits of each name, given by its fingerprint, are in flight. Visits every
+    /// key that holds a permit, and removes what has expired.
+    pub(super) fn in_flight(&self, now: Tick, names: &[u64]) -> Vec<u64> {
+        let mut sums: HashMap<u64, u64> = names.iter().map(|name| (*name, 0)).collect();
         for shard in &self.shards {
             lock(shard).retain(|_, flight| {
                 self.count.fetch_sub(flight.expire(now), Relaxed);
+                if let Some(sum) = sums.get_mut(&flight.name) {
+                    *sum = sum.saturating_add(flight.in_flight);
+                }
                 !flight.permits.is_empty()
             });
-            if self.count.load(Relaxed) < self.most {
-                return;
-            }
         }
+        names.iter().map(|name| sums.get(name).copied().unwrap_or(0)).collect()
     }
 
     pub(super) fn enter(
         &self,
-        key: u64,
+        FlightKey { name, key }: FlightKey,
         now: Tick,
         (limit, cost): (u64, u64),
         life: Duration,
     ) -> Result<Entered, StoreError> {
         if self.count.load(Relaxed) >= self.most {
-            self.expire_some(now);
+            self.sweep(now);
         }
         self.with(key, now, |flight| {
             let in_flight = flight.in_flight;
             if in_flight.checked_add(cost).is_none_or(|sum| sum > limit) {
                 let retry_after = flight.room_at(limit, cost).map(|at| at.since(now));
-                return Ok(Entered { id: None, in_flight, retry_after });
+                return Ok(Entered { id: None, in_flight, retry_after, is_degraded: false });
             }
             if self.count.load(Relaxed) >= self.most {
                 return Err(StoreError::full(format!(
@@ -153,9 +210,13 @@ impl Flights {
                 )));
             }
             let id = self.next_id.fetch_add(1, Relaxed);
-            flight.add(id, now.saturating_add(life), cost);
+            flight.name = name;
+            let end = now.saturating_add(life);
+            flight.add(id, end, cost);
+            self.first_end.fetch_min(end.as_nanos(), Relaxed);
             self.count.fetch_add(1, Relaxed);
-            Ok(Entered { id: Some(PermitId(id)), in_flight: in_flight + cost, retry_after: None })
+            let (id, in_flight) = (Some(PermitId(id)), in_flight + cost);
+            Ok(Entered { id, in_flight, retry_after: None, is_degraded: false })
         })
     }
 
@@ -172,5 +233,43 @@ impl Flights {
             self.count.fetch_sub(u64::from(left), Relaxed);
             left
         })
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    fn enter(flights: &Flights, key: u64, now_us: u64, life_us: u64) -> bool {
+        let (key, now) = (FlightKey { name: 7, key }, Tick::from_nanos(now_us * 1000));
+        flights
+            .enter(key, now, (1, 1), Duration::from_micros(life_us))
+            .is_ok_and(|e| e.id.is_some())
+    }
+
+    #[test]
+    fn a_full_store_finds_room_as_soon_as_a_permit_ends() {
+        let flights = Flights::new(2);
+        assert!(enter(&flights, 1, 0, 1000) && enter(&flights, 2, 0, 5000));
+        assert!(!enter(&flights, 3, 999, 10), "nothing has ended");
+        assert!(enter(&flights, 3, 1000, 10), "the first has ended");
+        assert!(!enter(&flights, 4, 1009, 10));
+        assert!(enter(&flights, 4, 1010, 10), "and one that is shorter than those before it");
+        assert_eq!(flights.in_flight(Tick::from_nanos(1_010_000), &[7, 8]), [2, 0]);
+    }
+
+    #[test]
+    fn sweeps_of_a_full_store_pause() {
+        const MOST: u64 = 1000;
+        let flights = Flights::new(MOST);
+        for key in 0..MOST {
+            assert!(enter(&flights, key, 0, 100 + key), "one ends each microsecond");
+        }
+        assert!(enter(&flights, 5000, 100, 1_000_000), "this sweep visits all");
+        for now_us in 101..1100 {
+            assert!(!enter(&flights, now_us + 9000, now_us, 1), "{now_us}: no other sweep yet");
+        }
+        assert!(enter(&flights, 5001, 1100, 1));
+        assert_eq!(flights.in_flight(Tick::from_nanos(1_100_000), &[7]), [2]);
     }
 }

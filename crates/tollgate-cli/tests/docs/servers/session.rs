@@ -55,7 +55,7 @@ const SERVERS: [(&str, u16); 8] = [
 ];
 
 /// Programs that commands may call beside those that are mapped and those that serve.
-const PROGRAMS: [&str; 15] = [
+const PROGRAMS: [&str; 16] = [
     "auth=",
     "cat",
     "chmod",
@@ -65,6 +65,7 @@ const PROGRAMS: [&str; 15] = [
     "for",
     "grpcurl",
     "head",
+    "id=",
     "kill",
     "mkdir",
     "openssl",

@@ -14,7 +14,7 @@ use std::{
 use tollgate_rig::{Cluster, Flavor, Redis, Sentinel, Tls, within};
 
 /// How long something may take that must happen.
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// The limits of `exact`, and one for forward-auth.
 fn limits() -> String {
@@ -23,7 +23,7 @@ fn limits() -> String {
 }
 
 /// Starts a process on this Redis.
-fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Service {
+pub(super) fn start(folder: &tempfile::TempDir, yaml: &str, redis: &Redis) -> Service {
     start_on(folder, yaml, &redis.url())
 }
 
@@ -33,7 +33,7 @@ fn start_on(folder: &tempfile::TempDir, yaml: &str, url: &str) -> Service {
     Service::start(folder.path(), yaml, &flags)
 }
 
-fn folders() -> [tempfile::TempDir; 2] {
+pub(super) fn folders() -> [tempfile::TempDir; 2] {
     [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()]
 }
 
@@ -44,7 +44,7 @@ fn ready(service: &Service) -> String {
     body["status"].as_str().unwrap_or("not ready").to_owned()
 }
 
-fn wait_until(service: &Service, status: &str) {
+pub(super) fn wait_until(service: &Service, status: &str) {
     within(SOON, &format!("/ready says {status}"), || ready(service) == status);
 }
 

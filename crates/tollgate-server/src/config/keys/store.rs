@@ -42,6 +42,12 @@ pub(in crate::config) static MEMORY: Section = Section {
             Ours,
             "The maximum number of open reservations per key; default: 1024.",
         ),
+        key(
+            "max_permits",
+            Count,
+            Ours,
+            "The maximum number of leases of concurrency rules; default: 1048576.",
+        ),
     ],
 };
 

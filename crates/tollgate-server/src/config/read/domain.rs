@@ -93,9 +93,11 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         reader.error(fields.spot, "descriptor has empty key; add 'key: NAME'");
     }
     let limits = limit::limits(reader, fields);
+    let concurrency = limit::concurrency(reader, fields);
     if limits.is_empty() {
         for name in ["ban", "parents", "enforce", "lease"] {
-            if fields.entry(name).is_some() {
+            let is_used = name == "enforce" && concurrency.is_some();
+            if fields.entry(name).is_some() && !is_used {
                 let text = format!("'{name}' needs a limit; add 'rate_limit'");
                 reader.error(fields.spot_of(name), text);
             }
@@ -122,6 +124,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         descriptors: descriptors(reader, fields),
         key,
         limits,
+        concurrency,
         overrides,
     }
 }

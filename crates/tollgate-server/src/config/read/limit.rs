@@ -1,7 +1,7 @@
 //! Reads limits, overrides and bans.
 
 use super::super::{
-    Ban, Limit, Override, Rate, Unit,
+    Ban, Concurrency, Limit, Override, Rate, Unit,
     fields::{Fields, Reader},
     keys::UNITS,
     suggest::nearest,
@@ -27,6 +27,28 @@ fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Limit {
     let rate = rate(reader, fields).unwrap_or(BROKEN);
     let at = reader.place(fields.spot);
     Limit { at, name, replaces, rate, algorithm }
+}
+
+/// Reads the `concurrency` of a descriptor.
+pub(super) fn concurrency(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Concurrency> {
+    let fields = reader.inner(fields, "concurrency")?;
+    reader.missing(&fields, "limit", "limit: 10");
+    let name = reader.text(&fields, "name").filter(|name| !name.is_empty());
+    let limit = reader.count(&fields, "limit");
+    let lease = reader.period(&fields, "lease").unwrap_or(Concurrency::DEFAULT_LEASE);
+    let (most, leases) = (Concurrency::LIMIT_MAX, Concurrency::LEASES);
+    if let Some(limit) = limit.filter(|limit| !(1..=most).contains(limit)) {
+        let text = format!("'limit' is {limit}; a concurrency limit must be from 1 to {most}");
+        reader.error(fields.spot_of("limit"), text);
+    }
+    if !leases.contains(&lease) {
+        let text = format!(
+            "'lease' of {lease:?} is out of range; use 100ms to 24h, usually the longest time \
+             between two renewals"
+        );
+        reader.error(fields.spot_of("lease"), text);
+    }
+    Some(Concurrency { at: reader.place(fields.spot), name, limit: limit?, lease })
 }
 
 fn replaces(reader: &mut Reader<'_>, fields: &Fields<'_>, own: Option<&str>) -> Vec<String> {

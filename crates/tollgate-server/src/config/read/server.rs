@@ -200,7 +200,10 @@ fn memory(reader: &mut Reader<'_>, fields: &Fields<'_>) -> MemorySettings {
                     remove one of them";
         reader.error(fields.spot_of("max_keys"), text);
     }
-    MemorySettings { bounded, max_keys, reservations: reservations(reader, &fields) }
+    let max_permits = at_least_one(reader, &fields, "max_permits");
+    let max_permits = max_permits.map(|most| most as u64);
+    let reservations = reservations(reader, &fields);
+    MemorySettings { bounded, max_keys, reservations, max_permits }
 }
 
 fn reservations(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ReservationSettings {

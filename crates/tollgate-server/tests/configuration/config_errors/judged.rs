@@ -41,6 +41,51 @@ fn limits_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn concurrency_limits_that_make_no_sense_are_refused() {
+    check_one(&[
+        (
+            "concurrency: {lease: 30s}",
+            &["3:12 a concurrency limit needs 'limit', for example limit: 10"],
+        ),
+        (
+            "concurrency: {limit: 0}",
+            &["3:26 'limit' is 0; a concurrency limit must be from 1 to 1000000"],
+        ),
+        (
+            "concurrency: {limit: 1000001}",
+            &["3:26 'limit' is 1000001; a concurrency limit must be from 1 to 1000000"],
+        ),
+        ("concurrency: {limit: ten}", &["3:33 'limit' must be a whole number, not 'ten'"]),
+        (
+            "concurrency: {limit: 5, lease: 99ms}",
+            &["3:36 'lease' of 99ms is out of range; use 100ms to 24h, usually the longest time \
+               between two renewals"],
+        ),
+        (
+            "concurrency: {limit: 5, leese: 30s}",
+            &["3:36 config error, unknown key 'leese'; did you mean 'lease'?"],
+        ),
+        (
+            "concurency: {limit: 5}",
+            &["3:12 config error, unknown key 'concurency'; did you mean 'concurrency'?"],
+        ),
+        ("concurrency: 5", &["3:25 a concurrency limit must be a map, not '5'"]),
+        (
+            "concurrency: {limit: 5}, ban: {after: 1, within: 1s, for: 1s}",
+            &["3:37 'ban' needs a limit; add 'rate_limit'"],
+        ),
+        (
+            "concurrency: {limit: 5, name: a}, rate_limit: {name: a, unit: day, requests_per_unit: 1}",
+            &["3:12 two limits of one descriptor are named 'a'; rename one"],
+        ),
+    ]);
+    let text = "domain: d\ndescriptors:\n- {key: k, concurrency: {limit: 2, name: slots}}
+- {key: j, parents: [slots], rate_limit: {unit: day, requests_per_unit: 1}}";
+    let errors = told(&[("x", text)]);
+    assert_eq!(errors.len(), 1, "a concurrency limit is nobody's parent: {errors:?}");
+}
+
+#[test]
 fn limits_that_cannot_be_counted_are_refused() {
     check_one(&[
         (

@@ -98,6 +98,7 @@ fn descriptor(
         value,
         limits,
         overrides: Vec::new(),
+        concurrency: None,
         shadow_mode: false,
         quota_mode: false,
         count_refused: None,
