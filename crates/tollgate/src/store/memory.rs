@@ -366,7 +366,7 @@ impl MemoryStore {
     }
 
     fn flight_name(&self, name: &str) -> u64 {
-        self.shared.core.seed().fingerprint(&("flight", name))
+        self.shared.core.seed.fingerprint(&("flight", name))
     }
 }
 
