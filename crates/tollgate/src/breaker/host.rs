@@ -50,7 +50,7 @@ pub struct BreakerCounts {
     pub slow: u64,
     /// Results that decided nothing: of calls that began before the last transition, or that passed
     /// because the breaker was held closed or only watched.
-    pub undecisive: u64,
+    pub without_effect: u64,
     /// Calls that were refused.
     pub refused: u64,
     /// Calls that passed in shadow mode and would have been refused.
@@ -64,7 +64,7 @@ pub struct BreakerCounts {
 /// The counts that the window does not hold.
 #[derive(Debug)]
 struct Tally {
-    undecisive: AtomicU64,
+    without_effect: AtomicU64,
     would_refuse: AtomicU64,
     /// Striped: an open breaker may refuse millions each second.
     refused: Box<[Padded<AtomicU64>]>,
@@ -163,7 +163,7 @@ impl Host {
             min_calls: judge.min_calls,
             inner: Mutex::new(Inner { machine, outside: Totals::default(), started: 0, opened: 0 }),
             tally: Tally {
-                undecisive: AtomicU64::new(0),
+                without_effect: AtomicU64::new(0),
                 would_refuse: AtomicU64::new(0),
                 refused: (0..judge.stripes).map(|_| Padded::default()).collect(),
             },
@@ -256,7 +256,7 @@ impl Host {
             Role::Trial(_) => self.end_trial(ticket, outcome, mark, now),
             _ if is_ignored => {}
             Role::Counted if is_current => self.end_counted(ticket, mark, now),
-            Role::Counted | Role::Uncounted => count(&self.tally.undecisive),
+            Role::Counted | Role::Uncounted => count(&self.tally.without_effect),
         }
     }
 
@@ -294,7 +294,7 @@ impl Host {
         });
         match outcome {
             CallOutcome::Ignore => {}
-            _ if !decides => count(&self.tally.undecisive),
+            _ if !decides => count(&self.tally.without_effect),
             _ => lock(&self.inner).outside.add_one(mark),
         }
     }
@@ -383,7 +383,7 @@ impl Host {
             ended: all.calls + inner.outside.calls,
             failed: all.failures + inner.outside.failures,
             slow: all.slow + inner.outside.slow,
-            undecisive: self.tally.undecisive.load(Relaxed),
+            without_effect: self.tally.without_effect.load(Relaxed),
             refused: self.tally.refused.iter().map(|it| it.0.load(Relaxed)).sum(),
             would_refuse: self.tally.would_refuse.load(Relaxed),
             trials: inner.started,

@@ -202,7 +202,7 @@ fn a_hanging_trial_does_not_block_the_others_for_ever() {
     assert_eq!(breaker.state(), BreakerState::Closed);
     hanging.into_iter().for_each(|pass| pass.end(CallOutcome::Failure));
     assert_eq!(breaker.state(), BreakerState::Closed);
-    assert_eq!(breaker.counts().undecisive, 3);
+    assert_eq!(breaker.counts().without_effect, 3);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_result_from_before_the_break_decides_nothing() {
     calls(&breaker, "SS");
     end_old(CallOutcome::Failure);
     assert_eq!(breaker.state(), BreakerState::Closed, "not by a call of the first generation");
-    assert_eq!(breaker.counts().undecisive, 5);
+    assert_eq!(breaker.counts().without_effect, 5);
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn many_threads_lose_no_result() {
         }
     });
     let counts = breaker.counts();
-    assert_eq!((counts.ended, counts.failed, counts.undecisive), (32_000, 8_000, 0));
+    assert_eq!((counts.ended, counts.failed, counts.without_effect), (32_000, 8_000, 0));
 }
 
 #[test]
