@@ -90,12 +90,12 @@ mod body;
 mod calendar;
 pub mod client;
 mod coded;
+mod concurrency;
 mod info;
 pub mod key;
 mod limit;
 mod misuse;
 mod queued;
-mod room;
 mod seldom;
 mod timer;
 mod watch;
@@ -104,15 +104,16 @@ pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
     Shaping,
 };
+pub use concurrency::{
+    ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer, ConcurrencyLayerBuilder,
+    ConcurrencyLayerError, ConcurrencyLimit,
+};
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
     RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
     Usage,
-};
-pub use room::{
-    ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,
 };
 
 /// The user's pages, compiled: their examples are tests.

@@ -65,8 +65,8 @@ fn links_of_labels_and_jitter_go_to_the_code() {
     }
     // A layer has a code of its own for it, and says one only.
     let layer = RateLimitLayer::builder().policy(Policy::new("", Quota::per_second(1)));
-    let room = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
-    let texts = [layer.build().unwrap_err().to_string(), room.build().unwrap_err().to_string()];
+    let limit = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
+    let texts = [layer.build().unwrap_err().to_string(), limit.build().unwrap_err().to_string()];
     for text in texts {
         assert_eq!(text.matches("TG-").count(), 1, "{text}");
         assert!(text.contains("\"\" is not a name"), "{text}");

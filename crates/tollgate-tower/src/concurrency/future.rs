@@ -1,8 +1,8 @@
 //! A request on its way to a slot, and in it.
 
 use super::{
-    body::RoomBody,
-    door::{Door, Waiting},
+    body::ConcurrencyBody,
+    shared::{SharedLimit, Waiting},
 };
 use crate::queued;
 use bytes::Bytes;
@@ -18,12 +18,12 @@ use tollgate::Permit;
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`Room`](super::Room).
+    /// The response to come, of [`ConcurrencyLimit`](super::ConcurrencyLimit).
     ///
     /// # Cancel safety
     ///
     /// It may be dropped at any time: its slot, or its place in the queue, goes to the next.
-    pub struct RoomFuture<S, B>
+    pub struct ConcurrencyFuture<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -31,7 +31,7 @@ pin_project! {
         stage: Stage<S, S::Future, B>,
     }
 
-    impl<S, B> PinnedDrop for RoomFuture<S, B>
+    impl<S, B> PinnedDrop for ConcurrencyFuture<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -56,14 +56,14 @@ pin_project! {
 
 /// What waits for a slot.
 pub(super) struct Held<S, B> {
-    pub(super) door: Arc<Door>,
+    pub(super) shared: Arc<SharedLimit>,
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
     pub(super) is_grpc: bool,
 }
 
-impl<S, B> RoomFuture<S, B>
+impl<S, B> ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>>,
 {
@@ -80,11 +80,11 @@ where
     }
 }
 
-impl<S, B, R> Future for RoomFuture<S, B>
+impl<S, B, R> Future for ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
 {
-    type Output = Result<Response<RoomBody<R>>, S::Error>;
+    type Output = Result<Response<ConcurrencyBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.project().stage;
@@ -92,7 +92,7 @@ where
             match stage.as_mut().project() {
                 StageProjection::Refused { response } => {
                     let response = response.take().unwrap_or_default();
-                    return Poll::Ready(Ok(response.map(RoomBody::told)));
+                    return Poll::Ready(Ok(response.map(ConcurrencyBody::told)));
                 }
                 StageProjection::Runs { future, permit } => {
                     let answer = ready!(future.poll(context));
@@ -100,13 +100,15 @@ where
                     // Whatever the future still holds is gone before the slot is.
                     stage.set(Stage::Over);
                     let response = answer?;
-                    return Poll::Ready(Ok(response.map(|body| RoomBody::service(body, permit))));
+                    return Poll::Ready(Ok(
+                        response.map(|body| ConcurrencyBody::service(body, permit))
+                    ));
                 }
                 StageProjection::Waits { waiting, held } => {
                     let answer = ready!(waiting.poll(context));
                     // INVARIANT: it is there until there is an answer.
                     let Some(mut held) = held.take() else { return Poll::Pending };
-                    held.door.waited(waiting, &answer);
+                    held.shared.waited(waiting, &answer);
                     let next = match answer {
                         Ok(permit) => {
                             queued::pass(held.request.extensions());
@@ -114,7 +116,7 @@ where
                             Stage::Runs { future, permit: Some(permit) }
                         }
                         Err(why) => {
-                            let response = held.door.refusal(why, held.is_grpc);
+                            let response = held.shared.refusal(why, held.is_grpc);
                             Stage::Refused { response: Some(response) }
                         }
                     };
@@ -129,11 +131,11 @@ where
     }
 }
 
-impl<S, B> fmt::Debug for RoomFuture<S, B>
+impl<S, B> fmt::Debug for ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RoomFuture")
+        f.write_str("ConcurrencyFuture")
     }
 }

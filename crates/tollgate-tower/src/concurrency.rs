@@ -7,17 +7,17 @@
 
 mod body;
 mod builder;
-mod door;
 mod future;
+mod shared;
 
-pub use body::RoomBody;
+pub use body::ConcurrencyBody;
 pub use builder::{ConcurrencyLayerBuilder, ConcurrencyLayerError};
-pub use future::RoomFuture;
+pub use future::ConcurrencyFuture;
 
 use crate::{Info, Key, queued};
-use door::{Door, Entered, Slots};
 use future::Held;
 use http::{Request, Response};
+use shared::{Entered, SharedLimit, Slots};
 use std::{
     fmt,
     sync::Arc,
@@ -62,7 +62,7 @@ use tower_service::Service;
 /// ```
 #[derive(Clone)]
 pub struct ConcurrencyLayer {
-    door: Arc<Door>,
+    shared: Arc<SharedLimit>,
 }
 
 impl ConcurrencyLayer {
@@ -79,33 +79,33 @@ impl ConcurrencyLayer {
 }
 
 impl<S> Layer<S> for ConcurrencyLayer {
-    type Service = Room<S>;
+    type Service = ConcurrencyLimit<S>;
 
-    fn layer(&self, inner: S) -> Room<S> {
-        Room { inner, door: Arc::clone(&self.door) }
+    fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
+        ConcurrencyLimit { inner, shared: Arc::clone(&self.shared) }
     }
 }
 
 impl fmt::Debug for ConcurrencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConcurrencyLayer").field(&self.door.slots).finish()
+        f.debug_tuple("ConcurrencyLayer").field(&self.shared.slots).finish()
     }
 }
 
 /// A service in which only so many requests are at once; made by [`ConcurrencyLayer`].
 #[derive(Clone)]
-pub struct Room<S> {
+pub struct ConcurrencyLimit<S> {
     inner: S,
-    door: Arc<Door>,
+    shared: Arc<SharedLimit>,
 }
 
-impl<S, B, R> Service<Request<B>> for Room<S>
+impl<S, B, R> Service<Request<B>> for ConcurrencyLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
 {
-    type Response = Response<RoomBody<R>>;
+    type Response = Response<ConcurrencyBody<R>>;
     type Error = S::Error;
-    type Future = RoomFuture<S, B>;
+    type Future = ConcurrencyFuture<S, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -114,28 +114,28 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (is_grpc, entered) = {
             let info = Info::of(&request);
-            (info.is_grpc(), self.door.enter(&info))
+            (info.is_grpc(), self.shared.enter(&info))
         };
         match entered {
             Entered::Inside(permit) => {
                 queued::pass(request.extensions());
-                RoomFuture::runs(self.inner.call(request), permit)
+                ConcurrencyFuture::runs(self.inner.call(request), permit)
             }
             Entered::Refused(why) => {
                 // What it holds in readiness is for others.
                 drop(self.take_ready());
-                RoomFuture::refused(self.door.refusal(why, is_grpc))
+                ConcurrencyFuture::refused(self.shared.refusal(why, is_grpc))
             }
             Entered::Waits(waiting) => {
                 let service = self.take_ready();
-                let door = Arc::clone(&self.door);
-                RoomFuture::waits(waiting, Held { door, service, request, is_grpc })
+                let shared = Arc::clone(&self.shared);
+                ConcurrencyFuture::waits(waiting, Held { shared, service, request, is_grpc })
             }
         }
     }
 }
 
-impl<S: Clone> Room<S> {
+impl<S: Clone> ConcurrencyLimit<S> {
     /// Takes out the service that was polled ready, and leaves another one.
     fn take_ready(&mut self) -> S {
         let other = self.inner.clone();
@@ -143,8 +143,8 @@ impl<S: Clone> Room<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Room<S> {
+impl<S: fmt::Debug> fmt::Debug for ConcurrencyLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("ConcurrencyLimit").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

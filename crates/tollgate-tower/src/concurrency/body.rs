@@ -12,9 +12,9 @@ use std::{
 use tollgate::Permit;
 
 pin_project! {
-    /// The body of a response of [`Room`](super::Room). It holds the slot of its request until it
+    /// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of its request until it
     /// has ended, has failed, or is dropped.
-    pub struct RoomBody<B> {
+    pub struct ConcurrencyBody<B> {
         #[pin]
         body: HeldBody<B, Permit>,
     }
@@ -22,7 +22,7 @@ pin_project! {
 
 impl Hold for Permit {}
 
-impl<B> RoomBody<B> {
+impl<B> ConcurrencyBody<B> {
     pub(super) const fn service(body: B, permit: Option<Permit>) -> Self {
         Self { body: HeldBody::Service { body, held: permit } }
     }
@@ -32,7 +32,7 @@ impl<B> RoomBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for RoomBody<B> {
+impl<B: Body<Data = Bytes>> Body for ConcurrencyBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -52,8 +52,8 @@ impl<B: Body<Data = Bytes>> Body for RoomBody<B> {
     }
 }
 
-impl<B> fmt::Debug for RoomBody<B> {
+impl<B> fmt::Debug for ConcurrencyBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RoomBody").field(&self.body).finish()
+        f.debug_tuple("ConcurrencyBody").field(&self.body).finish()
     }
 }

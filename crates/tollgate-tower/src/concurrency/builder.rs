@@ -2,7 +2,7 @@
 
 use super::{
     ConcurrencyLayer,
-    door::{Door, Hook, Slots},
+    shared::{Hook, SharedLimit, Slots},
 };
 use crate::{
     answer::{Body, Headers, Label, LabelError, Refusal, Unit, Verdict},
@@ -179,7 +179,7 @@ impl ConcurrencyLayerBuilder {
         let (clock, refusal) = (Clock::monotonic(), refusal.unwrap_or(usual));
         let (watch, hints) = (watching.ready(&clock, std::iter::once(&*name)), Hints::default());
         Ok(ConcurrencyLayer {
-            door: Arc::new(Door {
+            shared: Arc::new(SharedLimit {
                 slots,
                 label,
                 max_wait,

@@ -44,7 +44,7 @@ impl fmt::Debug for Slots {
 }
 
 /// What all services of a layer share.
-pub(super) struct Door {
+pub(super) struct SharedLimit {
     pub(super) slots: Slots,
     pub(super) label: Label,
     pub(super) max_wait: Option<Duration>,
@@ -107,7 +107,7 @@ impl Waiting {
     }
 }
 
-impl Door {
+impl SharedLimit {
     /// Takes a slot, or a place in the queue.
     pub(super) fn enter(&self, info: &Info<'_>) -> Entered {
         match &self.slots {
