@@ -1,23 +1,41 @@
-//! The layer that limits how many requests are in flight.
+//! The layers that limit how many requests are in flight: with a fixed limit, or one that adapts.
 //!
-//! A rate says how many may start; it does not say how many run. When the work behind a service
-//! gets slow, the same rate piles up more and more of it. This limit counts what runs: a request
-//! holds a slot from the call until the end of its response's body, since a response that is still
-//! being sent still takes memory, a connection and often a place in a database.
+//! A rate limits how many requests start, not how many run. When the work behind a service gets
+//! slow, the same rate piles up more and more of it. This limit counts what runs: a request holds a
+//! slot from the call until the end of its response's body, since a response that is still being
+//! sent still takes memory, a connection and often a place in a database.
+//!
+//! `slot.rs` has the kinds of slots, `shared.rs` decides, `refusal.rs` writes the refusals;
+//! `priority.rs`, `shed.rs`, `recent.rs` and `measure.rs` are a part each of what is decided by.
 
+mod adaptive;
 mod body;
 mod builder;
+mod error;
 mod future;
+mod measure;
+mod priority;
+mod recent;
+mod refusal;
 mod shared;
+mod shed;
+mod slot;
 
+pub use adaptive::{AdaptiveLayer, AdaptiveLayerBuilder};
 pub use body::ConcurrencyBody;
-pub use builder::{ConcurrencyLayerBuilder, ConcurrencyLayerError};
+pub use builder::ConcurrencyLayerBuilder;
+pub use error::ConcurrencyLayerError;
 pub use future::ConcurrencyFuture;
+pub use priority::Deadline;
+pub use recent::Degradation;
+pub use shed::Shedding;
 
 use crate::{Info, Key, queued};
 use future::Held;
 use http::{Request, Response};
-use shared::{Entered, SharedLimit, Slots};
+use http_body::Body;
+use shared::{Entered, SharedLimit};
+use slot::Slots;
 use std::{
     fmt,
     sync::Arc,
@@ -37,11 +55,12 @@ use tower_service::Service;
 /// | an error of the inner service | frees the slot; the error stays as it is |
 /// | the future is dropped | frees the slot, or leaves the queue |
 ///
-/// Whoever finds no slot is refused at once: 503, or UNAVAILABLE in gRPC, where all share one limit,
-/// and 429, or RESOURCE_EXHAUSTED, where each key has its own; with a
-/// [`NotRun`](crate::NotRun) in the extensions of the response, so that a
+/// A request that finds no slot is refused at once: with 503 (UNAVAILABLE in gRPC) where all share
+/// one limit, and with 429 (RESOURCE_EXHAUSTED) where each key has its own. The response has a
+/// [`NotRun`](crate::NotRun) in its extensions, so that a
 /// [`RateLimitLayer`](crate::RateLimitLayer) further out gives back what it has charged. With
-/// [`max_wait`](ConcurrencyLayerBuilder::max_wait) it waits in the queue of the limit instead.
+/// [`max_wait`](ConcurrencyLayerBuilder::max_wait) the request waits in the queue of the limit
+/// instead. For a limit that finds its own value, see [`AdaptiveLayer`].
 ///
 /// A connection that is upgraded (a web socket) frees its slot when the response to the upgrade
 /// ends.
@@ -72,7 +91,7 @@ impl ConcurrencyLayer {
         ConcurrencyLayerBuilder::new(Slots::All(limit))
     }
 
-    /// Starts a layer with a limit for each key. Whoever has its share is told so with 429.
+    /// Starts a layer with a limit for each key. A key that has its share in flight gets 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
     }
@@ -92,7 +111,8 @@ impl fmt::Debug for ConcurrencyLayer {
     }
 }
 
-/// A service in which only so many requests are at once; made by [`ConcurrencyLayer`].
+/// A service with a limited number of requests in flight; made by [`ConcurrencyLayer`] or
+/// [`AdaptiveLayer`].
 #[derive(Clone)]
 pub struct ConcurrencyLimit<S> {
     inner: S,
@@ -102,6 +122,7 @@ pub struct ConcurrencyLimit<S> {
 impl<S, B, R> Service<Request<B>> for ConcurrencyLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body,
 {
     type Response = Response<ConcurrencyBody<R>>;
     type Error = S::Error;
@@ -117,12 +138,14 @@ where
             (info.is_grpc(), self.shared.enter(&info))
         };
         match entered {
-            Entered::Inside(permit) => {
+            Entered::Inside(slot) => {
                 queued::pass(request.extensions());
-                ConcurrencyFuture::runs(self.inner.call(request), permit)
+                let reads = self.shared.reads_responses();
+                let shared = reads.then(|| Arc::clone(&self.shared));
+                ConcurrencyFuture::runs(self.inner.call(request), slot, shared)
             }
             Entered::Refused(why) => {
-                // What it holds in readiness is for others.
+                // A ready service may hold a slot of its own: other calls need it.
                 drop(self.take_ready());
                 ConcurrencyFuture::refused(self.shared.refusal(why, is_grpc))
             }

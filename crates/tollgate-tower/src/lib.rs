@@ -42,6 +42,8 @@
 //! | limits shared by several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
 //! | to limit requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
+//! | a limit on requests in flight that follows what the service can do | [`AdaptiveLayer`] |
+//! | urgent requests first, and the others refused under load | [`ConcurrencyLayerBuilder::priority_by`], [`Shedding`] |
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
@@ -105,8 +107,9 @@ pub use bandwidth::{
     Shaping,
 };
 pub use concurrency::{
-    ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer, ConcurrencyLayerBuilder,
-    ConcurrencyLayerError, ConcurrencyLimit,
+    AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Deadline, Degradation,
+    Shedding,
 };
 pub use info::{Info, Peer};
 pub use key::Key;

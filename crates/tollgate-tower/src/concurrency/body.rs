@@ -1,6 +1,7 @@
 //! The body of a response, which holds a slot until it has ended.
 
-use crate::body::{HeldBody, Hold};
+use super::slot::HeldSlot;
+use crate::body::HeldBody;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -9,22 +10,19 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
-use tollgate::Permit;
 
 pin_project! {
     /// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of its request until it
     /// has ended, has failed, or is dropped.
     pub struct ConcurrencyBody<B> {
         #[pin]
-        body: HeldBody<B, Permit>,
+        body: HeldBody<B, HeldSlot>,
     }
 }
 
-impl Hold for Permit {}
-
 impl<B> ConcurrencyBody<B> {
-    pub(super) const fn service(body: B, permit: Option<Permit>) -> Self {
-        Self { body: HeldBody::Service { body, held: permit } }
+    pub(super) const fn service(body: B, held: Option<HeldSlot>) -> Self {
+        Self { body: HeldBody::Service { body, held } }
     }
 
     pub(super) const fn told(bytes: Bytes) -> Self {

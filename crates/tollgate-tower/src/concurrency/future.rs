@@ -1,12 +1,15 @@
-//! A request on its way to a slot, and in it.
+//! A request that waits for a slot, and then runs.
 
 use super::{
     body::ConcurrencyBody,
-    shared::{SharedLimit, Waiting},
+    refusal::Why,
+    shared::SharedLimit,
+    slot::{HeldSlot, Slot, Waiting},
 };
 use crate::queued;
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use std::{
     fmt,
@@ -14,7 +17,6 @@ use std::{
     sync::Arc,
     task::{Context, Poll, ready},
 };
-use tollgate::Permit;
 use tower_service::Service;
 
 pin_project! {
@@ -49,12 +51,12 @@ pin_project! {
         Refused { response: Option<Response<Bytes>> },
         Waits { waiting: Waiting, held: Option<Held<S, B>> },
         // The slot is free after the work has ended: fields are dropped in this order.
-        Runs { #[pin] future: F, permit: Option<Permit> },
+        Runs { #[pin] future: F, slot: Option<Slot>, shared: Option<Arc<SharedLimit>> },
         Over,
     }
 }
 
-/// What waits for a slot.
+/// The call that waits for a slot.
 pub(super) struct Held<S, B> {
     pub(super) shared: Arc<SharedLimit>,
     /// The service that was polled ready.
@@ -71,8 +73,13 @@ where
         Self { stage: Stage::Refused { response: Some(response) } }
     }
 
-    pub(super) const fn runs(future: S::Future, permit: Option<Permit>) -> Self {
-        Self { stage: Stage::Runs { future, permit } }
+    /// The response goes through `shared` if that is given.
+    pub(super) const fn runs(
+        future: S::Future,
+        slot: Option<Slot>,
+        shared: Option<Arc<SharedLimit>>,
+    ) -> Self {
+        Self { stage: Stage::Runs { future, slot, shared } }
     }
 
     pub(super) const fn waits(waiting: Waiting, held: Held<S, B>) -> Self {
@@ -83,6 +90,7 @@ where
 impl<S, B, R> Future for ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
 {
     type Output = Result<Response<ConcurrencyBody<R>>, S::Error>;
 
@@ -94,26 +102,31 @@ where
                     let response = response.take().unwrap_or_default();
                     return Poll::Ready(Ok(response.map(ConcurrencyBody::told)));
                 }
-                StageProjection::Runs { future, permit } => {
+                StageProjection::Runs { future, slot, shared } => {
                     let answer = ready!(future.poll(context));
-                    let permit = permit.take();
-                    // Whatever the future still holds is gone before the slot is.
+                    let (slot, shared) = (slot.take(), shared.take());
+                    // The future drops what it still holds before the slot is free.
                     stage.set(Stage::Over);
-                    let response = answer?;
-                    return Poll::Ready(Ok(
-                        response.map(|body| ConcurrencyBody::service(body, permit))
-                    ));
+                    let Some(shared) = shared else {
+                        let held = slot.map(HeldSlot::unmeasured);
+                        let answer = answer.map(|response| {
+                            response.map(|body| ConcurrencyBody::service(body, held))
+                        });
+                        return Poll::Ready(answer);
+                    };
+                    return Poll::Ready(shared.ended(answer, slot));
                 }
                 StageProjection::Waits { waiting, held } => {
-                    let answer = ready!(waiting.poll(context));
+                    let answer = ready!(waiting.acquire.poll(context)).map_err(Why::from);
                     // INVARIANT: it is there until there is an answer.
                     let Some(mut held) = held.take() else { return Poll::Pending };
                     held.shared.waited(waiting, &answer);
                     let next = match answer {
-                        Ok(permit) => {
+                        Ok(slot) => {
                             queued::pass(held.request.extensions());
                             let future = held.service.call(held.request);
-                            Stage::Runs { future, permit: Some(permit) }
+                            let shared = held.shared.reads_responses().then_some(held.shared);
+                            Stage::Runs { future, slot: Some(slot), shared }
                         }
                         Err(why) => {
                             let response = held.shared.refusal(why, held.is_grpc);

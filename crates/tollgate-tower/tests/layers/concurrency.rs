@@ -17,7 +17,7 @@ use tokio::{
     sync::mpsc,
     time::timeout,
 };
-use tollgate::{Concurrency, KeyedConcurrency, Quota};
+use tollgate::{Clock, Concurrency, KeyedConcurrency, Quota};
 use tollgate_tower::{
     BandwidthLayer, ConcurrencyBody, ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLimit,
     Key, NotRun, Policy, RateLimitLayer, Shaping, answer::Refusal,
@@ -28,10 +28,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What no step over loopback takes.
 const LONG: Duration = Duration::from_secs(20);
 
-type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
+pub(crate) type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
 
 /// A body that is fed by a test, and ends when the sender is gone.
-struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
+pub(crate) struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
 
 impl Body for Fed {
     type Data = Bytes;
@@ -46,8 +46,12 @@ impl Body for Fed {
     }
 }
 
+/// The head of the response that a test wants, in the extensions of its request.
+#[derive(Clone)]
+pub(crate) struct Head(pub(crate) Response<()>);
+
 /// A service that must be polled ready before each call, and answers what a test feeds it.
-struct Inner {
+pub(crate) struct Inner {
     is_ready: bool,
     bodies: mpsc::UnboundedSender<Sender>,
 }
@@ -76,23 +80,30 @@ impl Service<Request<String>> for Inner {
             match request.uri().path() {
                 "/fails" => Err("it failed".into()),
                 "/hangs" => std::future::pending().await,
-                _ => Ok(Response::new(Fed(receiver))),
+                _ => {
+                    let head = request.extensions().get::<Head>();
+                    let head = head.map_or_else(Response::default, |Head(head)| head.clone());
+                    Ok(head.map(|()| Fed(receiver)))
+                }
             }
         })
     }
 }
 
 /// A service behind the layer, and the senders of its bodies.
-fn limited(layer: &ConcurrencyLayer) -> (ConcurrencyLimit<Inner>, mpsc::UnboundedReceiver<Sender>) {
+pub(crate) fn limited<L>(layer: &L) -> (L::Service, mpsc::UnboundedReceiver<Sender>)
+where
+    L: Layer<Inner>,
+{
     let (bodies, senders) = mpsc::unbounded_channel();
     (layer.layer(Inner { is_ready: false, bodies }), senders)
 }
 
-fn request(path: &str) -> Request<String> {
+pub(crate) fn request(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
 }
 
-async fn ask(
+pub(crate) async fn ask(
     service: &ConcurrencyLimit<Inner>,
     request: Request<String>,
 ) -> Response<ConcurrencyBody<Fed>> {
@@ -258,7 +269,7 @@ async fn keys_have_slots_of_their_own() {
 
 /// A limit of one, with a queue of two.
 fn queue() -> (Concurrency, ConcurrencyLimit<Inner>, mpsc::UnboundedReceiver<Sender>) {
-    let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
+    let limit = Concurrency::builder(1).max_waiting(2).clock(Clock::tokio()).build().unwrap();
     let (service, senders) =
         limited(&built(ConcurrencyLayer::builder(limit.clone()).max_wait(SECOND)));
     (limit, service, senders)
@@ -267,7 +278,7 @@ fn queue() -> (Concurrency, ConcurrencyLimit<Inner>, mpsc::UnboundedReceiver<Sen
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_bounded_in_length_and_in_time() {
     let (limit, mut service, mut senders) = queue();
-    let clock = tollgate::Clock::tokio();
+    let clock = Clock::tokio();
     let start = clock.now();
     let held = ask(&service, request("/")).await;
     let one = service.ready().await.unwrap().call(request("/"));
