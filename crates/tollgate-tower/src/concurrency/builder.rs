@@ -262,18 +262,16 @@ impl<L> ConcurrencyLayerBuilder<L> {
         if self.settings.max_wait.is_some() {
             queued::has_queue();
         }
-        let (own, limit, usual) = match &self.slots {
-            Slots::Each(limit, _) => (limit.name(), limit.limit(), Refusal::QuotaExceeded),
-            Slots::All(limit) => (limit.name(), limit.limit(), Refusal::ReducedCapacity),
-            Slots::Adaptive(adaptive) | Slots::Partitioned(adaptive, _) => {
-                let limit = adaptive.concurrency();
-                (limit.name(), limit.limit(), Refusal::ReducedCapacity)
-            }
+        let (own, usual) = match (&self.slots, self.slots.shared()) {
+            (_, Some(limit)) => (limit.name(), Refusal::ReducedCapacity),
+            (Slots::Each(limit, _), None) => (limit.name(), Refusal::QuotaExceeded),
+            (_, None) => ("", Refusal::QuotaExceeded),
         };
         let own = if own.is_empty() { "concurrency" } else { own };
         let name = self.name.unwrap_or_else(|| own.into());
         // The limit may change later: responses name the one in force.
-        let label = Label::builder(&*name, Quota::once(limit)).unit(Unit::ConcurrentRequests);
+        let label =
+            Label::builder(&*name, Quota::once(self.slots.limit())).unit(Unit::ConcurrentRequests);
         let label = label.build().map_err(ConcurrencyLayerError::Label)?;
         let (clock, refusal) = (self.slots.clock(), self.refusal.unwrap_or(usual));
         let now = clock.now();

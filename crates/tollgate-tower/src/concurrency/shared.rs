@@ -77,8 +77,8 @@ impl SharedLimit {
         if observes_load {
             let now = self.clock.now();
             if self.shedders.iter().any(|shedder| shedder.sheds(priority, now)) {
-                let limit = self.slots.shared().map_or(0, |limit| limit.limit());
-                return self.reported(Entered::Refused(Why::Shed { limit }), priority, || (0, 0));
+                let refused = Entered::Refused(Why::Shed { limit: self.slots.limit() });
+                return self.reported(refused, priority, || (0, 0));
             }
         }
         self.take(info, priority)

@@ -40,6 +40,15 @@ impl Slots {
         }
     }
 
+    /// Returns the limit in force; for keys, that of keys without one of their own.
+    pub(super) fn limit(&self) -> u64 {
+        match self {
+            Self::Each(limit, _) => limit.limit(),
+            Self::All(limit) => limit.limit(),
+            Self::Adaptive(limit) | Self::Partitioned(limit, _) => limit.concurrency().limit(),
+        }
+    }
+
     /// Returns the clock of the limit, so that all times of a layer are on one clock.
     pub(super) fn clock(&self) -> Clock {
         self.shared().map_or_else(Clock::monotonic, |limit| limit.clock().clone())

@@ -2,11 +2,19 @@
 
 use super::{MS, Recorder, Senders, Service1, call, poll_once};
 use crate::concurrency::{ask, limited, request};
-use http::{Request, Uri};
+use http::{Request, Response, Uri};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
 use tollgate::{Clock, Concurrency, Priority, adaptive::AdaptiveConcurrency};
 use tollgate_tower::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyLayer, Deadline, Peer, key::Trust,
 };
+use tower::{Layer, ServiceExt};
 
 /// A limit of one with a queue of eight, on the paused clock of tokio.
 fn queue(
@@ -133,4 +141,55 @@ async fn a_fixed_limit_serves_by_priority_too_and_exempts() {
     assert_eq!((health.status().as_u16(), limit.in_flight()), (200, 1));
     drop(held);
     assert_eq!(high.await.unwrap().status(), 200);
+}
+
+/// Counts the calls that run.
+struct Running(Arc<AtomicU64>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // ORDERING: SeqCst for simplicity, here and below.
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clones_never_run_more_than_the_limit_whatever_is_dropped() {
+    const LIMIT: u64 = 5;
+    let limit = Recorder::of(LIMIT).over(Concurrency::builder(0).max_waiting(20));
+    let layer = AdaptiveLayer::builder(limit.clone()).max_wait(1_000 * MS).build().unwrap();
+    let (running, most) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counted, highest) = (Arc::clone(&running), Arc::clone(&most));
+    let service = layer.layer(tower::service_fn(move |_: Request<u64>| {
+        highest.fetch_max(counted.fetch_add(1, SeqCst) + 1, SeqCst);
+        let running = Running(Arc::clone(&counted));
+        async move {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+            drop(running);
+            Ok::<_, Infallible>(Response::new(String::from("done")))
+        }
+    }));
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..64_u64 {
+        let service = service.clone();
+        tasks.spawn(async move {
+            for number in 0..50 {
+                let mut call = Box::pin(service.clone().oneshot(Request::new(number)));
+                // Dropped after up to eight polls: in the queue, while it runs, or when it is done.
+                let polls = (task * 50 + number) * 2_654_435_761 % 9;
+                for _ in 0..polls {
+                    if poll_once(&mut call).is_ready() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    }
+    tasks.join_all().await;
+    assert!((1..=LIMIT).contains(&most.load(SeqCst)), "{} ran at once", most.load(SeqCst));
+    assert_eq!((running.load(SeqCst), limit.report().in_flight), (0, 0));
+    assert_eq!(limit.report().waiting, 0);
 }
