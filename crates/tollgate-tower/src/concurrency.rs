@@ -133,11 +133,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (is_grpc, entered) = {
-            let info = Info::of(&request);
-            (info.is_grpc(), self.shared.enter(&info))
-        };
-        match entered {
+        match self.shared.enter(&Info::of(&request)) {
             Entered::Inside(slot) => {
                 queued::pass(request.extensions());
                 let reads = self.shared.reads_responses();
@@ -147,12 +143,12 @@ where
             Entered::Refused(why) => {
                 // A ready service may hold a slot of its own: other calls need it.
                 drop(self.take_ready());
-                ConcurrencyFuture::refused(self.shared.refusal(why, is_grpc))
+                ConcurrencyFuture::refused(self.shared.refusal(why, &Info::of(&request)))
             }
             Entered::Waits(waiting) => {
                 let service = self.take_ready();
                 let shared = Arc::clone(&self.shared);
-                ConcurrencyFuture::waits(waiting, Held { shared, service, request, is_grpc })
+                ConcurrencyFuture::waits(waiting, Held { shared, service, request })
             }
         }
     }

@@ -6,7 +6,7 @@ use super::{
     shared::SharedLimit,
     slot::{HeldSlot, Slot, Waiting},
 };
-use crate::queued;
+use crate::{Info, queued};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
@@ -62,7 +62,6 @@ pub(super) struct Held<S, B> {
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
-    pub(super) is_grpc: bool,
 }
 
 impl<S, B> ConcurrencyFuture<S, B>
@@ -129,7 +128,7 @@ where
                             Stage::Runs { future, slot: Some(slot), shared }
                         }
                         Err(why) => {
-                            let response = held.shared.refusal(why, held.is_grpc);
+                            let response = held.shared.refusal(why, &Info::of(&held.request));
                             Stage::Refused { response: Some(response) }
                         }
                     };

@@ -2,7 +2,7 @@
 
 use super::shared::SharedLimit;
 use crate::{
-    NotRun,
+    Info, NotRun,
     answer::{Refusal, Told, Verdict},
 };
 use bytes::Bytes;
@@ -42,7 +42,8 @@ impl From<Full> for Why {
 
 impl SharedLimit {
     /// Returns the response to a refused request.
-    pub(super) fn refusal(&self, why: Why, is_grpc: bool) -> Response<Bytes> {
+    pub(super) fn refusal(&self, why: Why, info: &Info<'_>) -> Response<Bytes> {
+        let is_grpc = info.is_grpc();
         let now = self.clock.now();
         let told = |limit| [Told::new(&self.label, full(now, limit))];
         let mut response = match why {

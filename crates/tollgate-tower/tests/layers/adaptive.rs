@@ -6,6 +6,7 @@ mod wait;
 
 use crate::concurrency::{Head, Inner, Sender, ask, limited, request};
 use http::{Request, Response};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
@@ -172,6 +173,30 @@ async fn partitions_have_shares_and_exempt_requests_no_limit() {
     assert_eq!((shares.in_flight("jobs"), limit.report().in_flight), (4, 5));
     drop(held);
     assert_eq!((shares.in_flight("jobs"), limit.report().in_flight), (0, 0));
+}
+
+#[tokio::test]
+async fn a_client_measures_the_server_that_it_calls() {
+    use CallOutcome::{Overload, Success};
+    let app = axum::Router::new()
+        .route("/", axum::routing::get(|| async { "hello" }))
+        .route("/busy", axum::routing::get(|| async { http::StatusCode::SERVICE_UNAVAILABLE }));
+    let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
+    let (listener, gone) = (bind().await.unwrap(), bind().await.unwrap());
+    let (here, nowhere) = (listener.local_addr().unwrap(), gone.local_addr().unwrap());
+    drop(gone);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let law = Recorder::of(1);
+    let layer = AdaptiveLayer::builder(law.over(Concurrency::builder(0))).build().unwrap();
+    let client: Client<_, String> = Client::builder(TokioExecutor::new()).build_http();
+    let client = layer.layer(client);
+    let get = |uri: String| client.clone().oneshot(request(&uri));
+    assert_eq!(get(format!("http://{here}/")).await.unwrap().status(), 200);
+    assert_eq!(get(format!("http://{here}/busy")).await.unwrap().status(), 503);
+    assert!(get(format!("http://{nowhere}/")).await.unwrap_err().is_connect(), "its own error");
+    let seen: Vec<_> = law.seen().into_iter().map(|(_, outcome)| outcome).collect();
+    assert_eq!(seen, [Success, Overload, Overload]);
 }
 
 #[test]
