@@ -17,6 +17,9 @@ pub(crate) trait Hold {
 
     /// These came at the end.
     fn trailers(&mut self, _trailers: &HeaderMap) {}
+
+    /// The body is complete.
+    fn ended(&mut self) {}
 }
 
 pin_project! {
@@ -51,8 +54,8 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
             Projection::Service { body, held: None } => body.poll_frame(context),
             Projection::Service { mut body, held } => {
                 let polled = body.as_mut().poll_frame(context);
-                let has_ended = match &polled {
-                    Poll::Pending => false,
+                let is_complete = match &polled {
+                    Poll::Pending | Poll::Ready(Some(Err(_))) => false,
                     Poll::Ready(Some(Ok(frame))) => {
                         let bytes = frame.data_ref().map_or(0, Buf::remaining) as u64;
                         held.iter_mut().for_each(|held| held.sent(bytes));
@@ -61,9 +64,12 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
                         }
                         body.is_end_stream()
                     }
-                    Poll::Ready(Some(Err(_)) | None) => true,
+                    Poll::Ready(None) => true,
                 };
-                if has_ended {
+                if is_complete {
+                    held.iter_mut().for_each(Hold::ended);
+                }
+                if is_complete || matches!(polled, Poll::Ready(Some(Err(_)))) {
                     *held = None;
                 }
                 polled

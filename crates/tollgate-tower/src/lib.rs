@@ -42,6 +42,8 @@
 //! | limits shared by several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
 //! | to limit requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
+//! | a limit on requests in flight that follows what the service can do | [`AdaptiveLayer`] |
+//! | urgent requests first, and the others refused under load | [`ConcurrencyLayerBuilder::priority_by`], [`Shedding`] |
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
@@ -90,12 +92,12 @@ mod body;
 mod calendar;
 pub mod client;
 mod coded;
+mod concurrency;
 mod info;
 pub mod key;
 mod limit;
 mod misuse;
 mod queued;
-mod room;
 mod seldom;
 mod timer;
 mod watch;
@@ -104,15 +106,17 @@ pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
     Shaping,
 };
+pub use concurrency::{
+    AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Deadline, Degradation,
+    Shedding,
+};
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
     Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
     RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
     Usage,
-};
-pub use room::{
-    ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLayerError, Room, RoomBody, RoomFuture,
 };
 
 /// The user's pages, compiled: their examples are tests.

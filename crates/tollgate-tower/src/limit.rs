@@ -14,7 +14,7 @@ mod pass;
 mod policy;
 mod same;
 mod settle;
-mod status;
+pub(crate) mod status;
 mod ticket;
 mod told;
 mod turn;

@@ -31,6 +31,11 @@ pub(crate) fn timeout<F: Future>(longest: Duration, future: F) -> Result<Timeout
     timeout.map_err(|_| NoTimers)
 }
 
+/// Tells whether a wait could be ended here.
+pub(crate) fn has_timers() -> bool {
+    timeout(Duration::ZERO, std::future::pending::<()>()).is_ok()
+}
+
 /// Time that passes, in tokio's words.
 type Sleep = Timeout<Pending<()>>;
 

@@ -71,8 +71,17 @@ impl Trust {
         ])
     }
 
+    /// Tells whether headers of this peer are believed, other than lists of addresses: behind a
+    /// number of hops every peer is a proxy.
+    pub(crate) fn believes(&self, peer: IpAddr) -> bool {
+        match &self.0 {
+            Rule::Hops(_) => true,
+            Rule::Networks(networks) => networks.contain(peer.to_canonical()),
+        }
+    }
+
     /// Tells whether a header can be believed so.
-    pub(super) fn check(&self, header: Cow<'static, str>) -> Result<(), KeyError> {
+    pub(crate) fn check(&self, header: Cow<'static, str>) -> Result<(), KeyError> {
         match &self.0 {
             Rule::Hops(0) => Err(KeyError::NoHops { header }),
             Rule::Hops(_) => Ok(()),

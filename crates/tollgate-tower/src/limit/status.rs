@@ -4,21 +4,21 @@ use crate::info::is_grpc;
 use http::{HeaderMap, StatusCode, response::Parts};
 
 /// Returns the status of a response; `None` if it is one of gRPC that tells it in its trailers.
-pub(super) fn of(head: &Parts) -> Option<StatusCode> {
+pub(crate) fn of(head: &Parts) -> Option<StatusCode> {
     if head.status != StatusCode::OK || !tells_grpc_status(&head.headers) {
         return Some(head.status);
     }
     of_grpc(&head.headers)
 }
 
-/// Tells whether this is an answer of gRPC, or of gRPC-web, whose trailers nobody here can read.
-fn tells_grpc_status(headers: &HeaderMap) -> bool {
+/// Tells whether this is a response of gRPC, or of gRPC-web, whose trailers are part of the body.
+pub(crate) fn tells_grpc_status(headers: &HeaderMap) -> bool {
     let kind = headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
     is_grpc(headers) || kind.is_some_and(|kind| kind.starts_with(b"application/grpc-web"))
 }
 
 /// Returns the status of HTTP that stands for the `grpc-status` in headers or trailers.
-pub(super) fn of_grpc(fields: &HeaderMap) -> Option<StatusCode> {
+pub(crate) fn of_grpc(fields: &HeaderMap) -> Option<StatusCode> {
     let code: u8 = fields.get("grpc-status")?.to_str().ok()?.parse().ok()?;
     // As in `google/rpc/code.proto`.
     let status = match code {

@@ -17,10 +17,10 @@ use tokio::{
     sync::mpsc,
     time::timeout,
 };
-use tollgate::{Concurrency, KeyedConcurrency, Quota};
+use tollgate::{Clock, Concurrency, KeyedConcurrency, Quota};
 use tollgate_tower::{
-    BandwidthLayer, ConcurrencyLayer, ConcurrencyLayerBuilder, Key, NotRun, Policy, RateLimitLayer,
-    Room, RoomBody, Shaping, answer::Refusal,
+    BandwidthLayer, ConcurrencyBody, ConcurrencyLayer, ConcurrencyLayerBuilder, ConcurrencyLimit,
+    Key, NotRun, Policy, RateLimitLayer, Shaping, answer::Refusal,
 };
 use tower::{Layer, Service, ServiceExt};
 
@@ -28,10 +28,10 @@ const SECOND: Duration = Duration::from_secs(1);
 /// What no step over loopback takes.
 const LONG: Duration = Duration::from_secs(20);
 
-type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
+pub(crate) type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
 
 /// A body that is fed by a test, and ends when the sender is gone.
-struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
+pub(crate) struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
 
 impl Body for Fed {
     type Data = Bytes;
@@ -46,8 +46,12 @@ impl Body for Fed {
     }
 }
 
+/// The head of the response that a test wants, in the extensions of its request.
+#[derive(Clone)]
+pub(crate) struct Head(pub(crate) Response<()>);
+
 /// A service that must be polled ready before each call, and answers what a test feeds it.
-struct Inner {
+pub(crate) struct Inner {
     is_ready: bool,
     bodies: mpsc::UnboundedSender<Sender>,
 }
@@ -76,24 +80,34 @@ impl Service<Request<String>> for Inner {
             match request.uri().path() {
                 "/fails" => Err("it failed".into()),
                 "/hangs" => std::future::pending().await,
-                _ => Ok(Response::new(Fed(receiver))),
+                _ => {
+                    let head = request.extensions().get::<Head>();
+                    let head = head.map_or_else(Response::default, |Head(head)| head.clone());
+                    Ok(head.map(|()| Fed(receiver)))
+                }
             }
         })
     }
 }
 
-/// A service in a room, and the senders of its bodies.
-fn room(layer: &ConcurrencyLayer) -> (Room<Inner>, mpsc::UnboundedReceiver<Sender>) {
+/// A service behind the layer, and the senders of its bodies.
+pub(crate) fn limited<L>(layer: &L) -> (L::Service, mpsc::UnboundedReceiver<Sender>)
+where
+    L: Layer<Inner>,
+{
     let (bodies, senders) = mpsc::unbounded_channel();
     (layer.layer(Inner { is_ready: false, bodies }), senders)
 }
 
-fn request(path: &str) -> Request<String> {
+pub(crate) fn request(path: &str) -> Request<String> {
     Request::get(path).body(String::new()).unwrap()
 }
 
-async fn ask(room: &Room<Inner>, request: Request<String>) -> Response<RoomBody<Fed>> {
-    room.clone().oneshot(request).await.unwrap()
+pub(crate) async fn ask(
+    service: &ConcurrencyLimit<Inner>,
+    request: Request<String>,
+) -> Response<ConcurrencyBody<Fed>> {
+    service.clone().oneshot(request).await.unwrap()
 }
 
 fn built(builder: ConcurrencyLayerBuilder) -> ConcurrencyLayer {
@@ -103,7 +117,7 @@ fn built(builder: ConcurrencyLayerBuilder) -> ConcurrencyLayer {
 #[tokio::test]
 async fn a_slot_is_held_until_the_body_has_ended_or_is_gone() {
     let limit = Concurrency::new(1).unwrap();
-    let (mut service, mut senders) = room(&built(ConcurrencyLayer::builder(limit.clone())));
+    let (mut service, mut senders) = limited(&built(ConcurrencyLayer::builder(limit.clone())));
     service.ready().await.unwrap();
     assert_eq!(limit.in_flight(), 0, "being ready takes no slot");
     for end in ["ends", "fails", "is dropped half way", "is dropped unread"] {
@@ -134,7 +148,7 @@ async fn a_slot_is_held_until_the_body_has_ended_or_is_gone() {
 #[tokio::test]
 async fn errors_and_dropped_calls_free_their_slots() {
     let limit = Concurrency::new(1).unwrap();
-    let (service, _senders) = room(&built(ConcurrencyLayer::builder(limit.clone())));
+    let (service, _senders) = limited(&built(ConcurrencyLayer::builder(limit.clone())));
     let mut service = service;
     let error = service.clone().oneshot(request("/fails")).await.unwrap_err();
     assert_eq!((error.as_str(), limit.in_flight()), ("it failed", 0));
@@ -158,8 +172,8 @@ async fn errors_and_dropped_calls_free_their_slots() {
 async fn whoever_finds_no_slot_is_told_so_at_once() {
     let limit = Concurrency::builder(2).name("slots").build().unwrap();
     let layer = built(ConcurrencyLayer::builder(limit.clone()).retry_after(2 * SECOND));
-    let (service, _senders) = room(&layer);
-    let (other, _others) = room(&layer.clone());
+    let (service, _senders) = limited(&layer);
+    let (other, _others) = limited(&layer.clone());
     let held = (ask(&service, request("/")).await, ask(&other, request("/")).await);
     let refused = ask(&service, request("/")).await;
     assert_eq!(refused.status(), 503);
@@ -193,7 +207,7 @@ async fn whoever_finds_no_slot_is_told_so_at_once() {
 #[tokio::test]
 async fn no_time_is_told_unless_it_is_said() {
     let layer = built(ConcurrencyLayer::builder(Concurrency::new(0).unwrap()));
-    let refused = ask(&room(&layer).0, request("/")).await;
+    let refused = ask(&limited(&layer).0, request("/")).await;
     assert_eq!(refused.status(), 503);
     assert!(!refused.headers().contains_key("retry-after"));
 }
@@ -201,7 +215,7 @@ async fn no_time_is_told_unless_it_is_said() {
 #[tokio::test]
 async fn what_is_shed_costs_nothing_further_out() {
     let limit = Concurrency::new(1).unwrap();
-    let (service, _senders) = room(&built(ConcurrencyLayer::builder(limit.clone())));
+    let (service, _senders) = limited(&built(ConcurrencyLayer::builder(limit.clone())));
     let rate = RateLimitLayer::builder().policy(Policy::new("p", Quota::per_hour(2)));
     let service = rate.build().unwrap().layer(service);
     let held = service.clone().oneshot(request("/")).await.unwrap();
@@ -223,7 +237,7 @@ async fn keys_have_slots_of_their_own() {
     };
     let limit = KeyedConcurrency::builder(1).max_keys(2).build().unwrap();
     let key = Key::header("x-key");
-    let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit.clone(), key.clone())));
+    let (service, _senders) = limited(&built(ConcurrencyLayer::keyed(limit.clone(), key.clone())));
     let first = ask(&service, of("/", "a")).await;
     assert_eq!(ask(&service, of("/", "a")).await.status(), 429, "a has its share");
     let second = ask(&service, of("/", "b")).await;
@@ -238,32 +252,33 @@ async fn keys_have_slots_of_their_own() {
     assert_eq!((limit.total_in_flight(), limit.len()), (0, 0));
 
     let builder = ConcurrencyLayer::keyed(limit.clone(), key.clone());
-    let (service, _senders) = room(&built(builder.refusal(Refusal::ReducedCapacity)));
+    let (service, _senders) = limited(&built(builder.refusal(Refusal::ReducedCapacity)));
     let held = ask(&service, of("/", "a")).await;
     assert_eq!(ask(&service, of("/", "a")).await.status(), 503, "as it was said");
     drop(held);
     limit.close();
-    let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit, key.clone())));
+    let (service, _senders) = limited(&built(ConcurrencyLayer::keyed(limit, key.clone())));
     assert_eq!(ask(&service, of("/", "a")).await.status(), 503, "closed");
     let limit = KeyedConcurrency::new(1).unwrap();
 
-    let (service, _senders) = room(&built(ConcurrencyLayer::keyed(limit.clone(), key.or_skip())));
+    let (service, _senders) =
+        limited(&built(ConcurrencyLayer::keyed(limit.clone(), key.or_skip())));
     let free = ask(&service, request("/")).await;
     assert_eq!((free.status().as_u16(), limit.total_in_flight()), (200, 0));
 }
 
-/// A room for one, with a queue of two.
-fn queue() -> (Concurrency, Room<Inner>, mpsc::UnboundedReceiver<Sender>) {
-    let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
+/// A limit of one, with a queue of two.
+fn queue() -> (Concurrency, ConcurrencyLimit<Inner>, mpsc::UnboundedReceiver<Sender>) {
+    let limit = Concurrency::builder(1).max_waiting(2).clock(Clock::tokio()).build().unwrap();
     let (service, senders) =
-        room(&built(ConcurrencyLayer::builder(limit.clone()).max_wait(SECOND)));
+        limited(&built(ConcurrencyLayer::builder(limit.clone()).max_wait(SECOND)));
     (limit, service, senders)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_bounded_in_length_and_in_time() {
     let (limit, mut service, mut senders) = queue();
-    let clock = tollgate::Clock::tokio();
+    let clock = Clock::tokio();
     let start = clock.now();
     let held = ask(&service, request("/")).await;
     let one = service.ready().await.unwrap().call(request("/"));

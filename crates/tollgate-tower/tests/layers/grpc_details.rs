@@ -117,11 +117,11 @@ async fn whoever_finds_no_room_is_told_that_the_server_is_busy() {
     {
         let slots = Concurrency::new(1).unwrap();
         let held = slots.try_acquire().unwrap();
-        let mut room = ConcurrencyLayer::builder(slots).name("slots");
+        let mut slots_layer = ConcurrencyLayer::builder(slots).name("slots");
         if let Some(wait) = retry_after {
-            room = room.retry_after(wait);
+            slots_layer = slots_layer.retry_after(wait);
         }
-        let channel = join_in(room.build().unwrap()).await;
+        let channel = join_in(slots_layer.build().unwrap()).await;
         for kind in KINDS {
             let status = call(&channel, kind, None).await.unwrap_err();
             assert_eq!(status.code(), Code::Unavailable, "{kind:?}: {status:?}");

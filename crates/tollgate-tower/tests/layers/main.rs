@@ -1,6 +1,7 @@
 //! Layers for servers and clients: what they decide, charge and report.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod adaptive;
 mod away;
 mod bandwidth;
 mod client_defaults;

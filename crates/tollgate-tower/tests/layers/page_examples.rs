@@ -34,13 +34,13 @@ fn every_code_is_explained_once() {
     let keys = (1..=15).chain(51..=54).map(|number| format!("tg-k{number:02}"));
     let layers = (1..=19).map(|number| format!("tg-l{number:02}"));
     let layers = layers.chain(["tg-l51".to_owned(), "tg-l52".to_owned()]);
-    let rooms = (1..=4).map(|number| format!("tg-r{number:02}"));
+    let slots = (1..=7).map(|number| format!("tg-r{number:02}"));
     let bytes = (1..=3).map(|number| format!("tg-b{number:02}"));
     let answers = (1..=4).map(|number| format!("tg-a{number:02}"));
-    for id in keys.chain(layers).chain(rooms).chain(bytes).chain(answers) {
+    for id in keys.chain(layers).chain(slots).chain(bytes).chain(answers) {
         assert_eq!(anchors(&id), 1, "{id}");
     }
-    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 51, "no code that there is not");
+    assert_eq!(PAGE.matches("<a id=\"tg-").count(), 54, "no code that there is not");
     for id in (1..=5).chain(21..=23).map(|number| format!("tg-c{number:02}")) {
         assert_eq!(anchors_in(CLIENTS, &id), 1, "{id}");
     }
@@ -65,8 +65,8 @@ fn links_of_labels_and_jitter_go_to_the_code() {
     }
     // A layer has a code of its own for it, and says one only.
     let layer = RateLimitLayer::builder().policy(Policy::new("", Quota::per_second(1)));
-    let room = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
-    let texts = [layer.build().unwrap_err().to_string(), room.build().unwrap_err().to_string()];
+    let limit = ConcurrencyLayer::builder(Concurrency::new(1).unwrap()).name("");
+    let texts = [layer.build().unwrap_err().to_string(), limit.build().unwrap_err().to_string()];
     for text in texts {
         assert_eq!(text.matches("TG-").count(), 1, "{text}");
         assert!(text.contains("\"\" is not a name"), "{text}");

@@ -115,9 +115,9 @@ pub(crate) async fn join(limits: RateLimitLayer) -> Channel {
 }
 
 /// The same, with a limit of what is in flight.
-pub(crate) async fn join_in(room: ConcurrencyLayer) -> Channel {
+pub(crate) async fn join_in(slots_layer: ConcurrencyLayer) -> Channel {
     let (incoming, channel) = ends().await;
-    let server = Server::builder().layer(room).add_service(Join);
+    let server = Server::builder().layer(slots_layer).add_service(Join);
     tokio::spawn(server.serve_with_incoming(incoming));
     channel
 }

@@ -49,6 +49,12 @@ impl Partitions {
         PartitionsBuilder { limit: limit.clone(), shares: Vec::new() }
     }
 
+    /// Returns the limit that is shared.
+    #[must_use]
+    pub const fn limit(&self) -> &AdaptiveConcurrency {
+        &self.limit
+    }
+
     /// Takes a slot for a partition, if the limit has room, or the partition is below its share. Never waits.
     ///
     /// # Errors

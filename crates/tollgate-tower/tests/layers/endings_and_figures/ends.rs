@@ -81,8 +81,9 @@ async fn what_has_come_back_by_itself_is_not_given_back_once_more() {
         let limits = builder.policy(policy).build().unwrap();
         let slot = Concurrency::builder(1).max_waiting(9).build().unwrap();
         let _taken = slot.try_acquire().unwrap();
-        let room = ConcurrencyLayer::builder(slot).max_wait(Duration::from_secs(600)).build();
-        let mut queued = limits.layer(room.unwrap().layer(tower::service_fn(hello)));
+        let slots_layer =
+            ConcurrencyLayer::builder(slot).max_wait(Duration::from_secs(600)).build();
+        let mut queued = limits.layer(slots_layer.unwrap().layer(tower::service_fn(hello)));
         let mut waits = Box::pin(queued.ready().await.unwrap().call(get("/")));
         poll_once(waits.as_mut());
         // Two minutes on its permit is back; another request takes the next one.
@@ -157,9 +158,9 @@ async fn a_handler_that_has_worked_is_charged_although_a_copy_of_its_request_wai
         tower::service_fn(move |request: Request<String>| {
             let (slot, worked) = (slot.clone(), Arc::clone(&worked));
             async move {
-                let room = ConcurrencyLayer::builder(slot.clone());
-                let room = room.max_wait(Duration::from_secs(600)).build().unwrap();
-                let client = room.layer(tower::service_fn(hello));
+                let slots_layer = ConcurrencyLayer::builder(slot.clone());
+                let slots_layer = slots_layer.max_wait(Duration::from_secs(600)).build().unwrap();
+                let client = slots_layer.layer(tower::service_fn(hello));
                 // As a gateway does: the same head, extensions included, to two servers.
                 let first = client.clone().oneshot(request.clone()).await;
                 drop(first);
@@ -333,8 +334,8 @@ async fn a_request_of_the_handlers_own_that_waits_gives_nothing_back_further_out
     let (limits, outbound) = (once(1), once(9));
     let slot = Concurrency::builder(1).max_waiting(9).build().unwrap();
     let _taken = slot.try_acquire().unwrap();
-    let room = ConcurrencyLayer::builder(slot).max_wait(Duration::from_secs(600)).build();
-    let client = outbound.layer(room.unwrap().layer(tower::service_fn(hello)));
+    let slots_layer = ConcurrencyLayer::builder(slot).max_wait(Duration::from_secs(600)).build();
+    let client = outbound.layer(slots_layer.unwrap().layer(tower::service_fn(hello)));
     let mut service = limits.layer(tower::service_fn(move |_: Request<String>| {
         let client = client.clone();
         // Work is done here, and then another service is asked, with a new request.

@@ -209,10 +209,10 @@ async fn nobody_known_is_told_the_same_by_both_layers() {
     let limits = RateLimitLayer::builder().policy(policy).build().unwrap();
     let rate = ask(&limits, "/").await.into_body().collect().await.unwrap().to_bytes();
     let each = tollgate::KeyedConcurrency::new(4).unwrap();
-    let room = ConcurrencyLayer::keyed(each, Key::bearer()).build().unwrap();
-    let room = room.layer(tower::service_fn(super::hello)).oneshot(get("/")).await.unwrap();
-    let room = room.into_body().collect().await.unwrap().to_bytes();
-    assert_eq!(room, rate);
+    let layer = ConcurrencyLayer::keyed(each, Key::bearer()).build().unwrap();
+    let refused = layer.layer(tower::service_fn(super::hello)).oneshot(get("/")).await.unwrap();
+    let refused = refused.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(refused, rate);
 }
 
 /// Was a fault, medium: After settling upwards, `t` and `Retry-After` on success are for a call that

@@ -55,8 +55,8 @@ async fn a_refusal_lets_go_of_the_place_that_was_ready() {
 async fn a_full_room_lets_go_of_the_place_that_was_ready() {
     let slots = tollgate::Concurrency::builder(1).build().unwrap();
     let _taken = slots.try_acquire().unwrap();
-    let room = ConcurrencyLayer::builder(slots).build().unwrap();
-    let mut first = room.layer(ConcurrencyLimit::new(tower::service_fn(hello), 1));
+    let slots_layer = ConcurrencyLayer::builder(slots).build().unwrap();
+    let mut first = slots_layer.layer(ConcurrencyLimit::new(tower::service_fn(hello), 1));
     let mut second = first.clone();
     let refused = first.ready().await.unwrap().call(get("/")).await.unwrap();
     assert_eq!(refused.status(), 503);

@@ -206,15 +206,15 @@ proptest! {
                     let service = limits.layer(tower::service_fn(quiet));
                     statuses.extend(twice(&service, &markers, is_grpc));
                     let slots = KeyedConcurrency::<[u8]>::new(1).unwrap();
-                    let room = ConcurrencyLayer::keyed(slots, key).headers(headers).body(body);
-                    let service = room.build().unwrap().layer(tower::service_fn(quiet));
+                    let slots_layer = ConcurrencyLayer::keyed(slots, key).headers(headers).body(body);
+                    let service = slots_layer.build().unwrap().layer(tower::service_fn(quiet));
                     statuses.extend(twice(&service, &markers, is_grpc));
                 }
                 let slots = Concurrency::new(1).unwrap();
                 let _held = slots.try_acquire().unwrap();
-                let room = ConcurrencyLayer::builder(slots).headers(headers).body(body);
-                let room = room.retry_after(Duration::from_secs(3)).build().unwrap();
-                let service = room.layer(tower::service_fn(quiet));
+                let slots_layer = ConcurrencyLayer::builder(slots).headers(headers).body(body);
+                let slots_layer = slots_layer.retry_after(Duration::from_secs(3)).build().unwrap();
+                let service = slots_layer.layer(tower::service_fn(quiet));
                 statuses.extend(twice(&service, &markers, is_grpc));
                 let fast = Shaping::each(Quota::per_second(1_000_000));
                 let bandwidth = BandwidthLayer::builder().request(fast.clone()).response(fast);

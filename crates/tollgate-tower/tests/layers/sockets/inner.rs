@@ -12,7 +12,7 @@ use tollgate::{Concurrency, Quota};
 use tollgate_tower::{Charge, ConcurrencyLayer, Policy};
 
 /// One slot, and two places in the queue if anybody may wait.
-fn room(server: Server, may_wait: bool) -> (Setup, Concurrency) {
+fn setup_with_slots(server: Server, may_wait: bool) -> (Setup, Concurrency) {
     let limit = Concurrency::builder(1).max_waiting(2).build().unwrap();
     let layer = ConcurrencyLayer::builder(limit.clone());
     let layer = if may_wait { layer.max_wait(LONG) } else { layer }.build().unwrap();
@@ -25,7 +25,7 @@ async fn what_is_shed_further_in_is_given_back() {
     let rows: [fn(Policy) -> Policy; 2] =
         [|policy| policy, |policy| policy.charge(Charge::on_failure())];
     for (server, policy) in SERVERS.into_iter().flat_map(|it| rows.map(|policy| (it, policy))) {
-        let (setup, limit) = room(server, false);
+        let (setup, limit) = setup_with_slots(server, false);
         let mut rig = setup.policy(policy).serve().await;
         let held = Client::ask(rig.address, Leave::Close, "/fed").await;
         let _body = next(&mut rig.bodies).await;
@@ -42,7 +42,7 @@ async fn what_is_shed_further_in_is_given_back() {
 #[tokio::test]
 async fn whoever_leaves_half_way_frees_the_slot_and_has_paid() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
-        let (setup, limit) = room(server, false);
+        let (setup, limit) = setup_with_slots(server, false);
         let mut rig = setup.serve().await;
         let mut client = Client::ask(rig.address, leave, "/fed").await;
         let body = next(&mut rig.bodies).await;
@@ -62,7 +62,7 @@ async fn whoever_leaves_half_way_frees_the_slot_and_has_paid() {
 #[tokio::test]
 async fn whoever_leaves_in_a_queue_further_in_never_ran() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
-        let (setup, limit) = room(server, true);
+        let (setup, limit) = setup_with_slots(server, true);
         let mut rig = setup.serve().await;
         let held = Client::ask(rig.address, Leave::Close, "/fed").await;
         let _body = next(&mut rig.bodies).await;
@@ -79,7 +79,7 @@ async fn whoever_leaves_in_a_queue_further_in_never_ran() {
 #[tokio::test]
 async fn the_queue_of_an_inner_layer_is_conserved() {
     for (server, leave) in SERVERS.into_iter().flat_map(|it| LEAVES.map(|leave| (it, leave))) {
-        let (setup, limit) = room(server, true);
+        let (setup, limit) = setup_with_slots(server, true);
         let mut rig = setup.serve().await;
         let first = Client::ask(rig.address, leave, "/fed").await;
         let _body = next(&mut rig.bodies).await;

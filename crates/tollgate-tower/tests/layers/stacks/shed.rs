@@ -74,9 +74,9 @@ async fn what_tower_sheds_is_given_back_if_its_response_is_marked() {
 async fn each_layer_further_out_gives_back() {
     let (outer, inner) = (once(3), once(3));
     let full = Concurrency::new(0).unwrap();
-    let room = ConcurrencyLayer::builder(full).build().unwrap();
+    let slots_layer = ConcurrencyLayer::builder(full).build().unwrap();
     let service = tower::service_fn(super::hello::<String>);
-    let service = outer.layer(inner.layer(room.layer(service)));
+    let service = outer.layer(inner.layer(slots_layer.layer(service)));
     for _ in 0..10 {
         assert_eq!(service.clone().oneshot(get("/")).await.unwrap().status(), 503);
     }

@@ -1,23 +1,41 @@
-//! The layer that limits how many requests are in flight.
+//! The layers that limit how many requests are in flight: with a fixed limit, or one that adapts.
 //!
-//! A rate says how many may start; it does not say how many run. When the work behind a service
-//! gets slow, the same rate piles up more and more of it. This limit counts what runs: a request
-//! holds a slot from the call until the end of its response's body, since a response that is still
-//! being sent still takes memory, a connection and often a place in a database.
+//! A rate limits how many requests start, not how many run. When the work behind a service gets
+//! slow, the same rate piles up more and more of it. This limit counts what runs: a request holds a
+//! slot from the call until the end of its response's body, since a response that is still being
+//! sent still takes memory, a connection and often a place in a database.
+//!
+//! `slot.rs` has the kinds of slots, `shared.rs` decides, `refusal.rs` writes the refusals;
+//! `priority.rs`, `shed.rs`, `recent.rs` and `measure.rs` are a part each of what is decided by.
 
+mod adaptive;
 mod body;
 mod builder;
-mod door;
+mod error;
 mod future;
+mod measure;
+mod priority;
+mod recent;
+mod refusal;
+mod shared;
+mod shed;
+mod slot;
 
-pub use body::RoomBody;
-pub use builder::{ConcurrencyLayerBuilder, ConcurrencyLayerError};
-pub use future::RoomFuture;
+pub use adaptive::{AdaptiveLayer, AdaptiveLayerBuilder};
+pub use body::ConcurrencyBody;
+pub use builder::ConcurrencyLayerBuilder;
+pub use error::ConcurrencyLayerError;
+pub use future::ConcurrencyFuture;
+pub use priority::Deadline;
+pub use recent::Degradation;
+pub use shed::Shedding;
 
 use crate::{Info, Key, queued};
-use door::{Door, Entered, Slots};
 use future::Held;
 use http::{Request, Response};
+use http_body::Body;
+use shared::{Entered, SharedLimit};
+use slot::Slots;
 use std::{
     fmt,
     sync::Arc,
@@ -37,11 +55,12 @@ use tower_service::Service;
 /// | an error of the inner service | frees the slot; the error stays as it is |
 /// | the future is dropped | frees the slot, or leaves the queue |
 ///
-/// Whoever finds no slot is refused at once: 503, or UNAVAILABLE in gRPC, where all share one limit,
-/// and 429, or RESOURCE_EXHAUSTED, where each key has its own; with a
-/// [`NotRun`](crate::NotRun) in the extensions of the response, so that a
+/// A request that finds no slot is refused at once: with 503 (UNAVAILABLE in gRPC) where all share
+/// one limit, and with 429 (RESOURCE_EXHAUSTED) where each key has its own. The response has a
+/// [`NotRun`](crate::NotRun) in its extensions, so that a
 /// [`RateLimitLayer`](crate::RateLimitLayer) further out gives back what it has charged. With
-/// [`max_wait`](ConcurrencyLayerBuilder::max_wait) it waits in the queue of the limit instead.
+/// [`max_wait`](ConcurrencyLayerBuilder::max_wait) the request waits in the queue of the limit
+/// instead. For a limit that finds its own value, see [`AdaptiveLayer`].
 ///
 /// A connection that is upgraded (a web socket) frees its slot when the response to the upgrade
 /// ends.
@@ -62,7 +81,7 @@ use tower_service::Service;
 /// ```
 #[derive(Clone)]
 pub struct ConcurrencyLayer {
-    door: Arc<Door>,
+    shared: Arc<SharedLimit>,
 }
 
 impl ConcurrencyLayer {
@@ -72,70 +91,70 @@ impl ConcurrencyLayer {
         ConcurrencyLayerBuilder::new(Slots::All(limit))
     }
 
-    /// Starts a layer with a limit for each key. Whoever has its share is told so with 429.
+    /// Starts a layer with a limit for each key. A key that has its share in flight gets 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
     }
 }
 
 impl<S> Layer<S> for ConcurrencyLayer {
-    type Service = Room<S>;
+    type Service = ConcurrencyLimit<S>;
 
-    fn layer(&self, inner: S) -> Room<S> {
-        Room { inner, door: Arc::clone(&self.door) }
+    fn layer(&self, inner: S) -> ConcurrencyLimit<S> {
+        ConcurrencyLimit { inner, shared: Arc::clone(&self.shared) }
     }
 }
 
 impl fmt::Debug for ConcurrencyLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ConcurrencyLayer").field(&self.door.slots).finish()
+        f.debug_tuple("ConcurrencyLayer").field(&self.shared.slots).finish()
     }
 }
 
-/// A service in which only so many requests are at once; made by [`ConcurrencyLayer`].
+/// A service with a limited number of requests in flight; made by [`ConcurrencyLayer`] or
+/// [`AdaptiveLayer`].
 #[derive(Clone)]
-pub struct Room<S> {
+pub struct ConcurrencyLimit<S> {
     inner: S,
-    door: Arc<Door>,
+    shared: Arc<SharedLimit>,
 }
 
-impl<S, B, R> Service<Request<B>> for Room<S>
+impl<S, B, R> Service<Request<B>> for ConcurrencyLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body,
 {
-    type Response = Response<RoomBody<R>>;
+    type Response = Response<ConcurrencyBody<R>>;
     type Error = S::Error;
-    type Future = RoomFuture<S, B>;
+    type Future = ConcurrencyFuture<S, B>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (is_grpc, entered) = {
-            let info = Info::of(&request);
-            (info.is_grpc(), self.door.enter(&info))
-        };
-        match entered {
-            Entered::Inside(permit) => {
+        match self.shared.enter(&Info::of(&request)) {
+            Entered::Inside(slot) => {
                 queued::pass(request.extensions());
-                RoomFuture::runs(self.inner.call(request), permit)
+                let reads = self.shared.reads_responses();
+                let shared = reads.then(|| Arc::clone(&self.shared));
+                ConcurrencyFuture::runs(self.inner.call(request), slot, shared)
             }
             Entered::Refused(why) => {
-                // What it holds in readiness is for others.
+                // A ready service may hold a slot of its own: other calls need it.
                 drop(self.take_ready());
-                RoomFuture::refused(self.door.refusal(why, is_grpc))
+                ConcurrencyFuture::refused(self.shared.refusal(why, &Info::of(&request)))
             }
             Entered::Waits(waiting) => {
                 let service = self.take_ready();
-                let door = Arc::clone(&self.door);
-                RoomFuture::waits(waiting, Held { door, service, request, is_grpc })
+                let shared = Arc::clone(&self.shared);
+                ConcurrencyFuture::waits(waiting, Held { shared, service, request })
             }
         }
     }
 }
 
-impl<S: Clone> Room<S> {
+impl<S: Clone> ConcurrencyLimit<S> {
     /// Takes out the service that was polled ready, and leaves another one.
     fn take_ready(&mut self) -> S {
         let other = self.inner.clone();
@@ -143,8 +162,8 @@ impl<S: Clone> Room<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Room<S> {
+impl<S: fmt::Debug> fmt::Debug for ConcurrencyLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").field("inner", &self.inner).finish_non_exhaustive()
+        f.debug_struct("ConcurrencyLimit").field("inner", &self.inner).finish_non_exhaustive()
     }
 }

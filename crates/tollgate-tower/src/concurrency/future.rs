@@ -1,12 +1,15 @@
-//! A request on its way to a slot, and in it.
+//! A request that waits for a slot, and then runs.
 
 use super::{
-    body::RoomBody,
-    door::{Door, Waiting},
+    body::ConcurrencyBody,
+    refusal::Why,
+    shared::SharedLimit,
+    slot::{HeldSlot, Slot, Waiting},
 };
-use crate::queued;
+use crate::{Info, queued};
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body;
 use pin_project_lite::pin_project;
 use std::{
     fmt,
@@ -14,16 +17,15 @@ use std::{
     sync::Arc,
     task::{Context, Poll, ready},
 };
-use tollgate::Permit;
 use tower_service::Service;
 
 pin_project! {
-    /// The response to come, of [`Room`](super::Room).
+    /// The response to come, of [`ConcurrencyLimit`](super::ConcurrencyLimit).
     ///
     /// # Cancel safety
     ///
     /// It may be dropped at any time: its slot, or its place in the queue, goes to the next.
-    pub struct RoomFuture<S, B>
+    pub struct ConcurrencyFuture<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -31,7 +33,7 @@ pin_project! {
         stage: Stage<S, S::Future, B>,
     }
 
-    impl<S, B> PinnedDrop for RoomFuture<S, B>
+    impl<S, B> PinnedDrop for ConcurrencyFuture<S, B>
     where
         S: Service<Request<B>>,
     {
@@ -49,21 +51,20 @@ pin_project! {
         Refused { response: Option<Response<Bytes>> },
         Waits { waiting: Waiting, held: Option<Held<S, B>> },
         // The slot is free after the work has ended: fields are dropped in this order.
-        Runs { #[pin] future: F, permit: Option<Permit> },
+        Runs { #[pin] future: F, slot: Option<Slot>, shared: Option<Arc<SharedLimit>> },
         Over,
     }
 }
 
-/// What waits for a slot.
+/// The call that waits for a slot.
 pub(super) struct Held<S, B> {
-    pub(super) door: Arc<Door>,
+    pub(super) shared: Arc<SharedLimit>,
     /// The service that was polled ready.
     pub(super) service: S,
     pub(super) request: Request<B>,
-    pub(super) is_grpc: bool,
 }
 
-impl<S, B> RoomFuture<S, B>
+impl<S, B> ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>>,
 {
@@ -71,8 +72,13 @@ where
         Self { stage: Stage::Refused { response: Some(response) } }
     }
 
-    pub(super) const fn runs(future: S::Future, permit: Option<Permit>) -> Self {
-        Self { stage: Stage::Runs { future, permit } }
+    /// The response goes through `shared` if that is given.
+    pub(super) const fn runs(
+        future: S::Future,
+        slot: Option<Slot>,
+        shared: Option<Arc<SharedLimit>>,
+    ) -> Self {
+        Self { stage: Stage::Runs { future, slot, shared } }
     }
 
     pub(super) const fn waits(waiting: Waiting, held: Held<S, B>) -> Self {
@@ -80,11 +86,12 @@ where
     }
 }
 
-impl<S, B, R> Future for RoomFuture<S, B>
+impl<S, B, R> Future for ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    R: Body,
 {
-    type Output = Result<Response<RoomBody<R>>, S::Error>;
+    type Output = Result<Response<ConcurrencyBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = self.project().stage;
@@ -92,29 +99,36 @@ where
             match stage.as_mut().project() {
                 StageProjection::Refused { response } => {
                     let response = response.take().unwrap_or_default();
-                    return Poll::Ready(Ok(response.map(RoomBody::told)));
+                    return Poll::Ready(Ok(response.map(ConcurrencyBody::told)));
                 }
-                StageProjection::Runs { future, permit } => {
+                StageProjection::Runs { future, slot, shared } => {
                     let answer = ready!(future.poll(context));
-                    let permit = permit.take();
-                    // Whatever the future still holds is gone before the slot is.
+                    let (slot, shared) = (slot.take(), shared.take());
+                    // The future drops what it still holds before the slot is free.
                     stage.set(Stage::Over);
-                    let response = answer?;
-                    return Poll::Ready(Ok(response.map(|body| RoomBody::service(body, permit))));
+                    let Some(shared) = shared else {
+                        let held = slot.map(HeldSlot::unmeasured);
+                        let answer = answer.map(|response| {
+                            response.map(|body| ConcurrencyBody::service(body, held))
+                        });
+                        return Poll::Ready(answer);
+                    };
+                    return Poll::Ready(shared.ended(answer, slot));
                 }
                 StageProjection::Waits { waiting, held } => {
-                    let answer = ready!(waiting.poll(context));
+                    let answer = ready!(waiting.acquire.poll(context)).map_err(Why::from);
                     // INVARIANT: it is there until there is an answer.
                     let Some(mut held) = held.take() else { return Poll::Pending };
-                    held.door.waited(waiting, &answer);
+                    held.shared.waited(waiting, &answer);
                     let next = match answer {
-                        Ok(permit) => {
+                        Ok(slot) => {
                             queued::pass(held.request.extensions());
                             let future = held.service.call(held.request);
-                            Stage::Runs { future, permit: Some(permit) }
+                            let shared = held.shared.reads_responses().then_some(held.shared);
+                            Stage::Runs { future, slot: Some(slot), shared }
                         }
                         Err(why) => {
-                            let response = held.door.refusal(why, held.is_grpc);
+                            let response = held.shared.refusal(why, &Info::of(&held.request));
                             Stage::Refused { response: Some(response) }
                         }
                     };
@@ -129,11 +143,11 @@ where
     }
 }
 
-impl<S, B> fmt::Debug for RoomFuture<S, B>
+impl<S, B> fmt::Debug for ConcurrencyFuture<S, B>
 where
     S: Service<Request<B>>,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RoomFuture")
+        f.write_str("ConcurrencyFuture")
     }
 }

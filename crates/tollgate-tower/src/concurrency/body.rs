@@ -1,6 +1,7 @@
 //! The body of a response, which holds a slot until it has ended.
 
-use crate::body::{HeldBody, Hold};
+use super::slot::HeldSlot;
+use crate::body::HeldBody;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -9,22 +10,19 @@ use std::{
     pin::Pin,
     task::{Context, Poll},
 };
-use tollgate::Permit;
 
 pin_project! {
-    /// The body of a response of [`Room`](super::Room). It holds the slot of its request until it
+    /// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of its request until it
     /// has ended, has failed, or is dropped.
-    pub struct RoomBody<B> {
+    pub struct ConcurrencyBody<B> {
         #[pin]
-        body: HeldBody<B, Permit>,
+        body: HeldBody<B, HeldSlot>,
     }
 }
 
-impl Hold for Permit {}
-
-impl<B> RoomBody<B> {
-    pub(super) const fn service(body: B, permit: Option<Permit>) -> Self {
-        Self { body: HeldBody::Service { body, held: permit } }
+impl<B> ConcurrencyBody<B> {
+    pub(super) const fn service(body: B, held: Option<HeldSlot>) -> Self {
+        Self { body: HeldBody::Service { body, held } }
     }
 
     pub(super) const fn told(bytes: Bytes) -> Self {
@@ -32,7 +30,7 @@ impl<B> RoomBody<B> {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for RoomBody<B> {
+impl<B: Body<Data = Bytes>> Body for ConcurrencyBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -52,8 +50,8 @@ impl<B: Body<Data = Bytes>> Body for RoomBody<B> {
     }
 }
 
-impl<B> fmt::Debug for RoomBody<B> {
+impl<B> fmt::Debug for ConcurrencyBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RoomBody").field(&self.body).finish()
+        f.debug_tuple("ConcurrencyBody").field(&self.body).finish()
     }
 }
