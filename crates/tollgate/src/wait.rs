@@ -22,7 +22,6 @@ mod key_index;
 pub(crate) mod line;
 mod options;
 mod parked;
-#[allow(dead_code, reason = "a waker is carried out only to be dropped")]
 pub(crate) mod queue;
 mod random;
 mod sleeper;
