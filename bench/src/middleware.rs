@@ -8,6 +8,7 @@
 mod app;
 pub(crate) mod instructions;
 mod load;
+mod slots;
 
 use crate::{
     Options,
@@ -47,6 +48,7 @@ pub(crate) fn run(options: &Options) {
         let table = table(case, place, options.rounds());
         println!("\n### middleware, {title}\n\n{table}");
     }
+    slots::run(options.rounds());
     instructions::run();
     load::run(options);
 }

@@ -187,7 +187,7 @@ fn around(guard: Guard, case: Case) -> Result<Ask, String> {
     })
 }
 
-fn bare() -> Router {
+pub(super) fn bare() -> Router {
     Router::new().route("/", get(|| async { "hello" }))
 }
 
@@ -319,9 +319,9 @@ fn address(number: u32) -> SocketAddr {
 }
 
 /// Sends a request, takes the answer to its end, and returns the status.
-type Ask = Box<dyn FnMut(Request<Body>) -> Option<StatusCode>>;
+pub(super) type Ask = Box<dyn FnMut(Request<Body>) -> Option<StatusCode>>;
 
-fn asking<S, R>(mut service: S) -> Ask
+pub(super) fn asking<S, R>(mut service: S) -> Ask
 where
     S: Service<Request<Body>, Response = Response<R>> + 'static,
     R: HttpBody<Data = Bytes> + Unpin,

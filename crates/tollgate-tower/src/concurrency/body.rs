@@ -12,8 +12,8 @@ use std::{
 };
 
 pin_project! {
-    /// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of its request until it
-    /// has ended, has failed, or is dropped.
+    /// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of
+    /// its request until it has ended, has failed, or is dropped.
     pub struct ConcurrencyBody<B> {
         #[pin]
         body: HeldBody<B, HeldSlot>,

@@ -214,7 +214,7 @@ impl SharedLimit {
     }
 
     fn observe(&self, priority: Priority, wait: Duration, is_served: bool) {
-        self.shedders.iter().for_each(|shedder| shedder.waited(wait));
+        self.shedders.iter().for_each(|shedder| shedder.waited(wait, is_served));
         self.recent.iter().for_each(|it| it.count(self.clock.now(), priority, is_served));
     }
 

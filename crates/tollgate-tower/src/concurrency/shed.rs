@@ -13,7 +13,8 @@ use tollgate::{Priority, Tick};
 /// The layer looks at the pressure once per [`every`](Self::every). Above the threshold it serves
 /// one priority fewer, the least urgent first; below [`recover_at`](Self::recover_at) times the
 /// threshold it serves one more; in between nothing changes, so that it does not flap.
-/// [`Priority::CRITICAL`] is never shed. After eight periods without a request all are served again.
+/// [`Priority::CRITICAL`] is never shed. After eight periods without a request all are served
+/// again.
 ///
 /// # Examples
 ///
@@ -48,7 +49,8 @@ impl Shedding {
         Self::new(Signal::Load { read: Box::new(read), above })
     }
 
-    /// Sheds while every request of a period has waited for its slot longer than `above`.
+    /// Sheds while every request that is served in a period has waited for its slot longer than
+    /// `above`.
     ///
     /// That is CoDel's measure: the *shortest* wait of a period tells a standing queue from a
     /// burst. It needs [`max_wait`](super::ConcurrencyLayerBuilder::max_wait).
@@ -117,8 +119,16 @@ struct ShedState {
     /// The urgency of the least urgent requests that are served.
     lowest: u8,
     next_at: Tick,
-    /// The shortest wait of this period; `None` if no wait has ended in it.
-    shortest_wait: Option<Duration>,
+    waits: Waits,
+}
+
+/// The waits that have ended in a period.
+#[derive(Default)]
+struct Waits {
+    shortest_served: Option<Duration>,
+    /// Counts only if none was served: a request that was displaced, or had little time, says
+    /// nothing about the others.
+    longest_refused: Duration,
 }
 
 /// Every priority is served.
@@ -127,7 +137,7 @@ const ALL: u8 = Priority::LEVELS as u8 - 1;
 impl Shedder {
     pub(super) fn new(rules: Shedding, now: Tick) -> Self {
         let next_at = now.saturating_add(rules.every);
-        let state = Mutex::new(ShedState { lowest: ALL, next_at, shortest_wait: None });
+        let state = Mutex::new(ShedState { lowest: ALL, next_at, waits: Waits::default() });
         Self { rules, state }
     }
 
@@ -140,33 +150,39 @@ impl Shedder {
         let periods_late = now.since(state.next_at).as_nanos() / self.rules.every.as_nanos();
         // One request takes the measure; the others go on with the old level meanwhile.
         state.next_at = now.saturating_add(self.rules.every);
-        let shortest_wait = state.shortest_wait.take();
+        let waits = std::mem::take(&mut state.waits);
         let lowest = state.lowest;
         drop(state);
         let lowest = if periods_late >= Priority::LEVELS as u128 {
             ALL
         } else {
-            next_lowest(lowest, self.pressure(shortest_wait), self.rules.recover_at)
+            next_lowest(lowest, self.pressure(&waits), self.rules.recover_at)
         };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.lowest = lowest;
         priority.urgency() > lowest
     }
 
-    /// Notes how long a request has waited for its slot.
-    pub(super) fn waited(&self, wait: Duration) {
+    /// Notes how long a request has waited for its slot, or for its refusal.
+    pub(super) fn waited(&self, wait: Duration, is_served: bool) {
         if self.rules.needs_queue() {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.shortest_wait = Some(state.shortest_wait.map_or(wait, |other| other.min(wait)));
+            let Waits { shortest_served, longest_refused } = &mut state.waits;
+            if is_served {
+                *shortest_served = Some(shortest_served.map_or(wait, |other| other.min(wait)));
+            } else {
+                *longest_refused = wait.max(*longest_refused);
+            }
         }
     }
 
     /// Returns the load as a share of the threshold.
-    fn pressure(&self, shortest_wait: Option<Duration>) -> f64 {
+    fn pressure(&self, waits: &Waits) -> f64 {
         match &self.rules.signal {
             Signal::Load { read, above } => read() / above,
             Signal::QueueDelay { above } => {
-                shortest_wait.unwrap_or_default().as_secs_f64() / above.as_secs_f64()
+                let delay = waits.shortest_served.unwrap_or(waits.longest_refused);
+                delay.as_secs_f64() / above.as_secs_f64()
             }
         }
     }
@@ -239,17 +255,23 @@ mod tests {
     #[test]
     fn only_a_standing_queue_is_pressure() {
         let shedder = Shedder::new(Shedding::queue_delay(Duration::from_millis(20)), Tick::ZERO);
-        for (row, (at_s, waits_ms, expected)) in [
-            (1, &[30, 50][..], 6),
-            (2, &[30, 0, 500], 7), // one found a slot at once: a burst
-            (3, &[21], 6),
-            (4, &[18], 6),
-            (5, &[], 7),
+        // at, waits of the served, waits of the refused, the lowest that is served
+        for (row, (at_s, served_ms, refused_ms, expected)) in [
+            (1, &[30, 50][..], &[][..], 6),
+            (2, &[30, 0, 500], &[], 7), // one found a slot at once: a burst
+            (3, &[21], &[1], 6),        // the refused one was displaced
+            (4, &[18], &[], 6),
+            (5, &[], &[5, 30], 5), // nothing moves
+            (6, &[], &[], 6),
         ]
         .into_iter()
         .enumerate()
         {
-            waits_ms.iter().for_each(|ms| shedder.waited(Duration::from_millis(*ms)));
+            for (waits_ms, is_served) in [(served_ms, true), (refused_ms, false)] {
+                for ms in waits_ms {
+                    shedder.waited(Duration::from_millis(*ms), is_served);
+                }
+            }
             assert_eq!(lowest(&shedder, at_s * 1_000), expected, "row {row}");
         }
     }

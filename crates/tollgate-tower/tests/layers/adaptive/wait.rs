@@ -12,7 +12,7 @@ use std::{
 };
 use tollgate::{Clock, Concurrency, Priority, adaptive::AdaptiveConcurrency};
 use tollgate_tower::{
-    AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyLayer, Deadline, Peer, key::Trust,
+    AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyLayer, Deadline, Peer, Shedding, key::Trust,
 };
 use tower::{Layer, ServiceExt};
 
@@ -141,6 +141,26 @@ async fn a_fixed_limit_serves_by_priority_too_and_exempts() {
     assert_eq!((health.status().as_u16(), limit.in_flight()), (200, 1));
     drop(held);
     assert_eq!(high.await.unwrap().status(), 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_standing_queue_sheds_the_least_urgent() {
+    let shedding = Shedding::queue_delay(20 * MS).every(100 * MS);
+    let (limit, mut service, _senders) = queue(|builder| builder.shed(shedding));
+    let held = ask(&service, request("/")).await;
+    tokio::time::advance(100 * MS).await;
+    let waiting = call(&mut service, urgent(PROXY, None, Some(7))).await;
+    tokio::time::advance(60 * MS).await;
+    drop(held);
+    let held = waiting.await.unwrap();
+    assert_eq!(held.status(), 200, "one of them found a slot at once until now");
+    tokio::time::advance(100 * MS).await;
+    let shed = ask(&service, urgent(PROXY, None, Some(7))).await;
+    assert_eq!((shed.status().as_u16(), limit.report().waiting), (503, 0));
+    let waiting = call(&mut service, urgent(PROXY, None, Some(6))).await;
+    assert_eq!(limit.report().waiting, 1);
+    drop(held);
+    assert_eq!(waiting.await.unwrap().status(), 200);
 }
 
 /// Counts the calls that run.
