@@ -265,7 +265,8 @@ async fn a_cold_client_gets_twenty_parallel_calls_through_a_server_of_five_per_s
         assert_eq!(call.await.unwrap().unwrap().status(), 200);
     }
     assert_eq!(layer.counts().out_of_budget, 0);
-    assert!(layer.counts().retries >= 30, "{:?}", layer.counts());
+    // Five pass at once. How often the others have to come again depends on their jitter.
+    assert!(layer.counts().retries >= 15, "{:?}", layer.counts());
 }
 
 #[tokio::test(start_paused = true)]

@@ -214,9 +214,9 @@ impl Slot {
 
 #[derive(Debug)]
 #[repr(align(64))]
-pub(super) struct Bucket(pub(super) [Slot; SLOTS]);
+pub(super) struct Bucket<const N: usize = SLOTS>(pub(super) [Slot; N]);
 
-impl Bucket {
+impl<const N: usize> Bucket<N> {
     pub(super) fn new() -> Self {
         Self(std::array::from_fn(|_| Slot::new()))
     }

@@ -2,7 +2,7 @@
 //!
 //! A key has two homes: buckets of four slots, each a cache line. It lives in the first if there is room, else in the
 //! second; if there is none either, a neighbour moves to its other home, and as a last resort it goes to the overflow
-//! bucket of its shard. The upper bits of the fingerprint choose one of 256 shards, which grow one bucket at a time
+//! bucket of its shard, which has eight slots. The upper bits of the fingerprint choose one of 256 shards, which grow one bucket at a time
 //! (linear hashing): bucket `n - 2^k` is split into itself and bucket `n`.
 //!
 //! | call | takes |
@@ -83,7 +83,7 @@ pub(crate) struct WordTable {
 struct Shard {
     head: Padded<Head>,
     writer: Mutex<Writer>,
-    overflow: Bucket,
+    overflow: Bucket<{ 2 * SLOTS }>,
 }
 
 /// Where a key belongs.
@@ -152,7 +152,8 @@ impl WordTable {
             len: AtomicU64::new(0),
             hand: AtomicU64::new(0),
         };
-        (0..rows).for_each(|row| table.allocate(row));
+        // A shard may get so many keys that it has to grow. There is memory for that from the start.
+        (0..rows + usize::from(reserved > 0)).for_each(|row| table.allocate(row));
         table
     }
 

@@ -29,6 +29,7 @@ pub(crate) struct Request {
     /// When it came.
     pub(crate) since: Tick,
     /// A task needs somebody else's timer; a thread looks at the clock itself.
+    #[cfg_attr(not(feature = "tokio"), allow(dead_code, reason = "there are no tasks"))]
     pub(crate) is_task: bool,
 }
 

@@ -27,10 +27,10 @@ impl WordTable {
         Head::rows(self.shards[shard].head.0.load())
     }
 
-    fn slots_of(&self, shard: usize, row: usize) -> &[Slot; SLOTS] {
+    fn slots_of(&self, shard: usize, row: usize) -> &[Slot] {
         let bucket = self.bucket(shard, row);
         debug_assert!(bucket.is_some(), "rows of a shard are allocated");
-        bucket.map_or(&self.shards[shard].overflow.0, |Bucket(slots)| slots)
+        bucket.map_or(&self.shards[shard].overflow.0[..], |Bucket(slots)| &slots[..])
     }
 
     /// Returns all slots of a shard.
