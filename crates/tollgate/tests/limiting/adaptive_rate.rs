@@ -401,8 +401,10 @@ fn a_current_policy_joins_other_demands() {
 }
 
 /// A waker that reports a call and asks for a decision.
+#[cfg(feature = "tokio")]
 struct Reporting(AdaptiveRate, AtomicBool);
 
+#[cfg(feature = "tokio")]
 impl std::task::Wake for Reporting {
     fn wake(self: Arc<Self>) {
         self.0.success();
@@ -413,6 +415,7 @@ impl std::task::Wake for Reporting {
 }
 
 /// A higher rate wakes those who wait, in the middle of the decision.
+#[cfg(feature = "tokio")]
 #[test]
 fn a_waiter_that_is_woken_may_report() {
     let (clock, hand) = Clock::manual();
