@@ -26,7 +26,6 @@ pub use fingerprint::Seed;
 pub use lease::KeyLease;
 pub use notes::Escalation;
 pub use plan::Assigned;
-#[cfg(feature = "testing")]
 pub use top::{TopKey, TopKeys};
 pub(crate) use waiting::WaitedKey;
 
