@@ -3,6 +3,7 @@
 //! A configuration is one or more YAML files. Each has at most one domain; its `descriptors` are a
 //! superset of envoyproxy/ratelimit's, whose files load unchanged.
 
+mod adaptive;
 mod duration;
 mod endpoint;
 mod error;
@@ -18,6 +19,7 @@ pub(crate) mod suggest;
 mod tree;
 mod yaml;
 
+pub use adaptive::{Adaptive, Follow};
 pub use duration::{NoDuration, parse_duration};
 pub use endpoint::NoEndpoint;
 pub use error::{ConfigError, ConfigErrors};
@@ -124,6 +126,8 @@ pub struct Descriptor {
     pub limits: Vec<Limit>,
     /// How many requests that end here may be in flight at once.
     pub concurrency: Option<Concurrency>,
+    /// How the rate of its only limit moves.
+    pub adaptive: Option<Adaptive>,
     /// Limits of single values of this node's entry.
     pub overrides: Vec<Override>,
     /// Report refusals, and let pass.

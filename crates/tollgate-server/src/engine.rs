@@ -5,6 +5,7 @@
 //! per batch; the clock is read once per batch, too. With the memory store a decision asks for no
 //! memory and never waits.
 
+mod adapt;
 mod answer;
 mod backend;
 mod collect;
@@ -18,6 +19,7 @@ mod reserve;
 mod special;
 mod timing;
 
+pub use adapt::{ADAPT_EVERY, Report};
 pub(crate) use answer::since;
 pub use answer::{Answer, Code, Part, Status, Summary};
 pub use backend::Backend;
@@ -45,6 +47,7 @@ pub struct Engine {
     timing: Timing,
     health: StoreHealth,
     denials: health::DenialLog,
+    cpu: adapt::CpuGauge,
     /// Keys of quotas that come with the call: `CL.THROTTLE`.
     ad_hoc: Policy,
     secret: (u64, u64),
@@ -64,10 +67,12 @@ impl Engine {
             timing: Timing::default(),
             health: StoreHealth::default(),
             denials: health::DenialLog::default(),
+            cpu: adapt::CpuGauge::default(),
             ad_hoc: Policy::ad_hoc("cl.throttle"),
             secret: reserve::random_secret(),
         };
         engine.configure(&engine.plan());
+        engine.start_adaptive(&engine.plan());
         engine.put_in_force(&engine.plan());
         engine
     }
@@ -133,6 +138,7 @@ impl Engine {
     /// made by the old plan.
     pub fn install(&self, plan: Plan) {
         self.configure(&plan);
+        self.start_adaptive(&plan);
         self.put_in_force(&plan);
         self.plan.store(Arc::new(plan));
     }

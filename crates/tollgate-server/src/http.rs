@@ -22,6 +22,7 @@ mod json;
 mod limits;
 mod one;
 mod reply;
+mod report;
 mod route;
 mod two;
 
@@ -48,5 +49,6 @@ pub fn read_body(text: &str) -> Result<(), String> {
         debug_assert!(!body.asks(&values).as_slice().is_empty(), "it asks about something");
     });
     let settled = body::Settlement::settle(text).map(drop);
-    read.or(settled).map_err(|bad| bad.0)
+    let reported = report::ReportBody::read(text).map(drop);
+    read.or(settled).or(reported).map_err(|bad| bad.0)
 }

@@ -13,11 +13,13 @@
 //! on its path: those that the configuration leaves open. A rule with one free value has that value
 //! for a key, as it is.
 
+mod adaptive;
 mod compile;
 mod live;
 mod rule;
 mod tree;
 
+pub use adaptive::AdaptiveRule;
 pub use compile::PlanError;
 pub use live::{Counted, Live, LiveCounts};
 pub use rule::{Kind, Parent, Rule, Slots, ValueOf};
@@ -42,6 +44,8 @@ pub struct Plan {
     rules: Vec<Rule>,
     /// Rules by what they can be called; `None` for names that several have.
     names: HashMap<Box<str>, Option<RuleIndex>>,
+    /// The rules whose rate moves.
+    adaptive: Vec<RuleIndex>,
     forward_auth: Vec<ForwardAuth>,
     config: Config,
 }
@@ -168,6 +172,11 @@ impl Plan {
     #[must_use]
     pub fn rule(&self, index: RuleIndex) -> &Rule {
         &self.rules[index as usize]
+    }
+
+    /// Returns the rules whose rate moves, each with its rate.
+    pub fn adaptive_rules(&self) -> impl Iterator<Item = (RuleIndex, &AdaptiveRule)> {
+        self.adaptive.iter().filter_map(|index| Some((*index, self.rule(*index).adaptive()?)))
     }
 
     /// Returns how requests of proxies become descriptors.

@@ -21,6 +21,7 @@ mod input;
 pub mod parse;
 mod policy;
 pub mod reply;
+mod report;
 mod session;
 mod throttle;
 mod together;

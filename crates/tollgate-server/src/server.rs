@@ -3,6 +3,7 @@
 mod files;
 mod manager;
 mod notify;
+mod periodic;
 mod redis;
 mod settings;
 mod start;

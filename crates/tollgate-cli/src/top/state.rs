@@ -30,6 +30,9 @@ pub(super) struct Policy {
     /// Slots in use, of a concurrency rule.
     #[serde(default)]
     pub(super) in_flight: Option<u64>,
+    /// The rate in force, of a policy whose rate moves.
+    #[serde(default)]
+    pub(super) adaptive: Option<Adaptive>,
     pub(super) rates: Rates,
     #[serde(default)]
     pub(super) history: Vec<[u32; 2]>,
@@ -45,11 +48,21 @@ impl Policy {
     /// Returns its limit, in short.
     pub(super) fn limit_text(&self) -> Cow<'_, str> {
         let text = self.limit.as_ref().map_or("unlimited", |limit| &limit.text);
-        match self.in_flight {
-            Some(in_flight) => Cow::Owned(format!("{text}, {in_flight} now")),
-            None => Cow::Borrowed(text),
+        match (self.in_flight, &self.adaptive) {
+            (Some(in_flight), _) => Cow::Owned(format!("{text}, {in_flight} now")),
+            (None, Some(Adaptive { per_second, reason })) => {
+                Cow::Owned(format!("{text}, now {}/s {reason}", (per_second * 10.0).round() / 10.0))
+            }
+            (None, None) => Cow::Borrowed(text),
         }
     }
+}
+
+/// The rate of a policy whose rate moves, and why it is what it is.
+#[derive(Debug, Deserialize)]
+pub(super) struct Adaptive {
+    pub(super) per_second: f64,
+    pub(super) reason: String,
 }
 
 #[derive(Debug, Deserialize)]

@@ -111,6 +111,18 @@ fn a_concurrency_limit_is_shown_with_what_is_in_flight() {
 }
 
 #[test]
+fn a_rate_that_moves_is_shown_with_its_reason() {
+    let mut picture = picture();
+    let policy = &mut picture.policies.policies[0];
+    policy.limit = Some(serde_json::from_value(json!({ "text": "100/s" })).unwrap());
+    let adaptive = json!({ "per_second": 72.9, "reason": "overload", "follow": "cpu" });
+    policy.adaptive = Some(serde_json::from_value(adaptive).unwrap());
+    let mut state = State::new("a".into(), String::new());
+    state.show(Ok(picture));
+    assert!(drawn(&state).contains("100/s, now 72.9/s overload"), "{}", drawn(&state));
+}
+
+#[test]
 fn the_width_is_used_and_what_does_not_fit_is_elided() {
     let mut picture = picture();
     let policies = &mut picture.policies.policies;

@@ -8,13 +8,14 @@ use super::{
 };
 use crate::{
     config::Rate,
-    plan::{Counted, Kind, Plan, Rule},
+    plan::{AdaptiveRule, Counted, Kind, Plan, Rule},
     server::Shared,
 };
 use serde_json::{Map, Value, json};
 use std::{collections::HashMap, fmt::Write};
 use tollgate::{
     Tick,
+    adaptive::rate::RateReport,
     store::{Demand, Policy},
 };
 
@@ -165,6 +166,7 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         "decisions": by_reason,
         "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
         "in_flight": in_flight.get(rule.id()),
+        "adaptive": rule.adaptive().map(adaptive),
         "level": level(shared, rule, now),
         "bypassed_until": live.bypassed_until(now).map(|end| until(clock, now, end)),
     });
@@ -172,6 +174,19 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         told["history"] = json!(sampler.history(live, history));
     }
     told
+}
+
+/// Returns the rate in force, how far it may move, and why it is what it is.
+fn adaptive(rule: &AdaptiveRule) -> Value {
+    let RateReport { rate, min, max, reason, .. } = rule.report();
+    json!({
+        "follow": rule.follow().name(),
+        "per_second": rounded(rate),
+        "min_per_second": rounded(min),
+        "max_per_second": rounded(max),
+        "reason": reason.as_str(),
+        "limit": rule.policy().quota().to_string(),
+    })
 }
 
 fn rounded(rate: f64) -> f64 {
@@ -210,6 +225,7 @@ pub(crate) fn level(shared: &Shared, rule: &Rule, now: Tick) -> Option<u64> {
         return None;
     }
     let store = shared.engine.stores().get(rule.store())?.memory()?;
-    let mut demands = [Demand::new(rule.kind().policy()?, b"", 0)];
+    let policy = rule.policy_now()?;
+    let mut demands = [Demand::new(&policy, b"", 0)];
     Some(store.peek_at(now, &mut demands).ok()?.remaining())
 }

@@ -11,7 +11,7 @@ use std::{
     mem::{Discriminant, discriminant},
     net::IpAddr,
 };
-use tollgate::{Algorithm, Quota, store::Policy};
+use tollgate::{Algorithm, Quota, adaptive::rate::CurrentPolicy, store::Policy};
 
 /// The most limits in one decision: the library names those that refuse by a bit mask.
 const LIMITS_MAX: usize = 64;
@@ -154,6 +154,22 @@ impl Judge<'_> {
             }
         }
         self.overrides(descriptor);
+        self.adaptive(descriptor);
+    }
+
+    /// Asks the library whether the rate can move so far.
+    fn adaptive(&mut self, descriptor: &Descriptor) {
+        let (Some(adaptive), [limit]) = (&descriptor.adaptive, &descriptor.limits[..]) else {
+            return;
+        };
+        let algorithm = limit.algorithm.unwrap_or(self.domain.defaults.algorithm);
+        // A limit that makes no sense was complained about.
+        let Ok(Some(policy)) = policy_of(&limit.rate, algorithm) else { return };
+        let policy = CurrentPolicy::new(policy);
+        let built = adaptive.rate_of(&policy, adaptive.max).and_then(|rate| rate.build());
+        if let Err(error) = built {
+            self.errors.add(adaptive.at.clone(), format!("'adaptive': {error}"));
+        }
     }
 
     fn overrides(&mut self, descriptor: &Descriptor) {
@@ -213,12 +229,17 @@ fn composite(descriptor: &Descriptor) -> String {
 
 /// Asks the library whether it can count so.
 fn check_rate(rate: &Rate, algorithm: Algorithm) -> Result<(), String> {
-    let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(()) };
+    policy_of(rate, algorithm).map(drop)
+}
+
+/// Returns a policy that counts so; `None` if nothing is counted.
+fn policy_of(rate: &Rate, algorithm: Algorithm) -> Result<Option<Policy>, String> {
+    let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(None) };
     match (count, burst) {
         (0, Some(1..)) => {
             return Err("0 requests deny everything, so a burst has no effect; remove it".into());
         }
-        (0, _) => return Ok(()),
+        (0, _) => return Ok(None),
         (_, Some(0)) => {
             return Err(
                 "burst 0 denies everything; use at least 1, or set requests_per_unit to 0".into()
@@ -228,7 +249,7 @@ fn check_rate(rate: &Rate, algorithm: Algorithm) -> Result<(), String> {
     }
     let quota = Quota::per(count, per);
     let quota = burst.map_or(quota, |burst| quota.burst(burst));
-    Policy::with_algorithm("", quota, algorithm).map(drop).map_err(|error| error.to_string())
+    Policy::with_algorithm("", quota, algorithm).map(Some).map_err(|error| error.to_string())
 }
 
 /// Returns true if a descriptor with this matches a value.

@@ -7,7 +7,7 @@ mod store;
 
 use Origin::{Ours, Reference};
 use Shape::{Count, Endpoint, Flag, List, Map, Named, OneOf, Path, Period, Text, Texts};
-use limit::{BAN, CONCURRENCY, LIMIT, OVERRIDE, REPLACED};
+use limit::{ADAPTIVE, BAN, CONCURRENCY, LIMIT, OVERRIDE, REPLACED};
 use server::{TLS, TLS_OF, TOKEN};
 pub(super) use store::STORE;
 use store::{LEASE, LEASES, MEMORY, REDIS, SNAPSHOT};
@@ -84,12 +84,13 @@ const fn key(name: &'static str, shape: Shape, origin: Origin, about: &'static s
 }
 
 /// All sections, the outermost first.
-pub(super) static SECTIONS: [&Section; 19] = [
+pub(super) static SECTIONS: [&Section; 20] = [
     &FILE,
     &DEFAULTS,
     &DESCRIPTOR,
     &LIMIT,
     &CONCURRENCY,
+    &ADAPTIVE,
     &REPLACED,
     &OVERRIDE,
     &BAN,
@@ -204,6 +205,12 @@ pub(super) static DESCRIPTOR: Section = Section {
             Map(&CONCURRENCY),
             Ours,
             "How many requests may be in flight at once: enter, renew and leave.",
+        ),
+        key(
+            "adaptive",
+            Map(&ADAPTIVE),
+            Ours,
+            "Moves the rate of the limit between a minimum and a maximum.",
         ),
         key("descriptors", List(&DESCRIPTOR), Reference, "The rules for the next entry."),
         key("overrides", List(&OVERRIDE), Ours, "Other limits for single values."),

@@ -1,5 +1,6 @@
 //! From files to a [`Config`].
 
+mod adaptive;
 mod domain;
 mod forward_auth;
 mod limit;

@@ -5,7 +5,7 @@ use super::{
     request::MAX_ASKS,
     special::{By, Mode, PartKind},
 };
-use crate::plan::{DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, RuleIndex, ValueOf};
+use crate::plan::{AdaptiveRule, DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, RuleIndex, ValueOf};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 use tollgate::{Quota, Tick, store::Demand};
@@ -146,13 +146,20 @@ impl Engine {
         let last = made.values.as_slice().last().and_then(|last| std::str::from_utf8(last).ok());
         let overridden = special.as_ref().and_then(|special| special.limit.as_ref());
         let kind = overridden.map_or_else(|| rule.kind_of(last), |(kind, _)| kind);
-        let by = match kind {
-            Kind::Counted { policy, .. } if Some(policy) != rule.kind().policy() => {
-                answer.policies.push(policy.clone());
+        // Only the rule's own limit moves, not that of a single value or of an administrator.
+        let adaptive = rule.adaptive().filter(|_| std::ptr::eq(kind, rule.kind()));
+        let other = match kind.policy() {
+            _ if adaptive.is_some() => adaptive.map(AdaptiveRule::policy),
+            policy if policy != rule.kind().policy() => policy.cloned(),
+            _ => None,
+        };
+        let by = match (other, kind.policy()) {
+            (Some(policy), _) => {
+                answer.policies.push(policy);
                 By::Listed(answer.policies.len() - 1)
             }
-            Kind::Counted { .. } => By::Rule,
-            Kind::Unlimited | Kind::Closed { .. } | Kind::Concurrency(_) => By::Nothing,
+            (None, Some(_)) => By::Rule,
+            (None, None) => By::Nothing,
         };
         let mode = match () {
             () if rule.is_shadow() || !is_enforced(rule.enforce(), key_bytes, made.now) => {
@@ -179,7 +186,7 @@ impl Engine {
             decision: None,
             blocked_until: blocked,
             store: rule.store(),
-            kind: PartKind::of(kind),
+            kind: PartKind::of(kind).moved(adaptive),
             by,
             mode,
             is_decided,

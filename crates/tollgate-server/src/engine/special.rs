@@ -1,7 +1,10 @@
 //! What kind of limit a part is about, and how its refusal counts.
 
 use super::{AdHocLimit, Code};
-use crate::{config::Unit, plan::Kind};
+use crate::{
+    config::Unit,
+    plan::{AdaptiveRule, Kind},
+};
 use std::time::Duration;
 
 /// What a part's limit is.
@@ -20,6 +23,16 @@ impl PartKind {
         match (kind.count(), kind.per()) {
             (Some(count), Some(per)) => Self::Of { count, per, unit: kind.unit() },
             _ => Self::Unlimited,
+        }
+    }
+
+    /// Returns the limit at the rate in force.
+    pub(super) fn moved(self, adaptive: Option<&AdaptiveRule>) -> Self {
+        match (self, adaptive) {
+            (Self::Of { per, unit, .. }, Some(adaptive)) => {
+                Self::Of { count: adaptive.count(per), per, unit }
+            }
+            _ => self,
         }
     }
 }

@@ -55,7 +55,7 @@ impl Moment {
 }
 
 /// The paths, and the methods that each takes.
-pub(super) const ROUTES: [(&str, &str); 16] = [
+pub(super) const ROUTES: [(&str, &str); 17] = [
     ("/v1/check", "GET, HEAD, POST"),
     ("/v1/peek", "GET, HEAD, POST"),
     ("/v1/reserve", "POST"),
@@ -66,6 +66,7 @@ pub(super) const ROUTES: [(&str, &str); 16] = [
     ("/v1/enter", "POST"),
     ("/v1/renew", "POST"),
     ("/v1/leave", "POST"),
+    ("/v1/report", "POST"),
     ("/v1/policies", "GET, HEAD"),
     ("/healthcheck", "GET, HEAD"),
     ("/healthz", "GET, HEAD"),
@@ -187,6 +188,7 @@ impl Desk {
                 self.settle(&Settlement::cancel(text)?, "cancelled").await
             }
             "/v1/refund" | "/v1/reset" => self.give(moment, call).await,
+            "/v1/report" => self.report(moment, call),
             "/v1/enter" => self.enter(moment, call).await,
             "/v1/renew" | "/v1/leave" => self.hold(moment, call).await,
             path => match moment.plan.forward_auth(path) {

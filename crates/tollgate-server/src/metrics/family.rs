@@ -3,7 +3,9 @@
 use super::{
     Exposition,
     process::resident_bytes,
-    samples::{config_loads, decision_seconds, refusals, specials, store_decisions},
+    samples::{
+        adaptive_rates, config_loads, decision_seconds, refusals, specials, store_decisions,
+    },
     text::{Kind, Writer},
 };
 use crate::{
@@ -212,6 +214,12 @@ impl Family {
                 }
             }),
             "Slots of each key under a concurrency rule.",
+        ),
+        family(
+            "tollgate_adaptive_rate",
+            Gauge,
+            Other(adaptive_rates),
+            "Permits per second of a policy whose rate moves, by why it is what it is.",
         ),
         family(
             "tollgate_bypassed",

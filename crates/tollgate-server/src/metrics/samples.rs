@@ -36,6 +36,17 @@ pub(super) fn store_decisions(from: &Exposition, writer: &mut Writer) {
     }
 }
 
+/// Writes one sample for each rule whose rate moves, with the reason of now.
+pub(super) fn adaptive_rates(from: &Exposition, writer: &mut Writer) {
+    for (index, rule) in from.plan.adaptive_rules() {
+        let (policy, domain) = (from.label(index as usize), from.plan.rule(index).domain());
+        let report = rule.report();
+        let reason = report.reason.as_str();
+        let labels = [("policy", policy), ("domain", domain), ("reason", reason)];
+        writer.sample("tollgate_adaptive_rate", &labels, report.rate);
+    }
+}
+
 /// Counts blocked and overridden keys.
 pub(super) fn specials(from: &Exposition) -> (f64, f64) {
     let (mut blocked, mut overridden) = (0.0, 0.0);

@@ -1,7 +1,8 @@
 //! From a configuration to a plan.
 
 use super::{
-    DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, Slots, ValueOf,
+    AdaptiveRule, DomainPlan, Kind, Live, MAX_ENTRIES, Parent, Plan, Rule, RuleIndex, Slots,
+    ValueOf,
     tree::{Level, Pattern},
 };
 use crate::config::{
@@ -76,7 +77,9 @@ impl Plan {
         let names = names(&rules);
         let version = old.map_or(1, |old| old.version + 1);
         let forward_auth = config.forward_auth.clone();
-        Ok(Self { version, domains, rules, names, forward_auth, config })
+        let moves = |(index, rule): (usize, &Rule)| rule.adaptive.is_some().then_some(index as u32);
+        let adaptive = rules.iter().enumerate().filter_map(moves).collect();
+        Ok(Self { version, domains, rules, names, adaptive, forward_auth, config })
     }
 }
 
@@ -212,8 +215,16 @@ impl Compiler<'_> {
                 overrides.insert(value.as_str().into(), unless_same(kind.clone(), before));
             }
         }
+        let adaptive = descriptor.adaptive.as_ref().zip(kind.policy().zip(limit.rate.per_second()));
+        let adaptive = adaptive.map(|(settings, full)| {
+            let before = before.and_then(|before| before.adaptive.as_ref());
+            AdaptiveRule::new(settings, full, before)
+        });
         Ok(Rule {
             name: limit.name.as_deref().map(Into::into),
+            // Permits that were taken in advance would keep an old rate.
+            lease: if adaptive.is_some() { Lease::Off } else { bare.lease },
+            adaptive,
             kind,
             overrides,
             replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
@@ -238,6 +249,7 @@ impl Compiler<'_> {
             name: None,
             domain: domain.name.as_str().into(),
             kind: Kind::Unlimited,
+            adaptive: None,
             overrides: HashMap::new(),
             free_keys: free.map(|step| step.key.clone()).collect(),
             is_last_free: path.last().is_some_and(|step| step.is_free),

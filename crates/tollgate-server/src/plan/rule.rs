@@ -1,6 +1,6 @@
 //! One limit of a node.
 
-use super::{Live, RuleIndex};
+use super::{AdaptiveRule, Live, RuleIndex};
 use crate::config::{Failure, Lease, Rate, Unit};
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 use tollgate::{TopKeys, store::Policy};
@@ -12,6 +12,8 @@ pub struct Rule {
     pub(super) name: Option<Box<str>>,
     pub(super) domain: Box<str>,
     pub(super) kind: Kind,
+    /// The rate of `kind`, if it moves.
+    pub(super) adaptive: Option<Arc<AdaptiveRule>>,
     /// Limits of single values of the last entry.
     pub(super) overrides: HashMap<Box<str>, Kind>,
     /// The keys whose values make the key in the store, in the order of the path.
@@ -186,6 +188,21 @@ impl Rule {
             return &self.kind;
         }
         last.and_then(|last| self.overrides.get(last)).unwrap_or(&self.kind)
+    }
+
+    /// Returns the rate of its own limit, if that moves. Limits of single values do not.
+    #[must_use]
+    pub fn adaptive(&self) -> Option<&AdaptiveRule> {
+        self.adaptive.as_deref()
+    }
+
+    /// Returns the policy in force now for most keys, if something is counted.
+    #[must_use]
+    pub fn policy_now(&self) -> Option<Policy> {
+        match self.adaptive() {
+            Some(adaptive) => Some(adaptive.policy()),
+            None => self.kind.policy().cloned(),
+        }
     }
 
     /// Returns the policies that it counts by: its own, and those of its overrides.

@@ -18,6 +18,7 @@ pub(super) enum Command {
     Enter,
     Renew,
     Leave,
+    Report,
     Policies,
     Del,
     Exists,
@@ -97,7 +98,7 @@ impl Spec {
 }
 
 /// All commands; those that must be quick come first.
-pub(super) static COMMANDS: [Spec; 42] = [
+pub(super) static COMMANDS: [Spec; 43] = [
     // As redis-cell it judges its arguments itself.
     spec("cl.throttle", Command::ClThrottle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
     spec("throttle", Command::Throttle, -1).keys((1, 1, 1)).writes().needs(Permission::Check),
@@ -112,6 +113,7 @@ pub(super) static COMMANDS: [Spec; 42] = [
     spec("tg.enter", Command::Enter, -3).writes().needs(Permission::Check),
     spec("tg.renew", Command::Renew, -4).writes().needs(Permission::Check),
     spec("tg.leave", Command::Leave, -4).writes().needs(Permission::Check),
+    spec("tg.report", Command::Report, -3).writes().needs(Permission::Settle),
     spec("tg.policies", Command::Policies, 1).needs(Permission::Read),
     spec("del", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),
     spec("unlink", Command::Del, -2).keys((1, -1, 1)).writes().needs(Permission::Settle),

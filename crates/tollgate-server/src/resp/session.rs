@@ -231,6 +231,11 @@ impl Session {
         }
     }
 
+    fn quit(&mut self) {
+        self.replies.word("OK");
+        self.close();
+    }
+
     async fn dispatch(&mut self, batch: &Batch<'_>, args: &Args<'_>) {
         let Some(spec) = command::find(args.at(0)) else {
             self.abort();
@@ -263,6 +268,7 @@ impl Session {
             Command::Reset => self.reset(batch, args).await,
             Command::Enter => self.enter(batch, args).await,
             Command::Renew | Command::Leave => self.hold(batch, args, spec.command).await,
+            Command::Report => self.report(batch, args),
             Command::Policies => self.policies(batch.plan),
             Command::Del => self.del(batch, args).await,
             Command::Exists => self.exists(batch, args).await,
@@ -272,10 +278,7 @@ impl Session {
             Command::Echo => self.replies.bulk(args.at(1)),
             Command::Hello => self.hello(args),
             Command::Auth => self.auth(args),
-            Command::Quit => {
-                self.replies.word("OK");
-                self.close();
-            }
+            Command::Quit => self.quit(),
             Command::ResetConnection => {
                 self.start_afresh();
                 self.replies.word("RESET");

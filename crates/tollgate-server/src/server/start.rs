@@ -1,6 +1,10 @@
 //! From a configuration to a server that is ready to run.
 
-use super::{Manager, Phase, Settings, Shared, Source, notify, redis};
+use super::{
+    Manager, Phase, Settings, Shared, Source, notify,
+    periodic::{adapt, sample, watch_files},
+    redis,
+};
 use crate::{
     admin::Control,
     config::{
@@ -197,6 +201,7 @@ impl Server {
             tasks = accept(others, &workers);
             tasks.spawn(watch_files(Arc::clone(&manager)));
             tasks.spawn(sample(Arc::clone(&shared)));
+            tasks.spawn(adapt(Arc::clone(&shared)));
             for snapshots in &snapshots {
                 tasks.spawn(write_snapshots(snapshots.clone(), Arc::clone(&manager)));
             }
@@ -450,28 +455,6 @@ fn seed_path(snapshot: &Path) -> std::path::PathBuf {
     let mut name = snapshot.as_os_str().to_owned();
     name.push(".seed");
     name.into()
-}
-
-async fn watch_files(manager: Arc<Manager>) {
-    let Some(every) = manager.watch_interval() else { return };
-    let mut ticks = interval(every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
-    loop {
-        ticks.tick().await;
-        let manager = Arc::clone(&manager);
-        manager.reload_if_changed().await;
-    }
-}
-
-/// Tells the administrators' desk the counts, every second.
-async fn sample(shared: Arc<Shared>) {
-    let mut ticks = interval(Duration::from_secs(1));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        shared.admin.sampler().tick(&shared.engine);
-    }
 }
 
 async fn write_snapshots(snapshots: Snapshots, manager: Arc<Manager>) {

@@ -1,5 +1,6 @@
 //! Configurations that do not load, and what is said about them.
 
+mod adaptive;
 mod judged;
 
 use tollgate_server::config::Config;

@@ -5,8 +5,8 @@ use std::{path::PathBuf, time::Duration};
 use tollgate::Algorithm;
 use tollgate_server::{
     config::{
-        AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Lease, Limit, Rate,
-        RedisOptions, ReservationSettings, StoreKind, Unit, ValueMatch,
+        AuthSource, Ban, Config, Descriptor, EXAMPLE, Endpoint, Failure, Fleet, Follow, Lease,
+        Limit, Rate, RedisOptions, ReservationSettings, StoreKind, Unit, ValueMatch,
     },
     net::Listener,
     plan::Plan,
@@ -130,6 +130,15 @@ fn descriptors_have_more_than_the_reference_knows() {
     assert_eq!((count, per, burst), (7, seconds(5400), Some(9)));
     assert_eq!(host.ban.unwrap().most, seconds(128), "64 times the first");
     assert_eq!(host.enforce, 0);
+
+    let adaptive = |at: usize| domain.descriptors[at].adaptive.clone().unwrap();
+    let (upstream, worker) = (adaptive(3), adaptive(4));
+    let slow_above = Some(Duration::from_millis(300));
+    assert_eq!(upstream.follow, Follow::Reports { slow_above });
+    assert_eq!((upstream.min, upstream.max, upstream.period), (10.0, 200.0, seconds(2)));
+    assert_eq!(worker.follow, Follow::Cpu { target: 80 });
+    assert_eq!((worker.min, worker.max), (10.0, 100.0), "the limit is the maximum");
+    assert_eq!(worker.period, Duration::from_millis(250));
 }
 
 #[test]

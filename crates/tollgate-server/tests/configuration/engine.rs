@@ -1,5 +1,6 @@
 //! What the engine decides, whatever the protocol.
 
+mod adaptive;
 mod bounds;
 mod in_flight;
 

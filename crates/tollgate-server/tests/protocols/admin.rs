@@ -81,10 +81,13 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     }
     assert_eq!(harness.decide("per-user", &[b"ann"], 5).await, 3);
     let all = ask(address, "GET", "/policies", "").await.json();
-    assert_eq!((&all["total"], &all["version"]), (&json!(5), &json!(1)));
+    assert_eq!((&all["total"], &all["version"]), (&json!(6), &json!(1)));
     let labels: Vec<_> =
         all["policies"].as_array().unwrap().iter().map(|one| one["label"].clone()).collect();
-    assert_eq!(labels, ["per-user", "tenant-path", "whole-site", "shop:free=all", "exports"]);
+    assert_eq!(
+        labels,
+        ["per-user", "tenant-path", "whole-site", "shop:free=all", "upstream", "exports"]
+    );
     let site = ask(address, "GET", "/policies/whole-site", "").await.json();
     assert_eq!(
         site["limit"],
@@ -118,6 +121,22 @@ async fn a_policy_tells_what_it_is_and_how_it_does() {
     let unknown = ask(address, "GET", "/policies/per-us", "").await;
     assert_eq!(unknown.status, 404);
     assert!(unknown.body.contains("did you mean"), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn a_policy_whose_rate_moves_tells_the_rate_and_why() {
+    let harness = Harness::new(CONFIG, Settings::default());
+    let address = harness.listen().await;
+    harness.report("upstream", 20);
+    let upstream = ask(address, "GET", "/policies/upstream", "").await.json();
+    let expected = json!({
+        "follow": "reports", "per_second": 90.0, "min_per_second": 10.0, "max_per_second": 100.0,
+        "reason": "overload", "limit": "90/s burst 90",
+    });
+    assert_eq!(upstream["adaptive"], expected);
+    assert_eq!(upstream["limit"]["text"], "100/s");
+    let site = ask(address, "GET", "/policies/whole-site", "").await.json();
+    assert_eq!(site["adaptive"], json!(null));
 }
 
 #[tokio::test]

@@ -7,13 +7,13 @@ use tokio::{
     net::{TcpListener, TcpStream, UnixStream},
 };
 use tollgate::{
-    Clock, ManualClock,
+    CallOutcome, Clock, ManualClock,
     store::{Demand, MemoryStore, Reserved, Store, StoreError, forward_store},
 };
 use tollgate_server::{
     admin,
     config::Config,
-    engine::{Answer, Ask, Backend, Engine, Hits, Request, Subject, Verb},
+    engine::{Answer, Ask, Backend, Engine, Hits, Report, Request, Subject, Verb},
     net::{Access, Connection, Listener, Secret, Stream, Token},
     plan::Plan,
     server::{Settings, Shared},
@@ -34,6 +34,9 @@ descriptors:
   - key: free
     value: all
     rate_limit: { unlimited: true }
+  - key: upstream
+    rate_limit: { name: upstream, quota: 100/s, algorithm: gcra }
+    adaptive: { follow: reports, min: 10/s }
   - key: export
     concurrency: { name: exports, limit: 2, lease: 10s }
 ";
@@ -134,6 +137,15 @@ impl Harness {
     /// Enters, so often.
     pub(crate) async fn enter(&self, policy: &str, keys: &[&[u8]], times: u64) -> u64 {
         self.run(Verb::Enter, policy, keys, times).await
+    }
+
+    /// Reports calls of a policy that were too much for it, and ends the period.
+    pub(crate) fn report(&self, policy: &str, count: u64) {
+        let engine = &self.shared.engine;
+        let report = Report { policy, outcome: CallOutcome::Overload, latency: None, count };
+        engine.report(&engine.plan(), &report).unwrap();
+        self.hand.advance(std::time::Duration::from_secs(2));
+        engine.adapt();
     }
 
     async fn run(&self, verb: Verb, policy: &str, keys: &[&[u8]], times: u64) -> u64 {

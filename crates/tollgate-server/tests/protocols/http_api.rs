@@ -2,6 +2,7 @@
 
 mod access;
 mod in_flight;
+mod report;
 
 use crate::http_support::{CONFIG, Client, start};
 use proptest::prelude::*;
@@ -227,7 +228,7 @@ async fn policies_are_listed() {
     let got = client.ask("GET", "/v1/policies", "").await;
     let told = got.json();
     let policies = told["policies"].as_array().unwrap();
-    assert_eq!(policies.len(), 8);
+    assert_eq!(policies.len(), 9);
     assert_eq!(
         policies[2],
         json!({"policy": "pair", "id": "shop:tenant|user", "domain": "shop", "keys": ["tenant", "user"],

@@ -37,6 +37,9 @@ descriptors:
     rate_limit: {unit: second, requests_per_unit: 0, name: shut}
   - key: export
     concurrency: {limit: 2, lease: 10s, name: exports}
+  - key: upstream
+    rate_limit: {quota: 100/s, algorithm: gcra, name: upstream}
+    adaptive: {follow: reports, min: 10/s}
   - key: big
     rate_limit: {unit: minute, requests_per_unit: 1000, name: big}
 ";

@@ -14,6 +14,7 @@ async fn busy() -> Harness {
     harness.decide("shop:free=all", &[], 2).await;
     harness.enter("exports", &[b"ann"], 3).await;
     harness.enter("exports", &[b"bob"], 1).await;
+    harness.report("upstream", 20);
     let timing = harness.shared.engine.timing();
     for ns in [90, 150, 3_000, 20_000_000_000] {
         timing.note(std::time::Duration::from_nanos(ns));

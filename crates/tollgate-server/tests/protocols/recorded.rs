@@ -18,7 +18,7 @@ use tollgate_server::{
 
 /// A request to every endpoint of the administrators' interface that answers in JSON. They run in this
 /// order, so that replies have something to show.
-const ADMIN: [(&str, &str, &str); 21] = [
+const ADMIN: [(&str, &str, &str); 22] = [
     ("GET", "/health", ""),
     ("GET", "/ready", ""),
     ("GET", "/version", ""),
@@ -26,6 +26,7 @@ const ADMIN: [(&str, &str, &str); 21] = [
     ("GET", "/policies?history=3", ""),
     ("GET", "/policies/per-user", ""),
     ("GET", "/policies/exports", ""),
+    ("GET", "/policies/upstream", ""),
     ("GET", "/top", ""),
     ("POST", "/block", r#"{"policy": "per-user", "key": "ann", "for_ms": 1000}"#),
     ("POST", "/override", r#"{"policy": "per-user", "key": "ann", "limit": "7/s", "for_ms": 9}"#),

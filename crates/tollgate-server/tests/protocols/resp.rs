@@ -2,6 +2,7 @@
 
 mod access;
 mod in_flight;
+mod report;
 mod transaction;
 
 use crate::resp_support::{Client, Server, shared};
@@ -191,14 +192,14 @@ fn what_clients_say_when_they_connect_is_understood() {
         ("CLIENT NO-EVICT on", "+OK\r\n"),
         ("CONFIG GET save", "*0\r\n"),
         ("COMMAND DOCS", "*0\r\n"),
-        ("COMMAND COUNT", ":42\r\n"),
+        ("COMMAND COUNT", ":43\r\n"),
         (
             "COMMAND INFO cl.throttle get",
             "*2\r\n*10\r\n$11\r\ncl.throttle\r\n:-1\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
              *0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
         ),
         ("DBSIZE", ":0\r\n"),
-        ("TG.POLICIES", "*5\r\n*12\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
+        ("TG.POLICIES", "*6\r\n*12\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
     ] {
         client.ask(line, expected);
     }

@@ -31,6 +31,9 @@ descriptors:
         rate_limit: {name: per-path, unit: second, requests_per_unit: 2}
   - key: export
     concurrency: {name: exports, limit: 2, lease: 10s}
+  - key: upstream
+    rate_limit: {name: upstream, quota: 100/s}
+    adaptive: {follow: reports, min: 10/s}
   - key: open
     rate_limit: {name: open, unlimited: true}
 ";

@@ -4,7 +4,7 @@ use super::{
     ALGORITHMS,
     Origin::{Ours, Reference},
     Section,
-    Shape::{Count, Flag, List, OneOf, Period, Text, Texts},
+    Shape::{Count, Flag, List, OneOf, Percent, Period, Text, Texts},
     UNITS, key,
 };
 
@@ -49,6 +49,36 @@ pub(in crate::config) static CONCURRENCY: Section = Section {
             "How long a caller that neither renews nor leaves holds its slot; default: 60s.",
         ),
         key("name", Text, Ours, "The name of the policy."),
+    ],
+};
+
+/// What the rate of a limit can follow.
+static FOLLOWED: [&str; 2] = ["cpu", "reports"];
+
+pub(in crate::config) static ADAPTIVE: Section = Section {
+    name: "adaptive",
+    keys: &[
+        key(
+            "follow",
+            OneOf(&FOLLOWED),
+            Ours,
+            "What the rate follows: the CPU load of this host, or what callers report.",
+        ),
+        key("min", Text, Ours, "The lowest rate, such as 10/s."),
+        key("max", Text, Ours, "The highest rate; default: that of the limit."),
+        key("target", Percent, Ours, "For cpu: the load to keep, 5% to 95%; default: 70%."),
+        key(
+            "slow_above",
+            Period,
+            Ours,
+            "For reports: successes that take longer count as bad; default: latency does not count.",
+        ),
+        key(
+            "period",
+            Period,
+            Ours,
+            "How often the rate moves; default: 250ms for cpu, 1s for reports.",
+        ),
     ],
 };
 

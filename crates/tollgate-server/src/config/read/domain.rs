@@ -7,6 +7,7 @@ use super::{
         regex_text::RegexText,
         tree::{Kind, Node, Spot, shown, whole_number},
     },
+    adaptive::adaptive,
     limit,
 };
 use crate::config::{Failure, Lease};
@@ -104,6 +105,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         }
     }
     let overrides = limit::overrides(reader, fields, &limits);
+    let adaptive = adaptive(reader, fields, &limits);
     let flag = |reader: &mut Reader<'_>, name| reader.flag(fields, name).unwrap_or(false);
     Descriptor {
         at: reader.place(fields.get("key").map_or(fields.spot, |node| node.spot)),
@@ -125,6 +127,7 @@ fn descriptor(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Descriptor {
         key,
         limits,
         concurrency,
+        adaptive,
         overrides,
     }
 }

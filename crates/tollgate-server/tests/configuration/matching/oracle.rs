@@ -99,6 +99,7 @@ fn descriptor(
         limits,
         overrides: Vec::new(),
         concurrency: None,
+        adaptive: None,
         shadow_mode: false,
         quota_mode: false,
         count_refused: None,

@@ -53,6 +53,7 @@ async fn a_token_grants_what_its_permissions_say() {
         ("/v1/reset", "settle"),
         ("/v1/settle", "settle"),
         ("/v1/cancel", "settle"),
+        ("/v1/report", "settle"),
         ("/json", "check"),
     ] {
         for (token, grants) in [

@@ -52,6 +52,7 @@ fn a_password_grants_what_its_permissions_say() {
         ("TG.CANCEL 1-1", "settle"),
         ("TG.REFUND per-user a", "settle"),
         ("TG.RESET per-user a", "settle"),
+        ("TG.REPORT upstream success", "settle"),
         ("DEL a", "settle"),
         ("UNLINK a", "settle"),
         ("PING", ""),

@@ -1,0 +1,125 @@
+//! A rule whose rate moves.
+//!
+//! The policy in force travels with each call, so a change of the rate is one write here: no key is
+//! visited, in this process or in Redis.
+
+use crate::config::{Adaptive, Follow};
+use std::{
+    hash::{BuildHasher, RandomState},
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tollgate::{
+    CallOutcome, Clock,
+    adaptive::{
+        LimitReason,
+        rate::{AdaptiveRate, CurrentPolicy, Health, RateReport},
+    },
+    store::Policy,
+};
+
+/// The rate of a rule, and what moves it. A reload keeps it if the rule's `adaptive` and its limit stay.
+#[derive(Debug)]
+pub struct AdaptiveRule {
+    settings: Adaptive,
+    /// The limit of the file.
+    full: Policy,
+    current: CurrentPolicy,
+    /// The first rate.
+    initial: f64,
+    /// What moves the rate, as soon as an engine has given it a clock.
+    rate: OnceLock<AdaptiveRate>,
+}
+
+impl AdaptiveRule {
+    /// Returns the rate of a rule; that of the rule `before`, if there was one, goes on as far as the
+    /// bounds allow.
+    pub(super) fn new(
+        settings: &Adaptive,
+        (full, per_second): (&Policy, f64),
+        before: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        if let Some(before) = before
+            && before.settings.is_same(settings)
+            && before.full == *full
+        {
+            return Arc::clone(before);
+        }
+        let rate = before.map_or(per_second, |before| before.report().rate);
+        Arc::new(Self {
+            settings: settings.clone(),
+            full: full.clone(),
+            current: CurrentPolicy::new(full.clone()),
+            initial: rate.clamp(settings.min, settings.max),
+            rate: OnceLock::new(),
+        })
+    }
+
+    /// Starts to move the rate, by this clock; once.
+    pub(crate) fn start(&self, clock: &Clock, cpu: impl Health + 'static) {
+        if self.rate.get().is_some() {
+            return;
+        }
+        // Each process has its own jitter, so that a fleet does not decide in step.
+        let seed = RandomState::new().hash_one(0);
+        let built = self.settings.rate_of(&self.current, self.initial).and_then(|rate| {
+            let rate = rate.clock(clock.clone()).seed(seed);
+            match self.settings.follow {
+                Follow::Cpu { .. } => rate.health(cpu).build(),
+                Follow::Reports { .. } => rate.build(),
+            }
+        });
+        match built {
+            Ok(rate) => drop(self.rate.set(rate)),
+            // The file was judged by the same function.
+            Err(error) => tracing::error!(policy = self.full.name(), "the rate is fixed: {error}"),
+        }
+    }
+
+    /// Returns the policy in force now. Take it anew for each call.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.current.get()
+    }
+
+    /// Returns how many permits a period of the file's limit brings now, rounded down.
+    #[must_use]
+    pub fn count(&self, per: Duration) -> u64 {
+        // A product such as 2.3 x 10 is a hair below 23.
+        (self.report().rate * per.as_secs_f64() * (1.0 + 1e-12)) as u64
+    }
+
+    /// Returns the rate, its bounds and why it is what it is.
+    #[must_use]
+    pub fn report(&self) -> RateReport {
+        let Adaptive { min, max, .. } = self.settings;
+        let (rate, reason) = (self.initial, LimitReason::Starting);
+        let fixed = RateReport { rate, min, max, reason, last: None };
+        self.rate.get().map_or(fixed, AdaptiveRate::report)
+    }
+
+    /// Returns what the rate follows.
+    #[must_use]
+    pub const fn follow(&self) -> Follow {
+        self.settings.follow
+    }
+
+    /// Takes in how calls ended.
+    pub(crate) fn observe(&self, outcome: CallOutcome, latency: Option<Duration>, count: u64) {
+        let Some(rate) = self.rate.get() else { return };
+        for _ in 0..count {
+            match (outcome, latency) {
+                (_, Some(latency)) => rate.observe(outcome, latency),
+                (CallOutcome::Success, None) => rate.success(),
+                (_, None) => rate.failure(),
+            }
+        }
+    }
+
+    /// Moves the rate if a period is over.
+    pub(crate) fn tick(&self) {
+        if let Some(rate) = self.rate.get() {
+            rate.tick();
+        }
+    }
+}
