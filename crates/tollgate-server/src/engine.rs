@@ -19,7 +19,7 @@ mod reserve;
 mod special;
 mod timing;
 
-pub use adapt::{ADAPT_EVERY, Report};
+pub use adapt::{ADAPT_EVERY, AGREE_EVERY, Report};
 pub(crate) use answer::since;
 pub use answer::{Answer, Code, Part, Status, Summary};
 pub use backend::Backend;

@@ -14,6 +14,7 @@
 //! for a key, as it is.
 
 mod adaptive;
+mod agreed;
 mod compile;
 mod live;
 mod rule;

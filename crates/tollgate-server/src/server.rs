@@ -1,6 +1,7 @@
 //! The server: what all connections share, and its life from start to shutdown.
 
 mod files;
+mod lowest_rate;
 mod manager;
 mod notify;
 mod periodic;

@@ -15,6 +15,7 @@ mod reload;
 mod rules;
 #[cfg(feature = "test-servers")]
 mod servers {
+    mod adaptive;
     mod fleet;
     mod in_flight;
 }

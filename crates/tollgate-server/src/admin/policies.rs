@@ -178,13 +178,14 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
 
 /// Returns the rate in force, how far it may move, and why it is what it is.
 fn adaptive(rule: &AdaptiveRule) -> Value {
-    let RateReport { rate, min, max, reason, .. } = rule.report();
+    let RateReport { rate, min, max, .. } = rule.report();
     json!({
         "follow": rule.follow().name(),
         "per_second": rounded(rate),
+        "own_per_second": rounded(rule.own_rate()),
         "min_per_second": rounded(min),
         "max_per_second": rounded(max),
-        "reason": reason.as_str(),
+        "reason": rule.reason(),
         "limit": rule.policy().quota().to_string(),
     })
 }

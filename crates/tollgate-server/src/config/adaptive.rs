@@ -4,7 +4,7 @@ use super::{Place, Rate};
 use std::{ops::RangeInclusive, time::Duration};
 use tollgate::adaptive::{
     law::LawError,
-    rate::{AdaptiveRate, AdaptiveRateBuilder, AimdRate, CpuRate, CurrentPolicy, RateLaw},
+    rate::{AimdRate, CpuRate, RateLaw},
 };
 
 /// How the rate of a limit moves: a descriptor's `adaptive`.
@@ -74,14 +74,10 @@ impl Adaptive {
         parts(self) == parts(other)
     }
 
-    /// Starts to build what moves the rate of `policy`, from `initial` permits per second.
-    pub(crate) fn rate_of(
-        &self,
-        policy: &CurrentPolicy,
-        initial: f64,
-    ) -> Result<AdaptiveRateBuilder, LawError> {
+    /// Returns the law that moves the rate, from `initial` permits per second.
+    pub(crate) fn law(&self, initial: f64) -> Result<Box<dyn RateLaw>, LawError> {
         let bounds = self.min..=self.max;
-        let law: Box<dyn RateLaw> = match self.follow {
+        Ok(match self.follow {
             Follow::Cpu { target } => {
                 let law = CpuRate::builder(bounds).target(f64::from(target) / 100.0);
                 Box::new(law.initial(initial).build()?)
@@ -91,8 +87,7 @@ impl Adaptive {
                 let law = slow_above.map_or(law.clone(), |latency| law.slow_above(latency));
                 Box::new(law.build()?)
             }
-        };
-        Ok(AdaptiveRate::of_policy(policy, law).period(self.period))
+        })
     }
 }
 

@@ -11,7 +11,11 @@ use std::{
     mem::{Discriminant, discriminant},
     net::IpAddr,
 };
-use tollgate::{Algorithm, Quota, adaptive::rate::CurrentPolicy, store::Policy};
+use tollgate::{
+    Algorithm, Quota,
+    adaptive::rate::{AdaptiveRate, CurrentPolicy},
+    store::Policy,
+};
 
 /// The most limits in one decision: the library names those that refuse by a bit mask.
 const LIMITS_MAX: usize = 64;
@@ -166,7 +170,8 @@ impl Judge<'_> {
         // A limit that makes no sense was complained about.
         let Ok(Some(policy)) = policy_of(&limit.rate, algorithm) else { return };
         let policy = CurrentPolicy::new(policy);
-        let built = adaptive.rate_of(&policy, adaptive.max).and_then(|rate| rate.build());
+        let law = adaptive.law(adaptive.max);
+        let built = law.and_then(|law| AdaptiveRate::of_policy(&policy, law).build());
         if let Err(error) = built {
             self.errors.add(adaptive.at.clone(), format!("'adaptive': {error}"));
         }

@@ -17,7 +17,7 @@ use std::{
 };
 use tollgate::{
     CallOutcome, Tick,
-    adaptive::rate::{CpuLoad, Health, RateReport},
+    adaptive::rate::{CpuLoad, Health},
 };
 
 /// How calls of a policy ended.
@@ -161,12 +161,34 @@ impl Engine {
         }
     }
 
-    /// Takes in a report, and returns the rate after it.
+    /// Agrees on the lowest rate with the processes that share a store. The server calls it every
+    /// [`AGREE_EVERY`].
+    pub async fn agree_rates(&self) {
+        let plan = self.plan_arc();
+        let mut is_away = vec![false; self.stores.len()];
+        for (index, rule) in plan.adaptive_rules() {
+            let (number, id) = (plan.rule(index).store(), plan.rule(index).id());
+            let Some(store) = self.stores[number].remote() else { continue };
+            // One wait for a store that does not answer is enough.
+            let rate = match is_away[number] {
+                true => None,
+                false => store.lowest_rate(id, rule.own_rate()).await,
+            };
+            is_away[number] |= rate.is_none();
+            rule.set_fleet_rate(rate);
+        }
+    }
+
+    /// Takes in a report, and returns the rule that it is about.
     ///
     /// # Errors
     ///
     /// When there is no such policy, its rate does not follow reports, or a number is out of range.
-    pub fn report(&self, plan: &Plan, report: &Report<'_>) -> Result<RateReport, RequestError> {
+    pub fn report<'p>(
+        &self,
+        plan: &'p Plan,
+        report: &Report<'_>,
+    ) -> Result<&'p AdaptiveRule, RequestError> {
         let index = plan.named(report.policy)?;
         report.check()?;
         let label = plan.rule(index).label();
@@ -187,7 +209,7 @@ impl Engine {
         };
         rule.observe(report.outcome, report.latency, report.count);
         self.put_rate_in_force(plan, index, rule);
-        Ok(rule.report())
+        Ok(rule)
     }
 
     /// Puts a rate in force as of now in a store of this process, which would else do so at its first use.
@@ -201,6 +223,9 @@ impl Engine {
 
 /// How often the load is read: the kernel counts in steps of 10 ms, so less time would show little.
 const READ_EVERY: Duration = Duration::from_millis(250);
+
+/// How often [`Engine::agree_rates`] should be called: one or two requests for each rule.
+pub const AGREE_EVERY: Duration = Duration::from_secs(1);
 
 /// How often [`Engine::adapt`] should be called: the shortest period of a rule.
 pub const ADAPT_EVERY: Duration = Duration::from_millis(100);

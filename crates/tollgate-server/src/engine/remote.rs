@@ -23,6 +23,14 @@ pub trait RemoteStore: DynStore {
     /// Waits until its servers answer, for as long as its settings allow. Returns why they do not.
     fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>>;
 
+    /// Agrees with the other processes on the lowest rate of a policy, of which `own` is that of this
+    /// process, in permits per second. Returns the lowest; `None` if it is unknown.
+    fn lowest_rate<'a>(
+        &'a self,
+        policy: &'a str,
+        own: f64,
+    ) -> Pin<Box<dyn Future<Output = Option<f64>> + Send + 'a>>;
+
     /// Returns how it is.
     fn status(&self) -> RemoteStatus;
 

@@ -63,14 +63,15 @@ impl Desk {
         let body = ReportBody::read(text)?;
         let ReportBody { outcome, latency, count, .. } = body;
         let report = Report { policy: &body.policy, outcome, latency, count };
-        let RateReport { rate, min, max, reason, .. } =
+        let rule =
             self.shared.engine.report(&moment.plan, &report).map_err(|error| problem(&error))?;
+        let RateReport { rate, min, max, .. } = rule.report();
         let told = serde_json::json!({
             "reported": count,
             "per_second": rate,
             "min_per_second": min,
             "max_per_second": max,
-            "reason": reason.as_str(),
+            "reason": rule.reason(),
         });
         self.reply.body.extend_from_slice(told.to_string().as_bytes());
         self.reply.content_type = JSON;

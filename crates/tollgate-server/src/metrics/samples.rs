@@ -40,10 +40,8 @@ pub(super) fn store_decisions(from: &Exposition, writer: &mut Writer) {
 pub(super) fn adaptive_rates(from: &Exposition, writer: &mut Writer) {
     for (index, rule) in from.plan.adaptive_rules() {
         let (policy, domain) = (from.label(index as usize), from.plan.rule(index).domain());
-        let report = rule.report();
-        let reason = report.reason.as_str();
-        let labels = [("policy", policy), ("domain", domain), ("reason", reason)];
-        writer.sample("tollgate_adaptive_rate", &labels, report.rate);
+        let labels = [("policy", policy), ("domain", domain), ("reason", rule.reason())];
+        writer.sample("tollgate_adaptive_rate", &labels, rule.report().rate);
     }
 }
 

@@ -3,6 +3,7 @@
 //! The policy in force travels with each call, so a change of the rate is one write here: no key is
 //! visited, in this process or in Redis.
 
+use super::agreed::{AgreedLaw, Rates};
 use crate::config::{Adaptive, Follow};
 use std::{
     hash::{BuildHasher, RandomState},
@@ -27,6 +28,7 @@ pub struct AdaptiveRule {
     current: CurrentPolicy,
     /// The first rate.
     initial: f64,
+    rates: Arc<Rates>,
     /// What moves the rate, as soon as an engine has given it a clock.
     rate: OnceLock<AdaptiveRate>,
 }
@@ -45,12 +47,14 @@ impl AdaptiveRule {
         {
             return Arc::clone(before);
         }
-        let rate = before.map_or(per_second, |before| before.report().rate);
+        let rate = before.map_or(per_second, |before| before.own_rate());
+        let initial = rate.clamp(settings.min, settings.max);
         Arc::new(Self {
             settings: settings.clone(),
             full: full.clone(),
             current: CurrentPolicy::new(full.clone()),
-            initial: rate.clamp(settings.min, settings.max),
+            initial,
+            rates: Rates::new(initial),
             rate: OnceLock::new(),
         })
     }
@@ -62,7 +66,9 @@ impl AdaptiveRule {
         }
         // Each process has its own jitter, so that a fleet does not decide in step.
         let seed = RandomState::new().hash_one(0);
-        let built = self.settings.rate_of(&self.current, self.initial).and_then(|rate| {
+        let built = self.settings.law(self.initial).and_then(|law| {
+            let law = AgreedLaw::new(law, &self.rates);
+            let rate = AdaptiveRate::of_policy(&self.current, law).period(self.settings.period);
             let rate = rate.clock(clock.clone()).seed(seed);
             match self.settings.follow {
                 Follow::Cpu { .. } => rate.health(cpu).build(),
@@ -96,6 +102,25 @@ impl AdaptiveRule {
         let (rate, reason) = (self.initial, LimitReason::Starting);
         let fixed = RateReport { rate, min, max, reason, last: None };
         self.rate.get().map_or(fixed, AdaptiveRate::report)
+    }
+
+    /// Returns why the rate is what it is, for people and metrics: `fleet` if another process has a lower one,
+    /// and else the reason of the law.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        let report = self.report();
+        if report.rate < self.own_rate() { "fleet" } else { report.reason.as_str() }
+    }
+
+    /// Returns the rate that this process alone would have: the fleet may have a lower one.
+    #[must_use]
+    pub fn own_rate(&self) -> f64 {
+        self.rates.own()
+    }
+
+    /// Notes the lowest rate of the fleet, which applies from the next period on; `None` if it is unknown.
+    pub(crate) fn set_fleet_rate(&self, rate: Option<f64>) {
+        self.rates.set_fleet(rate);
     }
 
     /// Returns what the rate follows.

@@ -1,7 +1,7 @@
 //! What a server does again and again.
 
 use super::{Manager, Shared};
-use crate::engine::ADAPT_EVERY;
+use crate::engine::{ADAPT_EVERY, AGREE_EVERY};
 use std::{sync::Arc, time::Duration};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -25,6 +25,16 @@ pub(super) async fn sample(shared: Arc<Shared>) {
     loop {
         ticks.tick().await;
         shared.admin.sampler().tick(&shared.engine);
+    }
+}
+
+/// Agrees with other processes on the rates of rules with `adaptive`.
+pub(super) async fn agree(shared: Arc<Shared>) {
+    let mut ticks = interval(AGREE_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        shared.engine.agree_rates().await;
     }
 }
 

@@ -1,6 +1,6 @@
 //! A store in Redis: the link, the store on it, what decides when it cannot, and what is kept here.
 
-use super::StartError;
+use super::{StartError, lowest_rate::lowest_rate};
 use crate::{
     config::{Config, Failure, Fleet, Lease, RedisOptions, StoreKind},
     engine::{Bounds, PolicySettings, RemoteCounts, RemoteStatus, RemoteStore},
@@ -8,6 +8,7 @@ use crate::{
 };
 use std::{
     fmt,
+    hash::{BuildHasher, RandomState},
     path::Path,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError},
@@ -70,7 +71,9 @@ pub(super) fn open(
     let tiers = TwoTier::builder(guarded, fleet.clone()).build().map_err(wrong)?;
     let (heartbeat, failures) = (Mutex::new(heartbeat), Mutex::new((0, Tick::ZERO)));
     let startup_wait = options.startup_wait.unwrap_or(STARTUP_WAIT);
-    Ok(Arc::new(Shared { tiers, link, fleet, failure, startup_wait, heartbeat, failures }))
+    let (prefix, name) = (prefix.into(), format!("{:016x}", RandomState::new().hash_one(0)));
+    let names = Names { prefix, process: name };
+    Ok(Arc::new(Shared { tiers, link, names, fleet, failure, startup_wait, heartbeat, failures }))
 }
 
 /// Checks that the files that hold passwords of Redis servers still do: connections read them again.
@@ -114,10 +117,17 @@ const fn failure_policy(failure: Failure) -> FailurePolicy {
     }
 }
 
+/// What keys begin with, and what this process calls itself.
+struct Names {
+    prefix: Box<str>,
+    process: String,
+}
+
 /// A store in Redis with all its layers.
 struct Shared {
     tiers: TwoTier<Guarded<RedisStore>>,
     link: Link,
+    names: Names,
     fleet: FleetSize,
     /// Of policies that have none of their own.
     failure: FailurePolicy,
@@ -190,6 +200,19 @@ impl RemoteStore for Shared {
                     Some(format!("{why} (after {wait:?} of startup_wait)"))
                 }
             }
+        })
+    }
+
+    fn lowest_rate<'a>(
+        &'a self,
+        policy: &'a str,
+        own: f64,
+    ) -> Pin<Box<dyn Future<Output = Option<f64>> + Send + 'a>> {
+        Box::pin(async move {
+            let Names { prefix, process } = &self.names;
+            let key = format!("{prefix}:{{rate}}:{policy}");
+            let lowest = lowest_rate(&self.link, &key, (process, own)).await;
+            lowest.inspect_err(|error| tracing::debug!(policy, "no rate agreed: {error}")).ok()
         })
     }
 

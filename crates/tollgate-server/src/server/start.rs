@@ -2,7 +2,7 @@
 
 use super::{
     Manager, Phase, Settings, Shared, Source, notify,
-    periodic::{adapt, sample, watch_files},
+    periodic::{adapt, agree, sample, watch_files},
     redis,
 };
 use crate::{
@@ -202,6 +202,7 @@ impl Server {
             tasks.spawn(watch_files(Arc::clone(&manager)));
             tasks.spawn(sample(Arc::clone(&shared)));
             tasks.spawn(adapt(Arc::clone(&shared)));
+            tasks.spawn(agree(Arc::clone(&shared)));
             for snapshots in &snapshots {
                 tasks.spawn(write_snapshots(snapshots.clone(), Arc::clone(&manager)));
             }

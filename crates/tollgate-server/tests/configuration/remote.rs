@@ -48,6 +48,41 @@ fn check(shared: &Shared, answer: &mut Answer, policies: &[&str]) -> Vec<Code> {
 }
 
 #[test]
+fn the_lowest_rate_of_the_fleet_applies_and_the_own_one_while_the_store_is_away() {
+    let (fake, hand) = Fake::new(None);
+    let rules = "domain: d\ndescriptors:
+  - key: user
+    rate_limit: {name: upstream, quota: 100/s, algorithm: gcra}
+    adaptive: {follow: reports, min: 10/s}\n";
+    let shared = shared(&fake, rules);
+    let engine = &shared.engine;
+    // the lowest of the others, whether the store is away, the rate in force
+    for (row, (lowest, is_down, rate)) in [
+        (f64::INFINITY, false, 100.0),
+        (30.0, false, 30.0),
+        (30.0, true, 100.0),
+        (40.0, false, 40.0),
+        (5.0, false, 10.0),
+        (200.0, false, 100.0),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        fake.set_lowest_rate(lowest);
+        fake.set_down(is_down);
+        block_on(engine.agree_rates());
+        hand.advance(std::time::Duration::from_secs(2));
+        // Nobody reports to this process.
+        engine.adapt();
+        let plan = engine.plan_arc();
+        let (_, rule) = plan.adaptive_rules().next().unwrap();
+        assert_eq!((rule.report().rate, rule.own_rate()), (rate, 100.0), "row {row}");
+        assert_eq!(rule.reason() == "fleet", rate < 100.0, "row {row}: {}", rule.reason());
+        assert_eq!(rule.policy().quota().capacity(), rate as u64, "row {row}");
+    }
+}
+
+#[test]
 fn each_rule_decides_by_its_failure_mode_while_the_store_is_away() {
     let (fake, _hand) = Fake::new(None);
     let shared = shared(&fake, RULES);

@@ -130,7 +130,7 @@ async fn a_policy_whose_rate_moves_tells_the_rate_and_why() {
     harness.report("upstream", 20);
     let upstream = ask(address, "GET", "/policies/upstream", "").await.json();
     let expected = json!({
-        "follow": "reports", "per_second": 90.0, "min_per_second": 10.0, "max_per_second": 100.0,
+        "follow": "reports", "per_second": 90.0, "own_per_second": 90.0, "min_per_second": 10.0, "max_per_second": 100.0,
         "reason": "overload", "limit": "90/s burst 90",
     });
     assert_eq!(upstream["adaptive"], expected);

@@ -32,7 +32,7 @@ impl Bench {
     fn report(&self, outcome: CallOutcome, latency_ms: Option<u64>, count: u64) -> RateReport {
         let latency = latency_ms.map(Duration::from_millis);
         let report = Report { policy: "upstream", outcome, latency, count };
-        self.engine.report(&self.engine.plan_arc(), &report).unwrap()
+        self.engine.report(&self.engine.plan_arc(), &report).unwrap().report()
     }
 
     /// Reports calls, and lets two periods pass.

@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     local: MemoryStore,
     is_down: AtomicBool,
     settings: Mutex<Vec<PolicySettings>>,
+    /// The lowest rate of the other processes.
+    lowest_rate: Mutex<f64>,
     /// Each call takes one; `None` for a store that answers at once.
     gate: Option<Semaphore>,
     waiting: AtomicUsize,
@@ -46,6 +48,7 @@ impl Fake {
             local: store(),
             is_down: AtomicBool::new(false),
             settings: Mutex::default(),
+            lowest_rate: Mutex::new(f64::INFINITY),
             gate: gate.map(Semaphore::new),
             waiting: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
@@ -55,6 +58,10 @@ impl Fake {
 
     pub(crate) fn set_down(&self, is_down: bool) {
         self.is_down.store(is_down, SeqCst);
+    }
+
+    pub(crate) fn set_lowest_rate(&self, rate: f64) {
+        *self.lowest_rate.lock().unwrap() = rate;
     }
 
     /// Lets so many calls go on.
@@ -154,6 +161,16 @@ impl RemoteStore for Fake {
 
     fn connect(&self) -> Pin<Box<dyn Future<Output = Option<String>> + Send + '_>> {
         Box::pin(async { None })
+    }
+
+    fn lowest_rate<'a>(
+        &'a self,
+        _policy: &'a str,
+        own: f64,
+    ) -> Pin<Box<dyn Future<Output = Option<f64>> + Send + 'a>> {
+        let lowest = own.min(*self.lowest_rate.lock().unwrap());
+        let is_down = self.is_down.load(SeqCst);
+        Box::pin(async move { (!is_down).then_some(lowest) })
     }
 
     fn status(&self) -> RemoteStatus {
