@@ -1,4 +1,4 @@
-//! Who may enter, who waits, and who is next: a pure state machine.
+//! Which call enters, which waits and which is next: a pure state machine.
 //!
 //! The idea: a [`Gauge`] says how much is in flight and how much may be; a [`PermitQueue`] is a gauge with
 //! the callers who wait for it ([`Queue`]), the most urgent first. A request of cost c passes when nobody
@@ -7,7 +7,7 @@
 //! Nobody overtakes the head, so a big request there waits for at most what was in flight before it.
 //!
 //! State and units: permits, as whole numbers up to [`LIMIT_MAX`]. An answered ticket holds its answer until its
-//! owner comes for it; a granted one is in flight already. Who has a deadline is refused from that tick on.
+//! owner comes for it; a granted one is in flight already. The machine refuses a waiter from its deadline on.
 //!
 //! Cost: O(1) without waiters; O(log w) among w deadlines; a lower limit or a close visits them all.
 //!

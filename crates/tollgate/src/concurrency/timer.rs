@@ -27,8 +27,8 @@ impl WaitRules {
         Self { max_waiting: 0, max_wait, order, clock: Clock::monotonic() }
     }
 
-    /// Returns the time, or on a clock that runs by itself one that is a few milliseconds old: enough to tell who is
-    /// late where no timer did.
+    /// Returns the time, or on a clock that runs by itself one that is a few milliseconds old: enough to find
+    /// late callers where no timer did.
     pub(super) fn about_now(&self) -> Tick {
         self.clock.early().read().unwrap_or_else(|| self.clock.now())
     }

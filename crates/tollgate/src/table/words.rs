@@ -17,11 +17,11 @@
 //! Memory is allocated in segments of rows (a row is a bucket for each shard) and never freed while the table lives,
 //! because readers hold no reference to it. A segment is at most a 32nd of the table.
 
+mod eviction;
 mod held;
 #[cfg(tollgate_loom)]
 pub mod loom_model;
 mod multi_take;
-mod room;
 mod shard;
 
 pub(crate) use held::HeldKey;

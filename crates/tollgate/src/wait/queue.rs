@@ -11,7 +11,7 @@ use super::DeadlineHeap;
 use crate::{Priority, Tick};
 use std::task::{Poll, Waker};
 
-/// Who is served first, of those of one priority.
+/// Which of the waiters of one priority the queue serves first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Order {
     #[default]

@@ -16,7 +16,7 @@ use tollgate::{
     },
 };
 
-/// Notes what it hears, and says what it is told to.
+/// A law that records its samples and returns the limit that the test sets.
 #[derive(Clone, Debug)]
 struct Script {
     heard: Arc<Mutex<Vec<Sample>>>,

@@ -3,8 +3,8 @@
 //! Every call here is the writer's: it holds the mutex of the shard. It takes lock bits only if they are free.
 
 use super::{
-    Bucket, Content, Head, LOAD, ROWS_MAX, SHARDS, SLOTS, Shard, Slot, WordTable, homes,
-    room::CANDIDATES,
+    Bucket, Content, Head, LOAD, ROWS_MAX, SHARDS, SLOTS, Shard, Slot, WordTable,
+    eviction::CANDIDATES, homes,
 };
 use crate::{Tick, limiter::backoff::Backoff};
 

@@ -1,4 +1,4 @@
-//! Who is served first, whose time is over, and who has to leave a full queue.
+//! The order of service, deadlines, and which waiter leaves a full queue.
 
 use super::host::{Host, Waiter};
 use std::{task::Poll, time::Duration};
