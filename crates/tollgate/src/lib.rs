@@ -22,6 +22,7 @@ mod priority;
 mod quota;
 mod reservation;
 mod retry;
+pub mod self_throttle;
 mod snapshot;
 mod sometimes;
 pub mod store;

@@ -1,7 +1,7 @@
 //! What laws that decide once per window share: the window, a histogram, and jitter.
 
 use super::Sample;
-use crate::{CallOutcome, Tick, wait::mix};
+use crate::{CallOutcome, Tick, wait::fraction};
 use std::{fmt, time::Duration};
 
 /// A window of samples: from the first one on, for its length give or take a tenth.
@@ -165,18 +165,20 @@ fn middle(bucket: usize) -> f64 {
 /// Numbers that look random and follow from a seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
-    state: u64,
+    seed: u64,
+    drawn: u64,
 }
 
 impl Jitter {
     pub(super) fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { seed, drawn: 0 }
     }
 
     /// Returns the next number, at least 0 and below 1.
     pub(super) fn fraction(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mix(self.state) >> 11) as f64 / (1_u64 << 53) as f64
+        let place = self.drawn;
+        self.drawn = place.wrapping_add(1);
+        fraction(self.seed, place)
     }
 
     /// Returns `length` give or take a tenth.
