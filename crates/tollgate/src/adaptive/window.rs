@@ -1,4 +1,4 @@
-//! What laws that decide once per window share: the window, a histogram, and jitter.
+//! What laws that decide once per window share: the window, a histogram, which hedging uses too, and jitter.
 
 use super::Sample;
 use crate::{CallOutcome, Tick, wait::fraction};
@@ -100,29 +100,29 @@ const BUCKETS: usize = STEPS * 60;
 ///
 /// A percentile is the middle of its step: off by at most 1/64, 1.6 %. 7.5 KiB, whatever is added.
 #[derive(Clone)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: Box<[u32]>,
     total: u64,
 }
 
 impl Histogram {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { counts: vec![0; BUCKETS].into(), total: 0 }
     }
 
-    pub(super) fn add(&mut self, nanos: u64) {
+    pub(crate) fn add(&mut self, nanos: u64) {
         let count = &mut self.counts[bucket(nanos)];
         *count = count.saturating_add(1);
         self.total += 1;
     }
 
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
     /// Returns the least duration, in nanoseconds, that `percent` of those added do not exceed.
     /// At least 1; `None` if none was added.
-    pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
+    pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
         let rank = (self.total as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
         let found = self.counts.iter().position(|count| {
@@ -132,7 +132,7 @@ impl Histogram {
         Some(middle(found).max(1.0))
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;
     }
