@@ -4,6 +4,8 @@
 mod adaptive;
 mod away;
 mod bandwidth;
+#[cfg(feature = "testing")]
+mod chaos;
 mod client_defaults;
 mod client_follows;
 mod client_learned;
@@ -44,6 +46,7 @@ mod servers {
 }
 mod sockets;
 mod stacks;
+mod strict;
 mod stub;
 mod usage;
 mod watch;
