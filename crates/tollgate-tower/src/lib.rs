@@ -47,6 +47,9 @@
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
+//! | a client that sends slow calls a second time | [`client::HedgeLayer`] |
+//! | a client that sends less to an overloaded server | [`client::SelfThrottleLayer`] |
+//! | a dependency that misbehaves, for tests | `testing::ChaosLayer` (feature `testing`) |
 //!
 //! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
 //! and what each error code means. [docs/clients.md] does the same for clients.
