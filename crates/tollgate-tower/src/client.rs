@@ -5,6 +5,8 @@
 //! | stay below what the server allows, as it tells by its headers | [`PaceLayer`] |
 //! | stay below a limit that I know myself | [`PaceLayer`] with a [`quota`](PaceBuilder::quota) |
 //! | repeat what the server refused, without making things worse | [`RetryLayer`] |
+//! | send a slow call a second time, and take the first answer | [`HedgeLayer`] |
+//! | send less to a server that refuses for overload | [`SelfThrottleLayer`] |
 //! | only know what a response says of the server's limits | [`Reader`] |
 //!
 //! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
@@ -33,25 +35,32 @@
 //!   before anything is learned, and refuses what is in the air then.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
 //!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is on and it is short.
+//! * Each hedge has a service of its own that was ready, and attempts that lose are dropped before the
+//!   answer is returned (`tests/layers/client_hedge.rs`).
+//! * A client that throttles itself never refuses all of its calls, and a cancelled call counts for
+//!   nothing (`tests/layers/client_self_throttle.rs`).
 //! * Without tokio's timers nobody waits, and nothing panics (`tests/layers/client_no_timers.rs`).
 //! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
 //!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).
 //! * A refusal at the end of a stream of gRPC, after messages, is in the trailers, and is not seen.
 
-mod counts;
+pub(crate) mod counts;
 mod family;
 mod field;
 mod grpc;
+mod hedge;
 mod lane;
 mod lanes;
 mod learned;
 mod pace;
 mod retry;
+mod self_throttle;
 mod spend;
 mod time;
 mod turn;
 
 pub use counts::PaceCounts;
+pub use hedge::{Hedge, HedgeFuture, HedgeLayer, HedgeLayerBuilder};
 pub use learned::{Learned, LearnedPolicy, Reader, Refusal, RetryWhen, Unit};
 pub use pace::{
     Pace, PaceAnswer, PaceAnswerFuture, PaceAnswerLayer, PaceBuildError, PaceBuilder, PaceError,
@@ -60,5 +69,9 @@ pub use pace::{
 pub use retry::{
     Backoff, CloneBody, Repeat, Replay, ReplayBody, ReplaySpare, Retry, RetryBudget,
     RetryBudgetBuilder, RetryBuildError, RetryBuilder, RetryFuture, RetryLayer,
+};
+pub use self_throttle::{
+    SelfThrottleBody, SelfThrottleFuture, SelfThrottleLayer, SelfThrottleLayerBuilder,
+    SelfThrottleService,
 };
 pub use spend::Spend;

@@ -47,6 +47,9 @@
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
+//! | a client that sends slow calls a second time | [`client::HedgeLayer`] |
+//! | a client that sends less to an overloaded server | [`client::SelfThrottleLayer`] |
+//! | a dependency that misbehaves, for tests | `testing::ChaosLayer` (feature `testing`) |
 //!
 //! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
 //! and what each error code means. [docs/clients.md] does the same for clients.
@@ -73,6 +76,7 @@
 //! | `axum` | reads the address and the matched route that axum stores in a request |
 //! | `tonic` | reads the address that tonic stores in a request |
 //! | `metrics` | counts decisions through the `metrics` facade |
+//! | `testing` | `testing::ChaosLayer`, which injects faults |
 //!
 //! No feature is on by default, and the layers work without them. MSRV: 1.89.
 //!
@@ -89,16 +93,24 @@ macro_rules! docs {
 pub mod answer;
 mod bandwidth;
 mod body;
+mod breaker;
 mod calendar;
+mod classify;
 pub mod client;
 mod coded;
 mod concurrency;
+mod deadline;
+mod fallback;
 mod info;
 pub mod key;
 mod limit;
 mod misuse;
 mod queued;
+mod refusal;
 mod seldom;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod timeout;
 mod timer;
 mod watch;
 
@@ -106,17 +118,30 @@ pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
     Shaping,
 };
+pub use body::GuardedBody;
+pub use breaker::{
+    BreakerBody, BreakerFuture, BreakerLayer, BreakerLayerBuilder, BreakerLayerError,
+    BreakerService,
+};
 pub use concurrency::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
-    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Deadline, Degradation,
-    Shedding,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Degradation, Shedding,
+};
+pub use deadline::Deadline;
+pub use fallback::{
+    Backup, BackupFuture, Degraded, Fallback, FallbackBody, FallbackCause, FallbackFuture,
+    FallbackLayer, FallbackLayerBuilder, FallbackLayerError, FallbackResponse, FallbackService,
 };
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
-    Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
-    RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
-    Usage,
+    Charge, LayerError, LimitBody, LimitFuture, Mode, OnStoreError, OverLimit, Policy, RateLimit,
+    RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
+};
+pub use refusal::{NotRun, RefusedBy};
+pub use timeout::{
+    TimeoutBody, TimeoutCounts, TimeoutError, TimeoutFuture, TimeoutLayer, TimeoutLayerBuilder,
+    TimeoutLayerError, TimeoutPhase, TimeoutService,
 };
 
 /// The user's pages, compiled: their examples are tests.

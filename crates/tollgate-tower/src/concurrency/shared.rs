@@ -1,18 +1,19 @@
 //! Decides which requests get a slot.
 
 use super::{
-    measure::Measurement,
-    priority::{Deadline, PrioritySource},
+    priority::PrioritySource,
     recent::Recent,
-    refusal::{RefusalHook, Why},
+    refusal::Why,
     shed::Shedder,
     slot::{AcquireSlot, HeldSlot, Slot, Slots, Waiting},
 };
 use crate::{
-    ConcurrencyBody, Info,
-    answer::{Body, Headers, Label, Refusal},
+    ConcurrencyBody, Deadline, Info,
+    answer::{Label, Refusal},
+    classify::Classify,
     key::{Found, KeyBytes},
     misuse::Hints,
+    refusal::RefusalFormat,
     timer,
     watch::Watch,
 };
@@ -33,6 +34,7 @@ pub(super) struct SharedLimit {
     pub(super) label: Label,
     pub(super) refusal: Refusal,
     pub(super) settings: Settings,
+    pub(super) refusals: RefusalFormat,
     pub(super) clock: Clock,
     pub(super) watch: Watch,
     pub(super) hints: Hints,
@@ -44,13 +46,10 @@ pub(super) struct SharedLimit {
 pub(super) struct Settings {
     pub(super) max_wait: Option<Duration>,
     pub(super) retry_after: Option<Duration>,
-    pub(super) headers: Headers,
-    pub(super) body: Body,
-    pub(super) hook: Option<RefusalHook>,
     pub(super) priorities: PrioritySource,
     pub(super) bypass: Option<Bypass>,
     /// None if the limit does not adapt.
-    pub(super) measurement: Option<Measurement>,
+    pub(super) measurement: Option<Classify>,
     pub(super) has_shedding_header: bool,
 }
 
@@ -141,7 +140,7 @@ impl SharedLimit {
     fn max_wait(&self, info: &Info<'_>) -> Option<Duration> {
         let longest = self.settings.max_wait?;
         let deadline = info.extensions().get::<Deadline>();
-        Some(deadline.map_or(longest, |due| longest.min(due.max_wait(self.clock.now()))))
+        Some(deadline.map_or(longest, |due| longest.min(due.left() / 2)))
     }
 
     /// Takes a slot, or a place in the queue, in the order of calls and not of polls.
