@@ -15,7 +15,10 @@ use std::{
 };
 use tokio::sync::mpsc;
 use tollgate::{Breaker, BreakerBuilder, Clock, ManualClock, Trip};
-use tollgate_tower::{BreakerLayer, BreakerLayerBuilder, BreakerService, RefusedBy};
+use tollgate_tower::{
+    BreakerLayer, RefusedBy,
+    breaker::{BreakerLayerBuilder, BreakerService},
+};
 use tower::{Layer, Service, ServiceExt};
 
 const MS: Duration = Duration::from_millis(1);
