@@ -4,7 +4,9 @@ mod breaker;
 mod breaker_outcome;
 mod contract;
 mod fallback;
+mod model;
 mod timeout;
+mod wire;
 
 use crate::concurrency::{Fed, Head, Inner, Sender, limited, request};
 use http::{Request, Response};
