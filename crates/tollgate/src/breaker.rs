@@ -124,7 +124,12 @@ impl Breaker {
     /// # Ok::<(), tollgate::BreakerError>(())
     /// ```
     pub fn peek(&self) -> Result<(), Open> {
-        self.host.peek(self.host.clock.now())
+        if self.host.is_closed() { Ok(()) } else { self.host.peek(self.host.clock.now()) }
+    }
+
+    /// Refuses a call as [`try_pass`](Self::try_pass) does, and counts it, but hands out no pass.
+    pub(crate) fn refuse_if_open(&self) -> Result<(), Open> {
+        self.peek().inspect_err(|_| self.host.count_refusal())
     }
 
     /// Returns the state. A break whose time is over stays `Open` until a caller comes.

@@ -221,8 +221,17 @@ impl Host {
             let generation = word >> GENERATION_SHIFT;
             return Ok(Ticket { generation, role: Role::Uncounted });
         }
-        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+        self.count_refusal();
         Err(self.open(word, retry_at))
+    }
+
+    pub(super) fn count_refusal(&self) {
+        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+    }
+
+    /// Tells whether calls pass and are counted: closed, and not held.
+    pub(super) fn is_closed(&self) -> bool {
+        self.word() & NOT_COUNTED == 0
     }
 
     fn open(&self, word: u64, retry_at: Tick) -> Open {
