@@ -203,6 +203,24 @@ impl Breaker {
         self.host.counts()
     }
 
+    /// Returns the settings in one line, for logs and `explain` output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let breaker = tollgate::Breaker::builder().build()?;
+    /// assert_eq!(
+    ///     breaker.summary(),
+    ///     "opens at 50 % failures, judged from 20 calls in the last 10s; open for 5s, growing to 60s; \
+    ///      3 trials, of which 3 must succeed"
+    /// );
+    /// # Ok::<(), tollgate::BreakerError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        self.host.summary()
+    }
+
     /// Returns the name given to the builder; empty by default.
     #[must_use]
     pub fn name(&self) -> &str {
