@@ -9,6 +9,7 @@ mod coalesce_waiting;
 mod compose;
 mod debounce;
 mod debounce_drivers;
+mod hedge;
 mod keyed_debounce;
 mod keyed_debounce_drivers;
 mod keyed_waiting;
