@@ -1,4 +1,4 @@
-//! The body of a response behind a layer: that of the service, or what a refused client is told.
+//! The body of a response behind a layer: that of the service, or that of a refusal.
 
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
@@ -11,7 +11,7 @@ use std::{
 };
 
 /// What a body holds until it has ended, has failed, or is dropped.
-pub(crate) trait Hold {
+pub trait BodyGuard {
     /// So many bytes are sent.
     fn sent(&mut self, _bytes: u64) {}
 
@@ -20,24 +20,57 @@ pub(crate) trait Hold {
 
     /// The body is complete.
     fn ended(&mut self) {}
+
+    /// The body has failed.
+    fn failed(&mut self) {}
+}
+
+/// A body that nothing depends on.
+impl BodyGuard for () {}
+
+pin_project! {
+    /// The body of a response of a layer of this crate: that of the service, or that of a refusal.
+    ///
+    /// With the body of the service it holds what the layer has to free or to settle (a slot, a
+    /// reservation, a pass) until the body has ended, has failed, or is dropped. Each layer has a
+    /// name for its own: [`LimitBody`](crate::LimitBody), [`ConcurrencyBody`](crate::ConcurrencyBody).
+    pub struct GuardedBody<B, G> {
+        #[pin]
+        source: Source<B, G>,
+    }
 }
 
 pin_project! {
-    #[project = Projection]
-    pub(crate) enum HeldBody<B, H> {
-        // What is held goes after the body: fields are dropped in this order.
-        Service { #[pin] body: B, held: Option<H> },
-        Told { bytes: Option<Bytes> },
+    #[project = SourceProjection]
+    enum Source<B, G> {
+        // The guard goes after the body: fields are dropped in this order.
+        Service { #[pin] body: B, guard: Option<G> },
+        Refusal { bytes: Option<Bytes> },
     }
 }
 
-impl<B, H> HeldBody<B, H> {
-    pub(crate) const fn told(bytes: Bytes) -> Self {
-        Self::Told { bytes: Some(bytes) }
+impl<B, G> GuardedBody<B, G> {
+    pub(crate) const fn service(body: B, guard: Option<G>) -> Self {
+        Self { source: Source::Service { body, guard } }
+    }
+
+    pub(crate) const fn refusal(bytes: Bytes) -> Self {
+        Self { source: Source::Refusal { bytes: Some(bytes) } }
+    }
+
+    /// Returns the body of the service as it came, if nothing is left to do at its end.
+    pub(crate) fn into_service(self) -> B
+    where
+        B: From<Self>,
+    {
+        match self.source {
+            Source::Service { body, guard: None } => body,
+            source => Self { source }.into(),
+        }
     }
 }
 
-impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
+impl<B: Body<Data = Bytes>, G: BodyGuard> Body for GuardedBody<B, G> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -45,32 +78,38 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project() {
-            Projection::Told { bytes } => {
+        match self.project().source.project() {
+            SourceProjection::Refusal { bytes } => {
                 let bytes = bytes.take().filter(|bytes| !bytes.is_empty());
                 Poll::Ready(bytes.map(|bytes| Ok(Frame::data(bytes))))
             }
             // Nearly always there is nothing to see to.
-            Projection::Service { body, held: None } => body.poll_frame(context),
-            Projection::Service { mut body, held } => {
+            SourceProjection::Service { body, guard: None } => body.poll_frame(context),
+            SourceProjection::Service { mut body, guard: guarded @ Some(_) } => {
                 let polled = body.as_mut().poll_frame(context);
-                let is_complete = match &polled {
-                    Poll::Pending | Poll::Ready(Some(Err(_))) => false,
-                    Poll::Ready(Some(Ok(frame))) => {
-                        let bytes = frame.data_ref().map_or(0, Buf::remaining) as u64;
-                        held.iter_mut().for_each(|held| held.sent(bytes));
-                        if let (Some(held), Some(trailers)) = (&mut *held, frame.trailers_ref()) {
-                            held.trailers(trailers);
-                        }
-                        body.is_end_stream()
+                let Some(guard) = guarded.as_mut() else { return polled };
+                let is_over = match &polled {
+                    Poll::Pending => false,
+                    Poll::Ready(Some(Err(_))) => {
+                        guard.failed();
+                        true
                     }
-                    Poll::Ready(None) => true,
+                    Poll::Ready(Some(Ok(frame))) => {
+                        guard.sent(frame.data_ref().map_or(0, Buf::remaining) as u64);
+                        frame.trailers_ref().into_iter().for_each(|it| guard.trailers(it));
+                        let is_complete = body.is_end_stream();
+                        if is_complete {
+                            guard.ended();
+                        }
+                        is_complete
+                    }
+                    Poll::Ready(None) => {
+                        guard.ended();
+                        true
+                    }
                 };
-                if is_complete {
-                    held.iter_mut().for_each(Hold::ended);
-                }
-                if is_complete || matches!(polled, Poll::Ready(Some(Err(_)))) {
-                    *held = None;
+                if is_over {
+                    *guarded = None;
                 }
                 polled
             }
@@ -78,27 +117,28 @@ impl<B: Body<Data = Bytes>, H: Hold> Body for HeldBody<B, H> {
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Service { body, .. } => body.is_end_stream(),
-            Self::Told { bytes } => bytes.as_ref().is_none_or(Bytes::is_empty),
+        match &self.source {
+            Source::Service { body, .. } => body.is_end_stream(),
+            Source::Refusal { bytes } => bytes.as_ref().is_none_or(Bytes::is_empty),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Service { body, .. } => body.size_hint(),
-            Self::Told { bytes } => {
+        match &self.source {
+            Source::Service { body, .. } => body.size_hint(),
+            Source::Refusal { bytes } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
         }
     }
 }
 
-impl<B, H> fmt::Debug for HeldBody<B, H> {
+impl<B, G> fmt::Debug for GuardedBody<B, G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Service { .. } => "service",
-            Self::Told { .. } => "told",
-        })
+        let of = match self.source {
+            Source::Service { .. } => "service",
+            Source::Refusal { .. } => "refusal",
+        };
+        f.debug_tuple("GuardedBody").field(&of).finish()
     }
 }

@@ -6,14 +6,12 @@
 //! sent still takes memory, a connection and often a place in a database.
 //!
 //! `slot.rs` has the kinds of slots, `shared.rs` decides, `refusal.rs` writes the refusals;
-//! `priority.rs`, `shed.rs`, `recent.rs` and `measure.rs` are a part each of what is decided by.
+//! `priority.rs`, `shed.rs` and `recent.rs` are a part each of what is decided by.
 
 mod adaptive;
-mod body;
 mod builder;
 mod error;
 mod future;
-mod measure;
 mod priority;
 mod recent;
 mod refusal;
@@ -22,13 +20,12 @@ mod shed;
 mod slot;
 
 pub use adaptive::{AdaptiveLayer, AdaptiveLayerBuilder};
-pub use body::ConcurrencyBody;
 pub use builder::ConcurrencyLayerBuilder;
 pub use error::ConcurrencyLayerError;
 pub use future::ConcurrencyFuture;
-pub use priority::Deadline;
 pub use recent::Degradation;
 pub use shed::Shedding;
+pub use slot::ConcurrencyBody;
 
 use crate::{Info, Key, queued};
 use future::Held;

@@ -90,9 +90,11 @@ pub mod answer;
 mod bandwidth;
 mod body;
 mod calendar;
+mod classify;
 pub mod client;
 mod coded;
 mod concurrency;
+mod deadline;
 mod info;
 pub mod key;
 mod limit;
@@ -107,11 +109,12 @@ pub use bandwidth::{
     Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
     Shaping,
 };
+pub use body::GuardedBody;
 pub use concurrency::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
-    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Deadline, Degradation,
-    Shedding,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Degradation, Shedding,
 };
+pub use deadline::Deadline;
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{

@@ -28,7 +28,8 @@ use tower_service::Service;
 /// Repeating adds load just when there is too much of it. So it is done within bounds: so many
 /// tries, so much time, and a [`RetryBudget`] that all clones share, which successes fill. When a
 /// bound is reached, the last refusal is returned as it came. A repeat comes after a pause at
-/// random, whose bound doubles each time, and never before the time that the server names: by
+/// random, whose bound doubles each time, not after the request's [`Deadline`](crate::Deadline), and
+/// never before the time that the server names: by
 /// `Retry-After` or its relatives, or else by the reset of what is used up. [`Reader`] lists the
 /// headers that are understood.
 ///
@@ -37,6 +38,7 @@ use tower_service::Service;
 /// | 429; 403 with `Retry-After` or `X-RateLimit-Remaining: 0` | yes: nothing was done |
 /// | 503 with `Retry-After` | if the method is idempotent, or the request has an `Idempotency-Key` |
 /// | gRPC `RESOURCE_EXHAUSTED` with `RetryInfo` or pushback | yes |
+/// | any of another layer that names a time ([`RefusedBy`](crate::RefusedBy)) | yes: it was not sent |
 /// | gRPC `UNAVAILABLE` | if [asked for](RetryBuilder::unavailable) |
 /// | any with a pushback that forbids it | no |
 /// | anything else, errors too | no |

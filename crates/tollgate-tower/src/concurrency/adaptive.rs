@@ -1,10 +1,10 @@
 //! The layer whose limit follows what the service can do.
 
 use super::{
-    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, measure::Measurement,
-    shared::SharedLimit, slot::Slots,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, shared::SharedLimit,
+    slot::Slots,
 };
-use crate::Info;
+use crate::{Info, classify::Classify};
 use http::response::Parts;
 use std::{fmt, sync::Arc};
 use tollgate::{
@@ -35,7 +35,7 @@ use tower_layer::Layer;
 /// |---|---|
 /// | 429, 503, 504; gRPC RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED | [`Overload`](CallOutcome::Overload) |
 /// | other 5xx, except 501 and 505; gRPC INTERNAL, UNKNOWN, DATA_LOSS | [`Failure`](CallOutcome::Failure) |
-/// | marked [`NotRun`](crate::NotRun): a layer further in refused it | [`Ignore`](CallOutcome::Ignore) |
+/// | marked [`NotRun`](crate::NotRun) or [`RefusedBy`](crate::RefusedBy): a layer further in refused it | [`Ignore`](CallOutcome::Ignore) |
 /// | 499; gRPC CANCELLED | [`Ignore`](CallOutcome::Ignore) |
 /// | event streams, and all of gRPC, unless [`measure_streams`](AdaptiveLayerBuilder::measure_streams) is set | [`Ignore`](CallOutcome::Ignore) |
 /// | all others, 4xx included | [`Success`](CallOutcome::Success) |
@@ -105,7 +105,7 @@ impl AdaptiveLayer {
     /// [classifier](AdaptiveLayerBuilder::classify) that changes it for some.
     #[must_use]
     pub fn outcome_of(head: &Parts) -> CallOutcome {
-        Measurement::outcome_of(head)
+        Classify::outcome_of(head)
     }
 }
 
@@ -152,7 +152,7 @@ impl AdaptiveLayerBuilder {
         self,
         classify: impl Fn(&Parts) -> CallOutcome + Send + Sync + 'static,
     ) -> Self {
-        self.measured(|measurement| measurement.classify = Arc::new(classify))
+        self.measured(|measurement| measurement.by_head = Arc::new(classify))
     }
 
     /// Sets the outcome of a call that ends with an error of the inner service, by default
@@ -162,7 +162,7 @@ impl AdaptiveLayerBuilder {
         self.measured(|measurement| measurement.on_error = outcome)
     }
 
-    fn measured(mut self, change: impl FnOnce(&mut Measurement)) -> Self {
+    fn measured(mut self, change: impl FnOnce(&mut Classify)) -> Self {
         // INVARIANT: builders of this layer begin with a measurement.
         if let Some(measurement) = &mut self.settings.measurement {
             change(measurement);

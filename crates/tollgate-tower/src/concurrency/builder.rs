@@ -2,7 +2,6 @@
 
 use super::{
     ConcurrencyLayer, ConcurrencyLayerError, Shedding,
-    measure::Measurement,
     priority::PrioritySource,
     recent::{Degradation, DegradationHook, Recent},
     shared::{Settings, SharedLimit},
@@ -12,6 +11,7 @@ use super::{
 use crate::{
     Info,
     answer::{Label, Refusal, Unit},
+    classify::Classify,
     key::Trust,
     misuse::Hints,
     queued,
@@ -61,7 +61,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
 
     /// Turns on what limits that adapt need.
     pub(super) fn adaptive(mut self) -> Self {
-        self.settings.measurement = Some(Measurement::new());
+        self.settings.measurement = Some(Classify::default());
         // Clients of an overloaded service should not come back at once.
         self.settings.retry_after = Some(Duration::from_secs(1));
         self

@@ -1,10 +1,9 @@
 //! A request that waits for a slot, and then runs.
 
 use super::{
-    body::ConcurrencyBody,
     refusal::Why,
     shared::SharedLimit,
-    slot::{HeldSlot, Slot, Waiting},
+    slot::{ConcurrencyBody, HeldSlot, Slot, Waiting},
 };
 use crate::{Info, queued};
 use bytes::Bytes;
@@ -99,7 +98,7 @@ where
             match stage.as_mut().project() {
                 StageProjection::Refused { response } => {
                     let response = response.take().unwrap_or_default();
-                    return Poll::Ready(Ok(response.map(ConcurrencyBody::told)));
+                    return Poll::Ready(Ok(response.map(ConcurrencyBody::refusal)));
                 }
                 StageProjection::Runs { future, slot, shared } => {
                     let answer = ready!(future.poll(context));

@@ -1,43 +1,9 @@
-//! How urgent a request is, and how long it may wait.
+//! How urgent a request is.
 
 use crate::{Info, key::Trust};
 use http::HeaderMap;
-use std::{sync::Arc, time::Duration};
-use tollgate::{Priority, Tick};
-
-/// When a request has to be answered, on the clock of the limit; a value for the request's
-/// extensions.
-///
-/// A [`ConcurrencyLayer`](crate::ConcurrencyLayer) or [`AdaptiveLayer`](crate::AdaptiveLayer) that
-/// lets requests wait keeps such a request in its queue for at most half of the time that is left,
-/// so that the rest remains for the work. (If requests are served until the last moment, all of
-/// them are served at the last moment, and a third comes too late.)
-///
-/// Ticks of all monotonic clocks of a process can be compared.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use http::Request;
-/// use tollgate::Clock;
-/// use tollgate_tower::Deadline;
-///
-/// let clock = Clock::monotonic(); // the default of limits
-/// let deadline = Deadline(clock.now().saturating_add(Duration::from_millis(200)));
-/// let request = Request::get("/").extension(deadline).body(())?;
-/// # let _ = request;
-/// # Ok::<(), http::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Deadline(pub Tick);
-
-impl Deadline {
-    /// Returns how long a request may wait in a queue.
-    pub(super) fn max_wait(self, now: Tick) -> Duration {
-        self.0.since(now) / 2
-    }
-}
+use std::sync::Arc;
+use tollgate::Priority;
 
 /// Finds the priority of a request; `None` if it knows none.
 pub(super) type PriorityBy = Arc<dyn Fn(&Info<'_>) -> Option<Priority> + Send + Sync>;

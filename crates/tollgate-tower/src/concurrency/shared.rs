@@ -1,16 +1,16 @@
 //! Decides which requests get a slot.
 
 use super::{
-    measure::Measurement,
-    priority::{Deadline, PrioritySource},
+    priority::PrioritySource,
     recent::Recent,
     refusal::Why,
     shed::Shedder,
     slot::{AcquireSlot, HeldSlot, Slot, Slots, Waiting},
 };
 use crate::{
-    ConcurrencyBody, Info,
+    ConcurrencyBody, Deadline, Info,
     answer::{Label, Refusal},
+    classify::Classify,
     key::{Found, KeyBytes},
     misuse::Hints,
     refusal::RefusalFormat,
@@ -49,7 +49,7 @@ pub(super) struct Settings {
     pub(super) priorities: PrioritySource,
     pub(super) bypass: Option<Bypass>,
     /// None if the limit does not adapt.
-    pub(super) measurement: Option<Measurement>,
+    pub(super) measurement: Option<Classify>,
     pub(super) has_shedding_header: bool,
 }
 
@@ -140,7 +140,7 @@ impl SharedLimit {
     fn max_wait(&self, info: &Info<'_>) -> Option<Duration> {
         let longest = self.settings.max_wait?;
         let deadline = info.extensions().get::<Deadline>();
-        Some(deadline.map_or(longest, |due| longest.min(due.max_wait(self.clock.now()))))
+        Some(deadline.map_or(longest, |due| longest.min(due.left() / 2)))
     }
 
     /// Takes a slot, or a place in the queue, in the order of calls and not of polls.

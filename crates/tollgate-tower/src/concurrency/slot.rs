@@ -1,7 +1,10 @@
 //! The slots of each kind of limit, the wait for one, and the hold on one.
 
-use super::measure::Measurement;
-use crate::{Info, Key, body::Hold, limit::status};
+use crate::{
+    Info, Key,
+    body::{BodyGuard, GuardedBody},
+    classify::Classify,
+};
 use http::HeaderMap;
 use std::{
     fmt,
@@ -84,8 +87,12 @@ impl Slot {
     }
 }
 
+/// The body of a response of [`ConcurrencyLimit`](super::ConcurrencyLimit). It holds the slot of its
+/// request until it has ended, has failed, or is dropped.
+pub type ConcurrencyBody<B> = GuardedBody<B, HeldSlot>;
+
 /// The slot of a response, which its body holds.
-pub(super) struct HeldSlot {
+pub struct HeldSlot {
     slot: Slot,
     /// What the law gets when the body has ended; `None` if it has its sample.
     at_end: Option<CallOutcome>,
@@ -105,13 +112,13 @@ impl HeldSlot {
     }
 }
 
-impl Hold for HeldSlot {
+impl BodyGuard for HeldSlot {
     /// gRPC says here how a call went.
     fn trailers(&mut self, trailers: &HeaderMap) {
         if let Some(outcome @ (CallOutcome::Success | CallOutcome::Failure)) = &mut self.at_end
-            && let Some(status) = status::of_grpc(trailers)
+            && let Some(status) = Classify::outcome_of_trailers(trailers)
         {
-            *outcome = Measurement::outcome_of_status(status);
+            *outcome = status;
         }
     }
 
@@ -149,4 +156,10 @@ pub(super) struct Waiting {
     pub(super) since: Tick,
     /// The limit at that time.
     pub(super) limit: u64,
+}
+
+impl fmt::Debug for HeldSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldSlot").field("at_end", &self.at_end).finish_non_exhaustive()
+    }
 }

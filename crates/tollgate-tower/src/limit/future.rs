@@ -98,7 +98,7 @@ where
     fn poll(&mut self, ticket: &mut Ticket, context: &mut Context<'_>) -> Poll<Came<S::Future, R>> {
         let came = match self {
             Self::Refused(response) => {
-                response.take().map(|response| Came::Response(response.map(LimitBody::told)))
+                response.take().map(|response| Came::Response(response.map(LimitBody::refusal)))
             }
             Self::Settles(settling, response) => {
                 let _in_time = ready!(settling.as_mut().poll(context));
@@ -110,7 +110,7 @@ where
                 held.take().map(|Held { mut service, mut request }| {
                     ticket.taken = Taken::Pass(pass);
                     match ticket.answer(&mut request) {
-                        Some(response) => Came::Response(response.map(LimitBody::told)),
+                        Some(response) => Came::Response(response.map(LimitBody::refusal)),
                         None => Came::Runs(service.call(request)),
                     }
                 })

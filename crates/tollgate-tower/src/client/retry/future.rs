@@ -1,7 +1,7 @@
 //! The future of a call that may be repeated.
 
 use super::{Learned, Repeat, Repeatable, Shared};
-use crate::{Info, client::grpc, timer::Timer};
+use crate::{Deadline, Info, RefusedBy, client::grpc, timer::Timer};
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use std::{
@@ -10,7 +10,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll, ready},
 };
-use tollgate::{Attempts, Tick};
+use tollgate::{Attempts, ShouldRetry, Tick};
 use tower_service::Service;
 
 pin_project! {
@@ -27,6 +27,8 @@ pin_project! {
         spare: Option<C::Spare>,
         repeatable: Repeatable,
         attempts: Attempts,
+        // No attempt starts after it.
+        deadline: Tick,
         // When to send it; only looked at between calls.
         due: Tick,
         timer: Timer,
@@ -43,6 +45,8 @@ where
     pub(super) fn new(mut service: S, request: Request<B>, shared: Arc<Shared<C>>) -> Self {
         let now = shared.policy.clock().now();
         let attempts = shared.policy.start(now);
+        let deadline = request.extensions().get::<Deadline>();
+        let deadline = deadline.map_or(Tick::MAX, |deadline| deadline.on(shared.policy.clock()));
         let repeatable = Repeatable::of(&request);
         let (request, spare) = if shared.policy.max_attempts() > 1 {
             shared.repeat.keep(request)
@@ -51,7 +55,7 @@ where
         };
         let call = Some(service.call(request));
         let (due, timer) = (now, Timer::default());
-        Self { shared, service, spare, repeatable, attempts, due, timer, call }
+        Self { shared, service, spare, repeatable, attempts, deadline, due, timer, call }
     }
 }
 
@@ -75,7 +79,11 @@ where
                 this.call.set(None);
                 let spare = this.spare.as_ref().filter(|spare| shared.repeat.is_whole(spare));
                 let learned = shared.learn(&response);
-                let due = shared.due(&response, &learned, (*this.repeatable, this.attempts));
+                let due = shared.due(
+                    &response,
+                    &learned,
+                    (*this.repeatable, *this.deadline, this.attempts),
+                );
                 let due = due.filter(|_| spare.is_some());
                 let due = due.filter(|due| this.timer.set(clock, *due).is_ok());
                 // A call that cannot be repeated takes nothing from the budget: so the budget comes
@@ -127,11 +135,17 @@ impl<C> Shared<C> {
         &self,
         response: &Response<R>,
         learned: &Learned,
-        (repeatable, attempts): (Repeatable, &mut Attempts),
+        (repeatable, deadline, attempts): (Repeatable, Tick, &mut Attempts),
     ) -> Option<Tick> {
         let is_grpc = grpc::status(response.headers()).is_some();
-        let should_retry = self.should_retry(learned, is_grpc, repeatable)?;
-        self.policy.next_attempt(attempts, self.policy.clock().now(), should_retry)
+        let refused = response.extensions().get::<RefusedBy>();
+        let should_retry = match refused.and_then(RefusedBy::retry_after) {
+            // Another layer refused the call: it was not sent, so any method may be repeated.
+            Some(wait) => ShouldRetry::After(wait),
+            None => self.should_retry(learned, is_grpc, repeatable)?,
+        };
+        let policy = self.policy.until(deadline);
+        policy.next_attempt(attempts, policy.clock().now(), should_retry)
     }
 }
 

@@ -91,7 +91,7 @@ async fn a_deadline_leaves_half_of_the_time_for_the_work() {
         let mut waiting = request("/");
         let start = clock.now();
         if let Some(ms) = deadline_ms {
-            waiting.extensions_mut().insert(Deadline(start.saturating_add(MS * ms)));
+            waiting.extensions_mut().insert(Deadline::after(&clock, MS * ms));
         }
         let refused = call(&mut service, waiting).await.await.unwrap();
         assert_eq!(refused.status(), 503);
@@ -100,7 +100,7 @@ async fn a_deadline_leaves_half_of_the_time_for_the_work() {
         drop(held);
     }
     let mut late = request("/");
-    late.extensions_mut().insert(Deadline(clock.now()));
+    late.extensions_mut().insert(Deadline::new(&clock, clock.now()));
     assert_eq!(ask(&service, late).await.status(), 200, "a free slot needs no wait");
 }
 
