@@ -5,6 +5,8 @@
 //! | stay below what the server allows, as it tells by its headers | [`PaceLayer`] |
 //! | stay below a limit that I know myself | [`PaceLayer`] with a [`quota`](PaceBuilder::quota) |
 //! | repeat what the server refused, without making things worse | [`RetryLayer`] |
+//! | send a slow call a second time, and take the first answer | [`HedgeLayer`] |
+//! | send less to a server that refuses for overload | [`SelfThrottleLayer`] |
 //! | only know what a response says of the server's limits | [`Reader`] |
 //!
 //! The layers fit any tower stack whose requests and responses are those of the crate `http`: the
@@ -42,16 +44,19 @@ mod counts;
 mod family;
 mod field;
 mod grpc;
+mod hedge;
 mod lane;
 mod lanes;
 mod learned;
 mod pace;
 mod retry;
+mod self_throttle;
 mod spend;
 mod time;
 mod turn;
 
 pub use counts::PaceCounts;
+pub use hedge::{Hedge, HedgeFuture, HedgeLayer, HedgeLayerBuilder};
 pub use learned::{Learned, LearnedPolicy, Reader, Refusal, RetryWhen, Unit};
 pub use pace::{
     Pace, PaceAnswer, PaceAnswerFuture, PaceAnswerLayer, PaceBuildError, PaceBuilder, PaceError,
@@ -60,5 +65,9 @@ pub use pace::{
 pub use retry::{
     Backoff, CloneBody, Repeat, Replay, ReplayBody, ReplaySpare, Retry, RetryBudget,
     RetryBudgetBuilder, RetryBuildError, RetryBuilder, RetryFuture, RetryLayer,
+};
+pub use self_throttle::{
+    SelfThrottleBody, SelfThrottleFuture, SelfThrottleLayer, SelfThrottleLayerBuilder,
+    SelfThrottleService,
 };
 pub use spend::Spend;

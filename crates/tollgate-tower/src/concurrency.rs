@@ -23,6 +23,7 @@ pub use adaptive::{AdaptiveLayer, AdaptiveLayerBuilder};
 pub use builder::ConcurrencyLayerBuilder;
 pub use error::ConcurrencyLayerError;
 pub use future::ConcurrencyFuture;
+pub(crate) use priority::PrioritySource;
 pub use recent::Degradation;
 pub use shed::Shedding;
 pub use slot::ConcurrencyBody;

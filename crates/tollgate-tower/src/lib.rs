@@ -73,6 +73,7 @@
 //! | `axum` | reads the address and the matched route that axum stores in a request |
 //! | `tonic` | reads the address that tonic stores in a request |
 //! | `metrics` | counts decisions through the `metrics` facade |
+//! | `testing` | `testing::ChaosLayer`, which injects faults |
 //!
 //! No feature is on by default, and the layers work without them. MSRV: 1.89.
 //!
@@ -102,6 +103,8 @@ mod misuse;
 mod queued;
 mod refusal;
 mod seldom;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timer;
 mod watch;
 

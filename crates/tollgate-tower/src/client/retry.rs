@@ -12,7 +12,7 @@ pub use repeat::{CloneBody, Repeat};
 pub use replay::{Replay, ReplayBody, ReplaySpare};
 
 use super::learned::{Learned, Reader, Refusal, RetryWhen};
-use http::{Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use std::{
     fmt,
     sync::Arc,
@@ -163,9 +163,13 @@ struct Repeatable(bool);
 
 impl Repeatable {
     fn of<B>(request: &Request<B>) -> Self {
-        let is_idempotent = Method::is_idempotent(request.method());
-        Self(is_idempotent || request.headers().contains_key("idempotency-key"))
+        Self(is_repeatable(request.method(), request.headers()))
     }
+}
+
+/// Tells whether a call may be made twice: by its method, or by an `Idempotency-Key`.
+pub(super) fn is_repeatable(method: &Method, headers: &HeaderMap) -> bool {
+    method.is_idempotent() || headers.contains_key("idempotency-key")
 }
 
 impl<C> Shared<C> {

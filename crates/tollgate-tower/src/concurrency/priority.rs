@@ -6,19 +6,19 @@ use std::sync::Arc;
 use tollgate::Priority;
 
 /// Finds the priority of a request; `None` if it knows none.
-pub(super) type PriorityBy = Arc<dyn Fn(&Info<'_>) -> Option<Priority> + Send + Sync>;
+pub(crate) type PriorityBy = Arc<dyn Fn(&Info<'_>) -> Option<Priority> + Send + Sync>;
 
 /// Where priorities come from.
 #[derive(Clone, Default)]
-pub(super) struct PrioritySource {
-    pub(super) by: Option<PriorityBy>,
+pub(crate) struct PrioritySource {
+    pub(crate) by: Option<PriorityBy>,
     /// Peers whose `Priority` header is believed.
     pub(super) trust: Option<Trust>,
 }
 
 impl PrioritySource {
     /// Returns what the closure says, else the extensions, else a believed header.
-    pub(super) fn of(&self, info: &Info<'_>) -> Priority {
+    pub(crate) fn of(&self, info: &Info<'_>) -> Priority {
         let by = self.by.as_ref().and_then(|by| by(info));
         by.or_else(|| info.extensions().get().copied())
             .or_else(|| {

@@ -4,14 +4,18 @@
 mod adaptive;
 mod away;
 mod bandwidth;
+#[cfg(feature = "testing")]
+mod chaos;
 mod client_defaults;
 mod client_follows;
+mod client_hedge;
 mod client_learned;
 mod client_no_timers;
 mod client_pace;
 mod client_replay;
 mod client_replay_wire;
 mod client_retry;
+mod client_self_throttle;
 mod client_wire;
 mod concurrency;
 mod diagnostics;
@@ -44,6 +48,7 @@ mod servers {
 }
 mod sockets;
 mod stacks;
+mod strict;
 mod stub;
 mod usage;
 mod watch;

@@ -1,0 +1,10 @@
+//! For tests of stacks: a dependency that misbehaves when told to.
+
+mod chaos;
+mod fault;
+
+pub use chaos::{
+    Chaos, ChaosBuilder, ChaosCounts, ChaosError, ChaosFuture, ChaosHandle, ChaosLayer, MakeError,
+    NoErrors,
+};
+pub use fault::Fault;
