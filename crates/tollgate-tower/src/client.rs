@@ -40,7 +40,7 @@
 //!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).
 //! * A refusal at the end of a stream of gRPC, after messages, is in the trailers, and is not seen.
 
-mod counts;
+pub(crate) mod counts;
 mod family;
 mod field;
 mod grpc;

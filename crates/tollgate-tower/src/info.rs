@@ -1,7 +1,7 @@
 //! What is known of a request before it runs.
 
-use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
-use std::net::SocketAddr;
+use http::{Extensions, HeaderMap, Method, Request, Uri, Version, header};
+use std::{borrow::Cow, net::SocketAddr};
 
 /// What is known of a request before it runs: all but its body.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +60,31 @@ impl<'a> Info<'a> {
     #[must_use]
     pub const fn extensions(&self) -> &'a Extensions {
         self.extensions
+    }
+
+    /// Returns the server that a request is for, as host and port in lower case: the authority of its
+    /// URI, else its `Host` header; empty if it has neither.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::Request;
+    /// use tollgate_tower::Info;
+    ///
+    /// let request = Request::get("http://me@API.example:8080/path").body(())?;
+    /// assert_eq!(Info::of(&request).authority(), "api.example:8080");
+    /// # Ok::<(), http::Error>(())
+    /// ```
+    #[must_use]
+    pub fn authority(&self) -> Cow<'a, str> {
+        let host = || self.headers.get(header::HOST)?.to_str().ok();
+        let text = self.uri.authority().map(http::uri::Authority::as_str).or_else(host);
+        let text = text.unwrap_or_default();
+        let text = text.rsplit('@').next().unwrap_or(text);
+        match text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            true => text.to_ascii_lowercase().into(),
+            false => text.into(),
+        }
     }
 
     /// Returns the address of the other end of the connection, if somebody has noted it.

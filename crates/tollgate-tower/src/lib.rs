@@ -90,12 +90,14 @@ macro_rules! docs {
 pub mod answer;
 mod bandwidth;
 mod body;
+mod breaker;
 mod calendar;
 mod classify;
 pub mod client;
 mod coded;
 mod concurrency;
 mod deadline;
+mod fallback;
 mod info;
 pub mod key;
 mod limit;
@@ -105,6 +107,7 @@ mod refusal;
 mod seldom;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod timeout;
 mod timer;
 mod watch;
 
@@ -113,11 +116,19 @@ pub use bandwidth::{
     Shaping,
 };
 pub use body::GuardedBody;
+pub use breaker::{
+    BreakerBody, BreakerFuture, BreakerLayer, BreakerLayerBuilder, BreakerLayerError,
+    BreakerService,
+};
 pub use concurrency::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
     ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Degradation, Shedding,
 };
 pub use deadline::Deadline;
+pub use fallback::{
+    Backup, BackupFuture, Degraded, Fallback, FallbackBody, FallbackCause, FallbackFuture,
+    FallbackLayer, FallbackLayerBuilder, FallbackLayerError, FallbackResponse, FallbackService,
+};
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
@@ -125,6 +136,10 @@ pub use limit::{
     RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
 pub use refusal::{NotRun, RefusedBy};
+pub use timeout::{
+    TimeoutBody, TimeoutCounts, TimeoutError, TimeoutFuture, TimeoutLayer, TimeoutLayerBuilder,
+    TimeoutLayerError, TimeoutPhase, TimeoutService,
+};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

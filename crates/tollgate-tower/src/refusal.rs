@@ -138,7 +138,6 @@ impl RefusalFormat {
 
     /// Writes the refusal of a call that did not run, by a part that has no figures to report: 503,
     /// in gRPC UNAVAILABLE.
-    #[allow(dead_code, reason = "layers without figures are to come")]
     pub(crate) fn write_unavailable(
         &self,
         refused: RefusedBy,

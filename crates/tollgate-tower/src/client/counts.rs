@@ -29,17 +29,17 @@ pub struct PaceCounts {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    pub(super) fn add(&self, more: u64) {
+    pub(crate) fn add(&self, more: u64) {
         if more > 0 {
             // ORDERING: Relaxed, here and below. A count publishes nothing else.
             self.0.fetch_add(more, Relaxed);
         }
     }
 
-    fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }

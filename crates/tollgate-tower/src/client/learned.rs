@@ -138,7 +138,7 @@ pub enum RetryWhen {
 impl Learned {
     /// Returns how long to wait before another try, if it is a refusal and names a time: `retry`, or
     /// else the latest reset of those policies of which nothing is left.
-    pub(super) fn named(&self) -> Option<Duration> {
+    pub(crate) fn named(&self) -> Option<Duration> {
         self.refusal?;
         match self.retry {
             Some(RetryWhen::After(after)) => Some(after),

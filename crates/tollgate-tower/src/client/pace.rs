@@ -17,7 +17,7 @@ use super::{
     turn::Line,
 };
 use crate::Info;
-use http::{Request, Response, header};
+use http::{Request, Response};
 use std::{
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
@@ -165,12 +165,8 @@ impl Shared {
     fn line(&self, info: &Info<'_>) -> Option<Arc<Line>> {
         let lanes = self.lanes.as_ref()?;
         let mut hasher = self.hash.build_hasher();
-        // Names of hosts have no case. Requests without one share a lane.
-        let authority = info.uri().authority().map(|it| it.as_str().as_bytes());
-        let host = || info.headers().get(header::HOST).map(http::HeaderValue::as_bytes);
-        for byte in authority.or_else(host).unwrap_or_default() {
-            hasher.write_u8(byte.to_ascii_lowercase());
-        }
+        // Requests without one share a lane.
+        hasher.write(info.authority().as_bytes());
         if let Some(route) = &self.route {
             hasher.write_u8(0xff);
             route(info, &mut hasher);

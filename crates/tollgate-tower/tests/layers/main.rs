@@ -38,6 +38,7 @@ mod modes;
 #[cfg(feature = "axum")]
 mod page_examples;
 mod reported_values;
+mod resilience;
 mod response;
 mod roundtrip;
 mod same_body;

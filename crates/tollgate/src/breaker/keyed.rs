@@ -7,7 +7,7 @@
 
 use super::{Breaker, BreakerState, Open, Pass, builder::Template};
 use crate::{
-    Tick,
+    Clock, Tick,
     keyed::fingerprint::Seed,
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
 };
@@ -116,6 +116,12 @@ impl<K: ?Sized> KeyedBreaker<K> {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.table.template.name
+    }
+
+    /// Returns the clock that all keys go by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.table.template.clock
     }
 }
 

@@ -72,6 +72,20 @@ impl OpenReason {
         Self::ServerTime,
         Self::Operator,
     ];
+
+    /// Returns the reason as a clause for logs: `a trial call failed`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FailureShare => "too large a share of the calls failed",
+            Self::FailureCount => "too many calls failed",
+            Self::ConsecutiveFailures => "too many calls failed in a row",
+            Self::SlowShare => "too large a share of the calls was slow",
+            Self::TrialFailed => "a trial call failed",
+            Self::ServerTime => "the dependency asked for a pause",
+            Self::Operator => "an operator opened it",
+        }
+    }
 }
 
 /// Who decides.

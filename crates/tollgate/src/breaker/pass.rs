@@ -242,15 +242,7 @@ impl Open {
 
 impl fmt::Display for Open {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = match self.why {
-            OpenReason::FailureShare => "too large a share of the calls failed",
-            OpenReason::FailureCount => "too many calls failed",
-            OpenReason::ConsecutiveFailures => "too many calls failed in a row",
-            OpenReason::SlowShare => "too large a share of the calls was slow",
-            OpenReason::TrialFailed => "a trial call failed",
-            OpenReason::ServerTime => "the dependency asked for a pause",
-            OpenReason::Operator => "an operator opened it",
-        };
+        let why = self.why.as_str();
         match self.state {
             BreakerState::HeldOpen => {
                 f.write_str("the breaker is held open by an operator; retry when it is released")

@@ -38,7 +38,7 @@ impl<B> Replay<B> {
     /// What is kept of a body, unless told otherwise.
     pub(super) const MAX_BYTES: usize = 64 * 1024;
 
-    pub(super) fn new(wrap: impl Fn(ReplayBody<B>) -> B + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(wrap: impl Fn(ReplayBody<B>) -> B + Send + Sync + 'static) -> Self {
         Self { wrap: Arc::new(wrap), max_bytes: Self::MAX_BYTES }
     }
 
