@@ -4,9 +4,11 @@
 //! of the library's [`Breaker`].
 
 mod builder;
+mod check;
 mod future;
 
 pub use builder::{BreakerLayerBuilder, BreakerLayerError};
+pub use check::{BreakerCheck, BreakerCheckFuture, BreakerCheckLayer};
 pub use future::{BreakerBody, BreakerFuture};
 
 use crate::{Info, RefusedBy, classify::Classify, client::Reader, refusal::RefusalFormat};

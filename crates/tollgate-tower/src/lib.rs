@@ -105,6 +105,7 @@ mod misuse;
 mod queued;
 mod refusal;
 mod seldom;
+mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod timeout;
@@ -117,8 +118,8 @@ pub use bandwidth::{
 };
 pub use body::GuardedBody;
 pub use breaker::{
-    BreakerBody, BreakerFuture, BreakerLayer, BreakerLayerBuilder, BreakerLayerError,
-    BreakerService,
+    BreakerBody, BreakerCheck, BreakerCheckFuture, BreakerCheckLayer, BreakerFuture, BreakerLayer,
+    BreakerLayerBuilder, BreakerLayerError, BreakerService,
 };
 pub use concurrency::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
@@ -136,6 +137,11 @@ pub use limit::{
     RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
 pub use refusal::{NotRun, RefusedBy};
+pub use stack::{
+    ClientLayers, ClientStack, ClientStackBuilder, LimitReport, Observed, ObservedFuture,
+    ObserverLayer, ServerLayers, ServerStack, ServerStackBuilder, StackCounts, StackError,
+    StackHandle, StackReport,
+};
 pub use timeout::{
     TimeoutBody, TimeoutCounts, TimeoutError, TimeoutFuture, TimeoutLayer, TimeoutLayerBuilder,
     TimeoutLayerError, TimeoutPhase, TimeoutService,

@@ -264,7 +264,7 @@ impl CallWindow {
     }
 
     /// Returns how far it reaches back, and from how many calls a share of them counts.
-    pub(super) fn summary(&self, min_calls: u64) -> String {
+    pub(crate) fn summary(&self, min_calls: u64) -> String {
         match self {
             Self::Time(window) => {
                 let length = Duration::from_nanos(window.width_ns.saturating_mul(BUCKETS as u64));

@@ -3,6 +3,7 @@
 use super::{PaceError, Shared};
 use crate::{
     Info,
+    classify::is_refusal,
     client::turn::{Flight, Line, NoTurn, Turn},
 };
 use http::{Request, Response};
@@ -33,6 +34,8 @@ pin_project! {
         #[pin]
         call: Option<S::Future>,
         flight: Option<Flight>,
+        // What the call has cost of one's own quota.
+        cost: u64,
     }
 }
 
@@ -96,7 +99,7 @@ impl<S: Service<Request<B>>, B> PaceFuture<S, B> {
             has_waited: false,
             spent: None,
         };
-        Self { shared, job: Some(job), quota: None, call: None, flight: None }
+        Self { shared, job: Some(job), quota: None, call: None, flight: None, cost }
     }
 }
 
@@ -122,7 +125,10 @@ where
         this.call.set(None);
         // Without an answer the flight is dropped, which counts as lost.
         let flight = this.flight.take();
-        if let Ok(response) = &result {
+        if result.as_ref().is_ok_and(|response| is_refusal(response.extensions())) {
+            // A layer further in has refused the call: it was not sent, and the server said nothing.
+            this.shared.quota.iter().for_each(|quota| _ = quota.refund(*this.cost));
+        } else if let Ok(response) = &result {
             let learned = this.shared.learn(response);
             let has_stopped = flight.is_some_and(|flight| flight.answer(&learned));
             this.shared.counts.stops.add(has_stopped.into());
