@@ -1,7 +1,6 @@
-//! The layer that stops calling a service that fails.
+//! The layer that stops calling a service that fails: [`BreakerLayer`].
 //!
-//! `future.rs` runs a call and ends its pass, `builder.rs` has the settings. The decisions are those
-//! of the library's [`Breaker`].
+//! The library's [`Breaker`] decides; `breaker/future.rs` runs a call and ends its pass.
 
 mod builder;
 mod check;

@@ -1,7 +1,7 @@
-//! The layer that answers when the service cannot: with a value, a function or another service.
+//! The layer that answers when the service cannot: [`FallbackLayer`].
 //!
-//! `backup.rs` has the kinds of fallbacks, `future.rs` runs the call and then its fallback,
-//! `builder.rs` has the settings.
+//! `fallback/backup.rs` has the kinds of fallbacks, `fallback/future.rs` runs the call and then its
+//! fallback.
 
 mod backup;
 mod builder;
@@ -60,7 +60,7 @@ use tower_service::Service;
 ///     Response::new(Bytes::from(format!("{} is not available {refused}", request.uri.path())))
 /// });
 /// # let _ = (recommendations, layer.build()?);
-/// # Ok::<(), tollgate_tower::FallbackLayerError>(())
+/// # Ok::<(), tollgate_tower::fallback::FallbackLayerError>(())
 /// ```
 pub struct FallbackLayer<K = FallbackResponse> {
     shared: Arc<SharedFallback<K>>,

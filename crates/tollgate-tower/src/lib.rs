@@ -1,5 +1,5 @@
-//! Rate limits, concurrency limits and bandwidth limits for axum, tonic, hyper and any tower stack, and
-//! clients that keep to a server's limits.
+//! Rate limits, concurrency limits and bandwidth limits for axum, tonic, hyper and any tower stack,
+//! clients that keep to a server's limits, and circuit breakers, timeouts and fallbacks for both.
 //!
 //! A [`RateLimitLayer`] checks all its policies in one decision. If one of them denies a request, the
 //! layer responds with 429, `Retry-After` and the `RateLimit` headers; the service is not called and no
@@ -47,9 +47,14 @@
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
+//! | to stop calling a service that fails (circuit breaker), for all calls or by server | [`BreakerLayer`] |
+//! | timeouts for the head, the body, an attempt and the whole call; deadlines that travel | [`TimeoutLayer`], [`Deadline`] |
+//! | an answer when the service has none: a value, a function, another service | [`FallbackLayer`], [`Degraded`] |
+//! | to know which layer refused a call, why, and for how long | [`RefusedBy`], [`NotRun`] |
 //!
 //! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
-//! and what each error code means. [docs/clients.md] does the same for clients.
+//! and what each error code means. [docs/clients.md] does the same for clients, and [docs/resilience.md] for
+//! breakers, timeouts and fallbacks.
 //!
 //! # Guarantees
 //!
@@ -64,6 +69,8 @@
 //! * A request that is cancelled while it runs stays charged (`tests/layers/page_examples.rs`). A request
 //!   that is cancelled while the store decides is not charged, and a policy in shadow mode is settled as
 //!   if it were enforced (`tests/layers/modes.rs`).
+//! * A refusal of one layer is no failure for another: breakers and adaptive limits ignore it, and limits
+//!   further out give back what they took for a call that never ran (`tests/layers/resilience/breaker.rs`).
 //! * [`client`] lists the guarantees for clients.
 //!
 //! # Features
@@ -79,6 +86,7 @@
 //!
 //! [docs/http.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md
 //! [docs/clients.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/clients.md
+//! [docs/resilience.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/resilience.md
 
 /// Returns the address of a section of the documentation.
 macro_rules! docs {
@@ -90,14 +98,14 @@ macro_rules! docs {
 pub mod answer;
 mod bandwidth;
 mod body;
-mod breaker;
+pub mod breaker;
 mod calendar;
 mod classify;
 pub mod client;
 mod coded;
 mod concurrency;
 mod deadline;
-mod fallback;
+pub mod fallback;
 mod info;
 pub mod key;
 mod limit;
@@ -105,10 +113,10 @@ mod misuse;
 mod queued;
 mod refusal;
 mod seldom;
-mod stack;
+pub mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod timeout;
+pub mod timeout;
 mod timer;
 mod watch;
 
@@ -117,19 +125,13 @@ pub use bandwidth::{
     Shaping,
 };
 pub use body::GuardedBody;
-pub use breaker::{
-    BreakerBody, BreakerCheck, BreakerCheckFuture, BreakerCheckLayer, BreakerFuture, BreakerLayer,
-    BreakerLayerBuilder, BreakerLayerError, BreakerService,
-};
+pub use breaker::BreakerLayer;
 pub use concurrency::{
     AdaptiveLayer, AdaptiveLayerBuilder, ConcurrencyBody, ConcurrencyFuture, ConcurrencyLayer,
     ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Degradation, Shedding,
 };
 pub use deadline::Deadline;
-pub use fallback::{
-    Backup, BackupFuture, Degraded, Fallback, FallbackBody, FallbackCause, FallbackFuture,
-    FallbackLayer, FallbackLayerBuilder, FallbackLayerError, FallbackResponse, FallbackService,
-};
+pub use fallback::{Degraded, FallbackLayer};
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
@@ -137,15 +139,8 @@ pub use limit::{
     RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
 pub use refusal::{NotRun, RefusedBy};
-pub use stack::{
-    ClientLayers, ClientStack, ClientStackBuilder, LimitReport, Observed, ObservedFuture,
-    ObserverLayer, ServerLayers, ServerStack, ServerStackBuilder, StackCounts, StackError,
-    StackHandle, StackReport,
-};
-pub use timeout::{
-    TimeoutBody, TimeoutCounts, TimeoutError, TimeoutFuture, TimeoutLayer, TimeoutLayerBuilder,
-    TimeoutLayerError, TimeoutPhase, TimeoutService,
-};
+pub use stack::{ClientStack, ServerStack};
+pub use timeout::{TimeoutError, TimeoutLayer};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]
@@ -160,4 +155,6 @@ mod pages {
     struct Middleware;
     #[doc = include_str!("../../../docs/clients.md")]
     struct Clients;
+    #[doc = include_str!("../../../docs/resilience.md")]
+    struct Resilience;
 }

@@ -1,7 +1,6 @@
-//! The layer that bounds how long a call takes, phase by phase.
+//! The layer that bounds how long a call takes, phase by phase: [`TimeoutLayer`].
 //!
-//! `builder.rs` has the settings, `future.rs` waits for the head, `body.rs` for the body, and
-//! `error.rs` says which phase took too long. Deadlines are in `deadline.rs` of the crate.
+//! `timeout/future.rs` waits for the head, `timeout/body.rs` for the body.
 
 mod body;
 mod builder;
@@ -74,7 +73,7 @@ use tower_service::Service;
 ///     .send_deadline()
 ///     .build()?;
 /// # let _ = (server, total, attempt);
-/// # Ok::<(), tollgate_tower::TimeoutLayerError>(())
+/// # Ok::<(), tollgate_tower::timeout::TimeoutLayerError>(())
 /// ```
 #[derive(Clone)]
 pub struct TimeoutLayer {

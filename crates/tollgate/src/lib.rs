@@ -122,8 +122,6 @@ mod pages {
     struct Adaptive;
     #[doc = include_str!("../../../docs/adaptive-rate.md")]
     struct AdaptiveRates;
-    #[doc = include_str!("../../../docs/resilience.md")]
-    struct Resilience;
     #[doc = include_str!("../../../docs/striping.md")]
     struct Striping;
     #[doc = include_str!("../../../docs/hierarchy.md")]

@@ -54,7 +54,7 @@ impl<K> FallbackLayerBuilder<K> {
     ///     })
     ///     .build()?;
     /// # let _ = layer;
-    /// # Ok::<(), tollgate_tower::FallbackLayerError>(())
+    /// # Ok::<(), tollgate_tower::fallback::FallbackLayerError>(())
     /// ```
     pub fn when(mut self, is_failed: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.when_response = Arc::new(is_failed);

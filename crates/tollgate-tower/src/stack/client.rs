@@ -6,7 +6,8 @@ use super::{
     parts::Parts,
 };
 use crate::{
-    AdaptiveLayer, BreakerCheckLayer, BreakerLayer, ConcurrencyLayer, FallbackLayer, TimeoutLayer,
+    AdaptiveLayer, BreakerLayer, ConcurrencyLayer, FallbackLayer, TimeoutLayer,
+    breaker::BreakerCheckLayer,
     client::{HedgeLayer, PaceAnswerLayer, PaceLayer, RetryLayer, SelfThrottleLayer},
 };
 use std::{fmt, sync::Arc};
@@ -33,7 +34,7 @@ use tower_layer::{Identity, Layer, Stack};
 /// * The error type of the client stays as it is. A refusal is a response with
 ///   [`RefusedBy`](crate::RefusedBy) in its extensions: the part, why, and when to come back.
 /// * Bodies of responses become [`GuardedBody`](crate::GuardedBody) or
-///   [`TimeoutBody`](crate::TimeoutBody) of the client's, by the parts that are there. Where the type has
+///   [`TimeoutBody`](crate::timeout::TimeoutBody) of the client's, by the parts that are there. Where the type has
 ///   to be named, `tower::util::BoxCloneService` hides it.
 /// * A future that is dropped gives back what every part has taken for it.
 ///
@@ -134,7 +135,7 @@ impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C
         ClientStackBuilder::of(self.parts, self.observing, (layer, t, r, h, k, j, p, b, c, a))
     }
 
-    /// Bounds the whole call; the layer needs [`total`](crate::TimeoutLayerBuilder::total).
+    /// Bounds the whole call; the layer needs [`total`](crate::timeout::TimeoutLayerBuilder::total).
     pub fn total_timeout(
         mut self,
         layer: TimeoutLayer,
@@ -237,7 +238,7 @@ impl<F, T, R, H, K, J, P, B, C, A> ClientStackBuilder<(F, T, R, H, K, J, P, B, C
         ClientStackBuilder::of(self.parts, self.observing, (f, t, r, h, k, j, p, b, layer, a))
     }
 
-    /// Bounds each attempt; the layer needs [`attempt`](crate::TimeoutLayerBuilder::attempt) or another
+    /// Bounds each attempt; the layer needs [`attempt`](crate::timeout::TimeoutLayerBuilder::attempt) or another
     /// phase.
     pub fn attempt_timeout(
         mut self,

@@ -2,8 +2,9 @@
 
 use super::{observe::State, parts::Parts};
 use crate::{
-    TimeoutCounts, TimeoutLayer,
+    TimeoutLayer,
     client::{PaceCounts, PaceLayer},
+    timeout::TimeoutCounts,
 };
 use std::{fmt, sync::Arc};
 use tollgate::{

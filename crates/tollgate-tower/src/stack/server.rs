@@ -98,8 +98,8 @@ pub struct ServerStackBuilder<L> {
 
 impl<T, C, U, L, K, A> ServerStackBuilder<(T, C, U, L, K, A)> {
     /// Bounds the whole request, and reads the caller's deadline; the layer needs
-    /// [`total`](crate::TimeoutLayerBuilder::total) or
-    /// [`trust_deadline`](crate::TimeoutLayerBuilder::trust_deadline).
+    /// [`total`](crate::timeout::TimeoutLayerBuilder::total) or
+    /// [`trust_deadline`](crate::timeout::TimeoutLayerBuilder::trust_deadline).
     pub fn total_timeout(
         mut self,
         layer: TimeoutLayer,
@@ -164,7 +164,7 @@ impl<T, C, U, L, K, A> ServerStackBuilder<(T, C, U, L, K, A)> {
     }
 
     /// Bounds the work of the handler; the layer needs
-    /// [`attempt`](crate::TimeoutLayerBuilder::attempt) or another phase.
+    /// [`attempt`](crate::timeout::TimeoutLayerBuilder::attempt) or another phase.
     pub fn handler_timeout(
         mut self,
         layer: TimeoutLayer,

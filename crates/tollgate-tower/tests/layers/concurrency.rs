@@ -33,6 +33,19 @@ pub(crate) type Sender = mpsc::UnboundedSender<Result<&'static str, String>>;
 /// A body that is fed by a test, and ends when the sender is gone.
 pub(crate) struct Fed(mpsc::UnboundedReceiver<Result<&'static str, String>>);
 
+impl Fed {
+    /// Returns a body that begins with this, and never ends.
+    pub(crate) fn endless(text: &'static str) -> Self {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(Ok(text)).unwrap();
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(sender);
+        });
+        Self(receiver)
+    }
+}
+
 impl Body for Fed {
     type Data = Bytes;
     type Error = String;

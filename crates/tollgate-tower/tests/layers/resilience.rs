@@ -4,7 +4,9 @@ mod breaker;
 mod breaker_outcome;
 mod contract;
 mod fallback;
+mod model;
 mod timeout;
+mod wire;
 
 use crate::concurrency::{Fed, Head, Inner, Sender, limited, request};
 use http::{Request, Response};
@@ -15,7 +17,10 @@ use std::{
 };
 use tokio::sync::mpsc;
 use tollgate::{Breaker, BreakerBuilder, Clock, ManualClock, Trip};
-use tollgate_tower::{BreakerLayer, BreakerLayerBuilder, BreakerService, RefusedBy};
+use tollgate_tower::{
+    BreakerLayer, RefusedBy,
+    breaker::{BreakerLayerBuilder, BreakerService},
+};
 use tower::{Layer, Service, ServiceExt};
 
 const MS: Duration = Duration::from_millis(1);

@@ -38,8 +38,9 @@ use tollgate::{
     self_throttle::SelfThrottle,
 };
 use tollgate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, RefusedBy, StackHandle, TimeoutLayer,
+    BreakerLayer, ClientStack, ConcurrencyLayer, RefusedBy, TimeoutLayer,
     client::{Backoff, HedgeLayer, PaceLayer, RetryLayer, SelfThrottleLayer},
+    stack::StackHandle,
 };
 use tower::{Layer, Service, ServiceExt};
 

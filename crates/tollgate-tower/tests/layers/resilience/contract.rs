@@ -157,7 +157,7 @@ fn layers_services_and_futures_can_be_sent() {
     is_future::<Call<<BreakerLayer as Layer<Inner>>::Service>>();
     is_future::<Call<<TimeoutLayer as Layer<Inner>>::Service>>();
     is_future::<Call<<FallbackLayer as Layer<Inner>>::Service>>();
-    is_sent::<tollgate_tower::BreakerBody<String>>();
-    is_sent::<tollgate_tower::FallbackBody<String>>();
-    is_sent::<tollgate_tower::TimeoutBody<String>>();
+    is_sent::<tollgate_tower::breaker::BreakerBody<String>>();
+    is_sent::<tollgate_tower::fallback::FallbackBody<String>>();
+    is_sent::<tollgate_tower::timeout::TimeoutBody<String>>();
 }

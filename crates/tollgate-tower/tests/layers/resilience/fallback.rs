@@ -10,7 +10,9 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::SeqCst},
 };
 use tollgate_tower::{
-    Degraded, FallbackBody, FallbackCause, FallbackLayer, NotRun, TimeoutLayer, TimeoutPhase,
+    Degraded, FallbackLayer, NotRun, TimeoutLayer,
+    fallback::{FallbackBody, FallbackCause},
+    timeout::TimeoutPhase,
 };
 use tower::limit::ConcurrencyLimitLayer;
 

@@ -6,8 +6,9 @@ use http_body_util::BodyExt;
 use std::sync::{Arc, Mutex};
 use tollgate::{Concurrency, Quota};
 use tollgate_tower::{
-    ConcurrencyLayer, Deadline, NotRun, Peer, Policy, RateLimitLayer, TimeoutBody, TimeoutCounts,
-    TimeoutError, TimeoutLayer, TimeoutLayerBuilder, TimeoutPhase, TimeoutService, key::Trust,
+    ConcurrencyLayer, Deadline, NotRun, Peer, Policy, RateLimitLayer, TimeoutError, TimeoutLayer,
+    key::Trust,
+    timeout::{TimeoutBody, TimeoutCounts, TimeoutLayerBuilder, TimeoutPhase, TimeoutService},
 };
 
 struct Bounded {

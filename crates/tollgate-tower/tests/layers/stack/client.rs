@@ -3,7 +3,7 @@
 use super::*;
 use bytes::Bytes;
 use http_body_util::BodyExt;
-use tollgate_tower::{Degraded, FallbackLayer, StackError};
+use tollgate_tower::{Degraded, FallbackLayer, stack::StackError};
 
 #[tokio::test(start_paused = true)]
 async fn explain_lists_the_parts_from_the_outside_in() {
