@@ -35,6 +35,10 @@
 //!   before anything is learned, and refuses what is in the air then.
 //! * A body that cannot be cloned is sent again as it was, and by one attempt at a time
 //!   (`tests/layers/client_replay.rs`), if [`replay`](RetryBuilder::replay) is on and it is short.
+//! * Each hedge has a service of its own that was ready, and attempts that lose are dropped before the
+//!   answer is returned (`tests/layers/client_hedge.rs`).
+//! * A client that throttles itself never refuses all of its calls, and a cancelled call counts for
+//!   nothing (`tests/layers/client_self_throttle.rs`).
 //! * Without tokio's timers nobody waits, and nothing panics (`tests/layers/client_no_timers.rs`).
 //! * Nobody waits longer than [`max_wait`](PaceBuilder::max_wait), in all; what would have to fails
 //!   at once. Queues and memory are bounded. Whoever waits may be dropped (`tests/layers/client_pace.rs`).

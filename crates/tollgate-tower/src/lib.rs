@@ -51,6 +51,10 @@
 //! | timeouts for the head, the body, an attempt and the whole call; deadlines that travel | [`TimeoutLayer`], [`Deadline`] |
 //! | an answer when the service has none: a value, a function, another service | [`FallbackLayer`], [`Degraded`] |
 //! | to know which layer refused a call, why, and for how long | [`RefusedBy`], [`NotRun`] |
+//! | a client that sends slow calls a second time | [`client::HedgeLayer`] |
+//! | a client that sends less to an overloaded server | [`client::SelfThrottleLayer`] |
+//! | all of these in the order that works, for a client or a server | [`ClientStack`], [`ServerStack`] |
+//! | a dependency that misbehaves, for tests | `testing::ChaosLayer` (feature `testing`) |
 //!
 //! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
 //! and what each error code means. [docs/clients.md] does the same for clients, and [docs/resilience.md] for

@@ -98,7 +98,7 @@ impl Rules {
         if requests < self.min_calls {
             return 0.0;
         }
-        let k = self.k.get(level).copied().unwrap_or(f64::INFINITY);
+        let k = self.k.get(level).copied().unwrap_or(f64::MAX);
         let excess = requests as f64 - k * accepts as f64;
         (excess / (requests as f64 + 1.0)).clamp(0.0, self.max_refusal)
     }

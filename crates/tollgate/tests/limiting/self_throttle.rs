@@ -98,6 +98,20 @@ fn refusals_end_within_two_windows_after_an_outage_and_are_never_all() {
     }
 }
 
+/// The share that still gets through grows by a factor that k decides.
+#[test]
+fn a_smaller_k_recovers_later() {
+    for (k, capacity, windows) in
+        [(2.0, 250, 0.6), (2.0, 0, 1.8), (1.5, 250, 1.2), (1.5, 0, 3.0), (1.1, 250, 6.3)]
+    {
+        let (throttle, hand) = throttle(SelfThrottle::builder().k(k).seed(1));
+        run(&throttle, &hand, 3 * WINDOW, capacity);
+        let recovers = |_: &i32| run(&throttle, &hand, WINDOW / 10, 1000) < 0.01;
+        let found = f64::from((1..100).find(recovers).unwrap()) / 10.0;
+        assert!((found / windows - 1.0_f64).abs() < 0.2, "k {k}, capacity {capacity}: {found}");
+    }
+}
+
 #[test]
 fn after_a_window_without_calls_nothing_is_refused() {
     let (throttle, hand) = throttle(SelfThrottle::builder().seed(1));

@@ -2,7 +2,7 @@
 
 use super::SharedHedge;
 use crate::{Info, client::Repeat};
-use http::{Request, Response, response::Parts};
+use http::{HeaderName, Request, Response, response::Parts};
 use pin_project_lite::pin_project;
 use std::{
     fmt,
@@ -42,6 +42,8 @@ pin_project! {
         Hedged { call: HedgedCall<Attempt<S, S::Future, B>>, next: NextAttempt<S, B, C> },
     }
 }
+
+const PREVIOUS_ATTEMPTS: HeaderName = HeaderName::from_static("grpc-previous-rpc-attempts");
 
 /// What hedges are made of.
 struct NextAttempt<S, B, C> {
@@ -83,7 +85,11 @@ where
         let (mut request, spare) = self.shared.repeat.again(self.spare.take()?);
         self.spare = spare;
         if Info::of(&request).is_grpc() {
-            request.headers_mut().insert("grpc-previous-rpc-attempts", self.made.into());
+            // A retry has said how many attempts there were before this call.
+            let before = request.headers().get(PREVIOUS_ATTEMPTS).and_then(|it| it.to_str().ok());
+            let before: u64 = before.and_then(|it| it.parse().ok()).unwrap_or(0);
+            let count = before.saturating_add(self.made);
+            request.headers_mut().insert(PREVIOUS_ATTEMPTS, count.into());
         }
         self.made += 1;
         Some(Attempt::Readies { service: self.service.clone(), request: Some(request) })

@@ -1,10 +1,14 @@
-//! What holds for all three layers: readiness, clones, errors, drops.
+//! What holds for all layers around a call: readiness, clones, errors, drops.
 
 use super::*;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
-use tollgate_tower::{FallbackLayer, TimeoutLayer};
+use tollgate::{hedge::HedgePolicy, self_throttle::SelfThrottle};
+use tollgate_tower::{
+    FallbackLayer, TimeoutLayer,
+    client::{HedgeLayer, SelfThrottleLayer},
+};
 use tower::limit::ConcurrencyLimitLayer;
 
 fn breaker() -> BreakerLayer {
@@ -19,6 +23,15 @@ fn timeout() -> TimeoutLayer {
 fn fallback() -> FallbackLayer {
     let value = Response::new(Bytes::from_static(b"instead"));
     FallbackLayer::value(value).when(|_| false).when_error(|_: &String| false).build().unwrap()
+}
+
+fn hedge() -> HedgeLayer {
+    let policy = HedgePolicy::after(SECOND).clock(Clock::tokio()).build().unwrap();
+    HedgeLayer::builder(policy).build().unwrap()
+}
+
+fn self_throttle() -> SelfThrottleLayer {
+    SelfThrottleLayer::builder(SelfThrottle::builder().build().unwrap()).build().unwrap()
 }
 
 /// The inner service panics if it is called without having been polled ready itself.
@@ -48,6 +61,8 @@ async fn the_service_that_was_polled_ready_is_called_and_errors_stay() {
     calls_what_is_ready(breaker()).await;
     calls_what_is_ready(timeout()).await;
     calls_what_is_ready(fallback()).await;
+    calls_what_is_ready(hedge()).await;
+    calls_what_is_ready(self_throttle()).await;
 }
 
 /// An inner service that is not ready is waited for, by each clone anew.
@@ -71,6 +86,8 @@ async fn readiness_is_that_of_the_inner_service() {
     waits_until_it_is_ready(breaker()).await;
     waits_until_it_is_ready(timeout()).await;
     waits_until_it_is_ready(fallback()).await;
+    waits_until_it_is_ready(hedge()).await;
+    waits_until_it_is_ready(self_throttle()).await;
 }
 
 /// The sender of a body sees when the inner future, or its body, is gone.
@@ -113,6 +130,8 @@ async fn a_call_that_is_dropped_at_any_point_drops_the_inner_one() {
     drops_what_is_dropped(breaker()).await;
     drops_what_is_dropped(timeout()).await;
     drops_what_is_dropped(fallback()).await;
+    drops_what_is_dropped(hedge()).await;
+    drops_what_is_dropped(self_throttle()).await;
 }
 
 /// Bodies, trailers and heads come through as they are.
@@ -144,6 +163,8 @@ async fn responses_come_through_as_they_are() {
     leaves_responses_alone(breaker()).await;
     leaves_responses_alone(timeout()).await;
     leaves_responses_alone(fallback()).await;
+    leaves_responses_alone(hedge()).await;
+    leaves_responses_alone(self_throttle()).await;
 }
 
 #[test]
@@ -154,9 +175,13 @@ fn layers_services_and_futures_can_be_sent() {
     is_sent::<BreakerLayer>();
     is_sent::<TimeoutLayer>();
     is_sent::<FallbackLayer>();
+    is_sent::<HedgeLayer>();
+    is_sent::<SelfThrottleLayer>();
     is_future::<Call<<BreakerLayer as Layer<Inner>>::Service>>();
     is_future::<Call<<TimeoutLayer as Layer<Inner>>::Service>>();
     is_future::<Call<<FallbackLayer as Layer<Inner>>::Service>>();
+    is_future::<Call<<HedgeLayer as Layer<Inner>>::Service>>();
+    is_future::<Call<<SelfThrottleLayer as Layer<Inner>>::Service>>();
     is_sent::<tollgate_tower::breaker::BreakerBody<String>>();
     is_sent::<tollgate_tower::fallback::FallbackBody<String>>();
     is_sent::<tollgate_tower::timeout::TimeoutBody<String>>();
