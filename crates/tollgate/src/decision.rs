@@ -125,7 +125,7 @@ impl Decision {
     }
 
     #[inline(always)]
-    const fn new(outcome: Outcome, level: Level, cost: u64, retry: u64) -> Self {
+    pub(crate) const fn new(outcome: Outcome, level: Level, cost: u64, retry: u64) -> Self {
         let Level { at, limit, remaining, full } = level;
         Self { head: Head::new(outcome), refused: 0, at, cost, limit, remaining, retry, full }
     }

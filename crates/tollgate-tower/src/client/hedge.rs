@@ -36,7 +36,7 @@ use tower_service::Service;
 /// |---|---|
 /// | GET, HEAD, PUT, DELETE, OPTIONS, TRACE, or with an `Idempotency-Key` | yes |
 /// | other methods, and so all of gRPC | if [`hedge_if`](HedgeLayerBuilder::hedge_if) says so |
-/// | whose body is not `Clone` | as far as [`clone_with`](HedgeLayerBuilder::clone_with) clones it: two attempts run at once, so what one has read cannot be kept for the other |
+/// | whose body is not `Clone` | as far as [`clone_with`](HedgeLayerBuilder::clone_with) clones it: two attempts run at once, so what one has read cannot be kept for the other. Bodies of tonic and reqwest can only be read once: hedge such calls with [`tollgate::hedge()`] |
 /// | whose hedge would start at or after its [`Deadline`](crate::Deadline) | no |
 ///
 /// The server does the work of both attempts. A loser that is dropped resets its stream in HTTP/2; in

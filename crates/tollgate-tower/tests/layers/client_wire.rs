@@ -12,13 +12,16 @@ use hyper_util::{
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
-use tollgate::{Limiter, Quota};
-use tollgate_tower::client::{Pace, PaceError, PaceLayer, RetryBudget, RetryLayer, Spend};
+use tokio::sync::oneshot;
+use tollgate::{Clock, Limiter, Quota, hedge::HedgePolicy};
+use tollgate_tower::client::{
+    HedgeLayer, Pace, PaceError, PaceLayer, RetryBudget, RetryLayer, Spend,
+};
 use tonic::{
     Code, Status,
     client::Grpc,
@@ -91,6 +94,44 @@ async fn the_error_of_a_client_of_hyper_util_is_kept() {
     let error = client.oneshot(request).await.unwrap_err();
     assert!(std::error::Error::source(&error).is_some());
     assert!(matches!(&error, PaceError::Inner(inner) if inner.is_connect()), "{error:?}");
+}
+
+/// Says so when it is dropped.
+struct Ends(Option<oneshot::Sender<()>>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.take().map(|ends| ends.send(()));
+    }
+}
+
+#[tokio::test]
+async fn a_hedge_wins_over_a_server_that_hangs_and_the_loser_ends_there() {
+    // The first call hangs, and the server sees its end.
+    let (arrives, arrived) = oneshot::channel();
+    let (ends, ended) = oneshot::channel();
+    let first = Arc::new(Mutex::new(Some((arrives, Ends(Some(ends))))));
+    let reply = move |body: Bytes| {
+        let first = first.lock().unwrap().take();
+        async move {
+            let Some((arrives, _ends)) = first else { return body };
+            arrives.send(()).unwrap();
+            std::future::pending().await
+        }
+    };
+    let address = serve(Router::new().fallback(any(reply))).await;
+    let (clock, hand) = Clock::manual();
+    let policy = HedgePolicy::after(Duration::from_secs(1)).clock(clock).build().unwrap();
+    let hedge = HedgeLayer::builder(policy).build().unwrap();
+    let hyper: Hyper = Client::builder(TokioExecutor::new()).build_http();
+    let request = Request::put(format!("http://{address}/")).body(Full::from("twice")).unwrap();
+    let call = tokio::spawn(hedge.layer(hyper).oneshot(request));
+    arrived.await.unwrap();
+    hand.advance(Duration::from_secs(1));
+    let response = call.await.unwrap().unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "twice");
+    ended.await.unwrap();
+    assert_eq!((hedge.counts().hedges, hedge.counts().wins), (1, 1));
 }
 
 /// A server of gRPC that refuses the first call, for 300 ms.

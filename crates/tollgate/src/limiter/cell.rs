@@ -2,7 +2,7 @@
 
 use super::word::{HeldWord, WordCell};
 use crate::{
-    Algorithm, Clock, Inherit, Quota, QuotaError, Tick,
+    Algorithm, Clock, Decision, Inherit, Quota, QuotaError, Tick,
     algorithm::{
         AnyRule, Entry, FixedWindow, Gcra, Log, Rule, SlidingCounter, SlidingLog, Step, Succeed,
         TwoWindows,
@@ -137,6 +137,17 @@ impl Cell {
             },
         }
         Ok(None)
+    }
+
+    /// Takes `cost` permits if they are free. As [`update`](Self::update) with a decision, but without a rule
+    /// between the word and its algorithm: half of the time.
+    pub(crate) fn decide(&self, now: Tick, cost: u64) -> Decision {
+        match self {
+            Self::Gcra(cell) => cell.update(|step, tat| step.decide(tat, now, cost)),
+            Self::FixedWindow(cell) => cell.update(|step, word| step.decide(word, now, cost)),
+            Self::SlidingCounter(cell) => cell.update(|step, state| step.decide(state, now, cost)),
+            Self::Locked(cell) => lock(cell).entry().decide(now, cost),
+        }
     }
 
     /// Applies `step` to the state, atomically. It may run several times; the last run counts.

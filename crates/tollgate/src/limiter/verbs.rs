@@ -86,7 +86,7 @@ impl Limiter {
         if self.mode() & SPECIAL != 0 {
             return StateRef::Limiter(self).ask(Verb::TryAcquire, now, cost);
         }
-        self.shared.cell.update(|entry| entry.decide(now, cost))
+        self.shared.cell.decide(now, cost)
     }
 
     /// Notes which reading to begin with: the early one if the last decision was clear of borders.

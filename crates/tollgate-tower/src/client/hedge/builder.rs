@@ -30,7 +30,7 @@ impl<C> HedgeLayerBuilder<C> {
     ///
     /// # Examples
     ///
-    /// Reads of a gRPC service:
+    /// Searches, which are POST and change nothing:
     ///
     /// ```
     /// use std::time::Duration;
@@ -39,7 +39,7 @@ impl<C> HedgeLayerBuilder<C> {
     ///
     /// let policy = HedgePolicy::after(Duration::from_millis(50)).build()?;
     /// let Ok(layer) = HedgeLayer::builder(policy)
-    ///     .hedge_if(|info| info.uri().path().starts_with("/shop.Catalogue/Get"))
+    ///     .hedge_if(|info| info.uri().path().ends_with("/_search"))
     ///     .build();
     /// # let _ = layer;
     /// # Ok::<(), tollgate::hedge::HedgePolicyError>(())

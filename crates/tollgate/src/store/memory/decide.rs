@@ -79,6 +79,17 @@ impl MemoryStore {
         if let Some(decision) = refused.and_then(|refused| Decision::joined(each, refused)) {
             return Ok((decision, None));
         }
+        self.decide_any(demands, (now, taking))
+    }
+
+    /// [`decide`](Self::decide) for whatever the fast path leaves open. Not inlined: it takes a large stack.
+    #[inline(never)]
+    fn decide_any(
+        &self,
+        demands: &mut [Demand<'_>],
+        (now, taking): (Tick, Taking),
+    ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
+        let core = &self.shared.core;
         let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
         // A list on the stack for as many demands as are usual.
         match demands.len() {
