@@ -52,7 +52,8 @@ use tower_service::Service;
 ///   not given them back already. Permits that it had to wait for stay spent, until time gives them
 ///   back. Once the call was sent, it counts.
 /// * A call that a layer further in refuses ([`RefusedBy`](crate::RefusedBy)) was not sent: its permits
-///   go back, and nothing is learned from the response.
+///   go back, and nothing is learned from the response. Only a rate limit is followed, in the same
+///   process too.
 ///
 /// Put it inside of [`RetryLayer`](super::RetryLayer), so that a repeated call is paced, too, and
 /// outside of what limits concurrency.

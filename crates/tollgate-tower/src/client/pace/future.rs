@@ -2,7 +2,7 @@
 
 use super::{PaceError, Shared};
 use crate::{
-    Info,
+    Info, RefusedBy,
     classify::is_refusal,
     client::turn::{Flight, Line, NoTurn, Turn},
 };
@@ -125,8 +125,7 @@ where
         this.call.set(None);
         // Without an answer the flight is dropped, which counts as lost.
         let flight = this.flight.take();
-        if result.as_ref().is_ok_and(|response| is_refusal(response.extensions())) {
-            // A layer further in has refused the call: it was not sent, and the server said nothing.
+        if result.as_ref().is_ok_and(was_not_sent) {
             this.shared.quota.iter().for_each(|quota| _ = quota.refund(*this.cost));
         } else if let Ok(response) = &result {
             let learned = this.shared.learn(response);
@@ -238,4 +237,11 @@ impl<S: Service<Request<B>>, B> fmt::Debug for PaceFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceFuture").field("is_sent", &self.job.is_none()).finish_non_exhaustive()
     }
+}
+
+/// Tells whether a layer further in has refused the call, so that it was not sent and the server said
+/// nothing. A rate limit in the same process is a server to follow.
+fn was_not_sent<R>(response: &Response<R>) -> bool {
+    let refused = response.extensions().get::<RefusedBy>();
+    is_refusal(response.extensions()) && refused.is_none_or(|it| it.part() != "rate limit")
 }
