@@ -3,9 +3,11 @@
 //! The library's [`Breaker`] decides; `breaker/future.rs` runs a call and ends its pass.
 
 mod builder;
+mod check;
 mod future;
 
 pub use builder::{BreakerLayerBuilder, BreakerLayerError};
+pub use check::{BreakerCheck, BreakerCheckFuture, BreakerCheckLayer};
 pub use future::{BreakerBody, BreakerFuture};
 
 use crate::{Info, RefusedBy, classify::Classify, client::Reader, refusal::RefusalFormat};

@@ -49,6 +49,7 @@ mod family;
 mod field;
 mod grpc;
 mod hedge;
+mod http_client;
 mod lane;
 mod lanes;
 mod learned;
@@ -61,6 +62,7 @@ mod turn;
 
 pub use counts::PaceCounts;
 pub use hedge::{Hedge, HedgeFuture, HedgeLayer, HedgeLayerBuilder};
+pub use http_client::{HttpClient, HttpClientFuture};
 pub use learned::{Learned, LearnedPolicy, Reader, Refusal, RetryWhen, Unit};
 pub use pace::{
     Pace, PaceAnswer, PaceAnswerFuture, PaceAnswerLayer, PaceBuildError, PaceBuilder, PaceError,

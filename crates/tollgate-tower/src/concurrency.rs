@@ -12,6 +12,7 @@ mod adaptive;
 mod builder;
 mod error;
 mod future;
+mod handle;
 mod priority;
 mod recent;
 mod refusal;
@@ -27,6 +28,8 @@ pub(crate) use priority::PrioritySource;
 pub use recent::Degradation;
 pub use shed::Shedding;
 pub use slot::ConcurrencyBody;
+
+pub(crate) use handle::LimitHandle;
 
 use crate::{Info, Key, queued};
 use future::Held;
@@ -92,6 +95,10 @@ impl ConcurrencyLayer {
     /// Starts a layer with a limit for each key. A key that has its share in flight gets 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
+    }
+
+    pub(crate) fn handle(&self) -> LimitHandle {
+        LimitHandle::new(Arc::clone(&self.shared))
     }
 }
 

@@ -47,13 +47,14 @@
 //! | to limit bytes per second of requests or responses | [`BandwidthLayer`] |
 //! | a client that keeps to the server's limits | [`client::PaceLayer`] |
 //! | a client that retries denied calls within a budget | [`client::RetryLayer`] |
-//! | a client that sends slow calls a second time | [`client::HedgeLayer`] |
-//! | a client that sends less to an overloaded server | [`client::SelfThrottleLayer`] |
-//! | a dependency that misbehaves, for tests | `testing::ChaosLayer` (feature `testing`) |
 //! | to stop calling a service that fails (circuit breaker), for all calls or by server | [`BreakerLayer`] |
 //! | timeouts for the head, the body, an attempt and the whole call; deadlines that travel | [`TimeoutLayer`], [`Deadline`] |
 //! | an answer when the service has none: a value, a function, another service | [`FallbackLayer`], [`Degraded`] |
 //! | to know which layer refused a call, why, and for how long | [`RefusedBy`], [`NotRun`] |
+//! | a client that sends slow calls a second time | [`client::HedgeLayer`] |
+//! | a client that sends less to an overloaded server | [`client::SelfThrottleLayer`] |
+//! | all of these in the order that works, for a client or a server | [`ClientStack`], [`ServerStack`] |
+//! | a dependency that misbehaves, for tests | `testing::ChaosLayer` (feature `testing`) |
 //!
 //! [docs/http.md] says where in a stack the layer belongs, how to configure proxies, how to settle costs,
 //! and what each error code means. [docs/clients.md] does the same for clients, and [docs/resilience.md] for
@@ -116,6 +117,7 @@ mod misuse;
 mod queued;
 mod refusal;
 mod seldom;
+pub mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod timeout;
@@ -141,6 +143,7 @@ pub use limit::{
     RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
 pub use refusal::{NotRun, RefusedBy};
+pub use stack::{ClientStack, ServerStack};
 pub use timeout::{TimeoutError, TimeoutLayer};
 
 /// The user's pages, compiled: their examples are tests.

@@ -103,6 +103,13 @@ impl RateLimitLayer {
     pub const fn same_body(self) -> SameBodyLayer {
         SameBodyLayer::new(self)
     }
+
+    /// Returns the policies in one line.
+    pub(crate) fn summary(&self) -> String {
+        let policies = self.gate.limits.iter().map(|limit| &limit.policy);
+        let each = policies.map(|policy| format!("`{}` {}", policy.name, policy.quota));
+        format!("policies {}", each.collect::<Vec<_>>().join(", "))
+    }
 }
 
 impl<S> Layer<S> for RateLimitLayer {

@@ -6,6 +6,7 @@ mod body;
 mod builder;
 mod error;
 mod future;
+mod summary;
 
 pub use body::TimeoutBody;
 pub use builder::{TimeoutLayerBuilder, TimeoutLayerError};

@@ -124,7 +124,12 @@ impl Breaker {
     /// # Ok::<(), tollgate::BreakerError>(())
     /// ```
     pub fn peek(&self) -> Result<(), Open> {
-        self.host.peek(self.host.clock.now())
+        if self.host.is_closed() { Ok(()) } else { self.host.peek(self.host.clock.now()) }
+    }
+
+    /// Refuses a call as [`try_pass`](Self::try_pass) does, and counts it, but hands out no pass.
+    pub(crate) fn refuse_if_open(&self) -> Result<(), Open> {
+        self.peek().inspect_err(|_| self.host.count_refusal())
     }
 
     /// Returns the state. A break whose time is over stays `Open` until a caller comes.
@@ -196,6 +201,24 @@ impl Breaker {
     #[must_use]
     pub fn counts(&self) -> BreakerCounts {
         self.host.counts()
+    }
+
+    /// Returns the settings in one line, for logs and `explain` output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let breaker = tollgate::Breaker::builder().build()?;
+    /// assert_eq!(
+    ///     breaker.summary(),
+    ///     "opens at 50 % failures, judged from 20 calls in the last 10s; open for 5s, growing to 60s; \
+    ///      3 trials, of which 3 must succeed"
+    /// );
+    /// # Ok::<(), tollgate::BreakerError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        self.host.summary()
     }
 
     /// Returns the name given to the builder; empty by default.

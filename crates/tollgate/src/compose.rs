@@ -1,42 +1,21 @@
-//! Putting stages together: what waits behind what, and why in that order.
+//! Compositions: a debouncer or a coalescer with a rate behind it.
 //!
-//! # Events
-//!
-//! Each stage is a pure machine. In a composition the jobs of the first are the events of the
-//! second, and one engine drives both: one worker, one lock, no second thread and no queue between
-//! them.
+//! Each stage is a pure state machine. In a composition the jobs of the first stage are the events
+//! of the second, and one engine drives both: one worker, one lock, no second thread and no queue
+//! between them.
 //!
 //! | I want | use |
 //! |---|---|
 //! | one run when a burst is over, and not too often | [`debounce_then_throttle`] |
-//! | the same, with a rate that is shared with others | [`debounce_then_limit`] |
+//! | the same, with a rate that other code shares | [`debounce_then_limit`] |
 //! | all keys of a burst, when it is over | [`CoalescerBuilder::quiet`] |
 //! | batches, and not too often | [`CoalescerBuilder::at_most_every`] |
-//! | batches, with a rate that is shared with others | [`CoalescerBuilder::limit`] |
-//! | few in a second, and few at once | [`Entrance`] |
+//! | batches, with a rate that other code shares | [`CoalescerBuilder::limit`] |
+//! | a rate, a circuit breaker and a limit on calls in flight | [`Admission`](crate::Admission) |
 //!
-//! Debounce comes **before** the rate. A rate before a debouncer would refuse events of which all but
-//! the last are going to be thrown away anyhow, and perhaps refuse that last one. Behind it, the rate
-//! is only asked for what is really going to run.
-//!
-//! # Admission
-//!
-//! ```text
-//! authenticate -> rate limiter -> circuit breaker -> concurrency limit -> work
-//! ```
-//!
-//! Cheap and quick refusals come first: a rate limiter is one compare-exchange, a breaker one read, and
-//! a concurrency limit may make the caller wait. It comes last also because what it gives out has to
-//! be held: a permit that sleeps until its rate has come is a place nobody can use. [`Entrance`] is
-//! the first and the last of these; a breaker is asked between, by whoever has one.
-//!
-//! - Limit by user **after** authentication, else strangers use up the rate of a user. What has no
-//!   user yet (log in, reset a password) is limited by address.
-//! - Each limit in one place. The same limit at the edge and in the service counts twice, and what
-//!   the second one sees is only what the first one left.
-//! - Whatever gives up between two layers gives back: the permits of the rate with
-//!   [`Reservation::cancel`](crate::Reservation::cancel), the place in flight by dropping the
-//!   [`Permit`](crate::Permit). [`Entrance`] does that.
+//! The debouncer comes **before** the rate. A rate in front of it would refuse events that the
+//! debouncer discards anyway, and might refuse the last one, which is the one that counts. Behind the
+//! debouncer, the rate only decides about runs.
 //!
 //! [`CoalescerBuilder::quiet`]: crate::CoalescerBuilder::quiet
 //! [`CoalescerBuilder::at_most_every`]: crate::CoalescerBuilder::at_most_every
@@ -45,12 +24,10 @@
 mod booked;
 mod builder;
 mod debounced;
-mod entrance;
 mod pace;
 
 pub use builder::{ComposeError, DebounceThenBuilder, PaceError};
 pub use debounced::{DebounceThen, WeakDebounceThen};
-pub use entrance::{Enter, Entrance, NotAdmitted};
 
 pub(crate) use booked::Booked;
 pub(crate) use pace::Pace;
@@ -58,11 +35,11 @@ pub(crate) use pace::Pace;
 use crate::{DebounceBuilder, Limiter};
 use std::time::Duration;
 
-/// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and at most one for each
+/// Sets up a [`DebounceThen`] that runs once for each fire of a debouncer, and at most once in each
 /// `interval`.
 ///
-/// The last value wins, within a burst and while a run waits for its interval, which counts from
-/// start to start.
+/// The last value wins, within a burst and while a run waits for its interval. Intervals count from
+/// the start of one run to the start of the next.
 ///
 /// # Examples
 ///
@@ -92,13 +69,13 @@ pub const fn debounce_then_throttle(
     DebounceThenBuilder { debounce, interval: Some(interval), limiter: None }
 }
 
-/// Sets up a [`DebounceThen`]: a run for each fire of a debouncer, and a permit of `limiter` for
-/// each run.
+/// Sets up a [`DebounceThen`] that runs once for each fire of a debouncer, and takes a permit of
+/// `limiter` for each run.
 ///
-/// A run that does not pass at once books its permit and waits for it, and the last value wins
-/// meanwhile. So it has its turn although others wait at the limiter all the time. Windows cannot be
-/// booked: there it asks again when the limiter says. The limiter is asked while the composition is
-/// locked, so its observer must not call it.
+/// A run that the limiter does not admit at once books its permit and waits for it; the last value
+/// wins meanwhile. So callers that wait in the limiter's queue cannot starve it. A window cannot be
+/// booked: the composition then retries when the limiter's decision says. It calls the limiter while
+/// it holds its own lock, so an observer of the limiter must not call the composition.
 pub fn debounce_then_limit(debounce: DebounceBuilder, limiter: &Limiter) -> DebounceThenBuilder {
     DebounceThenBuilder { debounce, interval: None, limiter: Some(limiter.clone()) }
 }

@@ -23,7 +23,7 @@ mod node_limiter;
 mod path;
 mod strict;
 
-pub use borrowing::{Admission, BorrowingBuilder, BorrowingTree, Class, ClassCounts};
+pub use borrowing::{BorrowingBuilder, BorrowingDecision, BorrowingTree, Class, ClassCounts};
 pub use error::{HierarchyError, PathError, Unreserved};
 pub use strict::{Level, StrictBuilder, StrictTree};
 

@@ -1,6 +1,7 @@
 #![doc = include_str!("docs/front.md")]
 
 pub mod adaptive;
+mod admission;
 pub mod algorithm;
 mod breaker;
 mod clock;
@@ -40,6 +41,7 @@ mod verbs;
 mod wait;
 pub mod watch;
 
+pub use admission::{Admission, AdmissionError, AdmissionPermit, Admit};
 pub use algorithm::{Algorithm, Inherit, UnknownAlgorithm};
 pub use breaker::{
     Breaker, BreakerBuilder, BreakerCounts, BreakerError, BreakerState, BreakerWindow,
@@ -51,8 +53,8 @@ pub use coalesce::{
     WeakCoalescer,
 };
 pub use compose::{
-    ComposeError, DebounceThen, DebounceThenBuilder, Enter, Entrance, NotAdmitted, PaceError,
-    WeakDebounceThen, debounce_then_limit, debounce_then_throttle,
+    ComposeError, DebounceThen, DebounceThenBuilder, PaceError, WeakDebounceThen,
+    debounce_then_limit, debounce_then_throttle,
 };
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,

@@ -155,6 +155,31 @@ impl SelfThrottle {
         self.shared.rules.probability(priority.level(), seen.unwrap_or_default())
     }
 
+    /// Returns the settings in one line, for logs and `explain` output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let throttle = tollgate::self_throttle::SelfThrottle::builder().build()?;
+    /// assert_eq!(
+    ///     throttle.summary(),
+    ///     "lets 2 calls through for each that the server accepts, judged from 10 calls in the last \
+    ///      120s; refuses at most 90 %"
+    /// );
+    /// # Ok::<(), tollgate::self_throttle::SelfThrottleError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Rules { k, max_refusal, min_calls } = &self.shared.rules;
+        let k = k.get(Priority::NORMAL.level()).copied().unwrap_or_default();
+        let window = self.shared.window(Priority::NORMAL).map(|it| it.summary(*min_calls));
+        let (window, percent) = (window.unwrap_or_default(), max_refusal * 100.0);
+        format!(
+            "lets {k} calls through for each that the server accepts, {window}; refuses at most \
+             {percent:.0} %"
+        )
+    }
+
     /// Returns what happened to calls of all priorities since it was built.
     #[must_use]
     pub fn counts(&self) -> SelfThrottleCounts {

@@ -40,7 +40,7 @@ pub(crate) use deadline_heap::{DeadlineHeap, shrink};
 pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use key_index::KeyIndex;
 pub(crate) use options::ActionOptions;
-pub(crate) use parked::block_until;
+pub(crate) use parked::{block_for, block_until};
 pub(crate) use random::{fraction, mix, random_up_to};
 #[cfg(feature = "tokio")]
 pub(crate) use sleeper::SleepUntil;

@@ -51,6 +51,9 @@ use tower_service::Service;
 /// * A future that is dropped while it waits gives its place back, and its permits as far as time has
 ///   not given them back already. Permits that it had to wait for stay spent, until time gives them
 ///   back. Once the call was sent, it counts.
+/// * A call that a layer further in refuses ([`RefusedBy`](crate::RefusedBy)) was not sent: its permits
+///   go back, and nothing is learned from the response. Only a rate limit is followed, in the same
+///   process too.
 ///
 /// Put it inside of [`RetryLayer`](super::RetryLayer), so that a repeated call is paced, too, and
 /// outside of what limits concurrency.
@@ -110,10 +113,19 @@ impl PaceLayer {
     /// the inner service.
     ///
     /// The response is a 429 with `Retry-After`, or for gRPC a `RESOURCE_EXHAUSTED` with a pushback,
-    /// with an empty body.
+    /// with an empty body. Bodies of the service become [`GuardedBody`](crate::GuardedBody).
     #[must_use]
     pub fn answering(self) -> PaceAnswerLayer {
         PaceAnswerLayer::new(self)
+    }
+
+    /// Returns the settings in one line.
+    pub(crate) fn summary(&self) -> String {
+        let Shared { quota, lanes, max_wait, .. } = &*self.shared;
+        let quota = quota.as_ref().map(|quota| format!("{} of the client's", quota.quota()));
+        let server = lanes.as_ref().map(|_| "what the server says".to_owned());
+        let by = quota.into_iter().chain(server).collect::<Vec<_>>().join(" and ");
+        format!("by {by}, with waits of up to {max_wait:?}")
     }
 
     /// Returns what has happened so far.

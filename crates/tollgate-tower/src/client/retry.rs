@@ -110,6 +110,10 @@ impl<C> RetryLayer<C> {
         self.shared.policy.budget()
     }
 
+    pub(crate) fn policy(&self) -> &RetryPolicy {
+        &self.shared.policy
+    }
+
     /// Returns how many calls were repeated, and why others were not: `out_of_budget` above all.
     #[must_use]
     pub fn counts(&self) -> RetryCounts {

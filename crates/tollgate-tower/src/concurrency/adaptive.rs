@@ -1,8 +1,8 @@
 //! The layer whose limit follows what the service can do.
 
 use super::{
-    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, shared::SharedLimit,
-    slot::Slots,
+    ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, LimitHandle,
+    shared::SharedLimit, slot::Slots,
 };
 use crate::{Info, classify::Classify};
 use http::response::Parts;
@@ -106,6 +106,10 @@ impl AdaptiveLayer {
     #[must_use]
     pub fn outcome_of(head: &Parts) -> CallOutcome {
         Classify::outcome_of(head)
+    }
+
+    pub(crate) fn handle(&self) -> LimitHandle {
+        LimitHandle::new(Arc::clone(&self.shared))
     }
 }
 

@@ -227,6 +227,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
             hints: Hints::default(),
             shedders: self.shedding.into_iter().map(|rules| Shedder::new(rules, now)).collect(),
             recent: has_recent.then(|| Recent::new(self.degradation, now)),
+            part: std::sync::OnceLock::new(),
             slots: self.slots,
             settings: self.settings,
             refusals: self.refusals,

@@ -57,7 +57,8 @@ impl SharedLimit {
         }
         let mut response = self.refusals.write(&verdict, info, |_| {});
         self.write_lowest_served(response.headers_mut());
-        let refused = RefusedBy::new("concurrency", reason, verdict.retry_after());
+        let part = self.part.get().copied().unwrap_or("concurrency");
+        let refused = RefusedBy::new(part, reason, verdict.retry_after());
         // A hook may have made another response: it did not run either.
         response.extensions_mut().insert(NotRun);
         response.extensions_mut().insert(refused);

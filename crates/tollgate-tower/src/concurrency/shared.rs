@@ -19,7 +19,7 @@ use crate::{
 };
 use http::{HeaderMap, HeaderValue, Response};
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -40,6 +40,8 @@ pub(super) struct SharedLimit {
     pub(super) hints: Hints,
     pub(super) shedders: Vec<Shedder>,
     pub(super) recent: Option<Recent>,
+    /// The part of a stack that it is, if it is in one.
+    pub(super) part: OnceLock<&'static str>,
 }
 
 /// Settings that the builder hands over as they are.

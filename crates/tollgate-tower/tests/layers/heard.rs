@@ -54,7 +54,11 @@ pub(crate) fn counted(with: impl FnOnce()) -> Vec<String> {
     let snapshotter = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, with);
     let lines = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
-        let DebugValue::Counter(value) = value else { panic!("not a counter") };
+        let value = match value {
+            DebugValue::Counter(value) => value.to_string(),
+            DebugValue::Gauge(value) => value.to_string(),
+            DebugValue::Histogram(_) => panic!("no histogram is expected"),
+        };
         let labels = key.key().labels().map(|it| format!("{}={}", it.key(), it.value()));
         let labels: Vec<_> = labels.collect();
         format!("{}{{{}}} {value}", key.key().name(), labels.join(","))

@@ -48,6 +48,7 @@ mod servers {
     mod limit_under_load;
 }
 mod sockets;
+mod stack;
 mod stacks;
 mod strict;
 mod stub;

@@ -11,7 +11,7 @@
 //! under the lock, the word last.
 
 use super::{
-    machine::{Hold, Machine, OpenReason, Phase, Role, Ticket},
+    machine::{Hold, Machine, OpenReason, Phase, Role, Rules, Ticket},
     pass::{BreakerState, Open},
     window::{CallWindow, Mark, Threshold, Totals, Trip, stripe},
 };
@@ -221,8 +221,17 @@ impl Host {
             let generation = word >> GENERATION_SHIFT;
             return Ok(Ticket { generation, role: Role::Uncounted });
         }
-        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+        self.count_refusal();
         Err(self.open(word, retry_at))
+    }
+
+    pub(super) fn count_refusal(&self) {
+        count(&self.tally.refused[stripe() % self.tally.refused.len()].0);
+    }
+
+    /// Tells whether calls pass and are counted: closed, and not held.
+    pub(super) fn is_closed(&self) -> bool {
+        self.word() & NOT_COUNTED == 0
     }
 
     fn open(&self, word: u64, retry_at: Tick) -> Open {
@@ -373,6 +382,21 @@ impl Host {
             CallWindow::Calls(_) => false,
         };
         is_plain && !has_calls()
+    }
+
+    pub(super) fn summary(&self) -> String {
+        let trips = self.trips.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or at ");
+        let window = self.window.summary(self.min_calls);
+        let rules = lock(&self.inner).machine.rules.clone();
+        let Rules { open_for, growth, most, trials, close_after, .. } = rules;
+        let grows = match growth {
+            2.. if most > open_for => format!(", growing to {most:?}"),
+            _ => String::new(),
+        };
+        format!(
+            "opens at {trips}, {window}; open for {open_for:?}{grows}; {trials} trials, of which \
+             {close_after} must succeed"
+        )
     }
 
     pub(super) fn counts(&self) -> BreakerCounts {

@@ -133,7 +133,7 @@ pub(super) enum Role {
 
 #[derive(Debug)]
 pub(super) struct Machine {
-    rules: Rules,
+    pub(super) rules: Rules,
     pub(super) hold: Hold,
     pub(super) phase: Phase,
     /// Begins anew with every transition.

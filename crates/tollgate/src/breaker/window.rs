@@ -17,7 +17,7 @@ use crate::{
     clock::tick::duration_nanos,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, Ordering::SeqCst, Padded, fence, lock},
 };
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, fmt, time::Duration};
 
 /// Which calls a breaker judges by.
 ///
@@ -82,6 +82,19 @@ pub(super) enum Threshold {
     FailureCount(u64),
     Consecutive(u64),
     SlowPercent(u32, Duration),
+}
+
+impl fmt::Display for Trip {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Threshold::FailurePercent(percent) => write!(f, "{percent} % failures"),
+            Threshold::FailureCount(count) => write!(f, "{count} failures"),
+            Threshold::Consecutive(count) => write!(f, "{count} failures in a row"),
+            Threshold::SlowPercent(percent, longer_than) => {
+                write!(f, "{percent} % calls of {longer_than:?} or longer")
+            }
+        }
+    }
 }
 
 impl Trip {
@@ -247,6 +260,19 @@ impl CallWindow {
                 is_good: AtomicU64::new(0),
                 good: AtomicU64::new(0),
             }),
+        }
+    }
+
+    /// Returns how far it reaches back, and from how many calls a share of them counts.
+    pub(crate) fn summary(&self, min_calls: u64) -> String {
+        match self {
+            Self::Time(window) => {
+                let length = Duration::from_nanos(window.width_ns.saturating_mul(BUCKETS as u64));
+                format!("judged from {min_calls} calls in the last {length:?}")
+            }
+            Self::Calls(ring) => {
+                format!("judged from {min_calls} of the last {} calls", ring.capacity)
+            }
         }
     }
 

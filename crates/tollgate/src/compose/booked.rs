@@ -2,8 +2,8 @@
 
 use crate::Reservation;
 
-/// Permits that are given back unless they are kept. Dropping it may wake those who wait at the
-/// limiter, so no lock may be held then.
+/// Permits that go back to the limiter unless they are kept. A drop may wake callers that wait for
+/// the limiter, so hold no lock then.
 #[derive(Debug, Default)]
 #[must_use = "dropping it gives the permits back"]
 pub(crate) struct Booked(Option<Reservation>);

@@ -4,7 +4,7 @@ use super::{Full, Permit, permit::Place, queue::Entered};
 use crate::{
     Priority, Tick,
     wait::{
-        Patience, block_until,
+        Patience, block_for,
         queue::{Request, Ticket},
     },
 };
@@ -86,14 +86,26 @@ impl Acquire {
     /// # Errors
     ///
     /// As the future.
-    pub fn block(mut self) -> Result<Permit, Full> {
-        self.is_task = false;
-        let clock = self.place.timer().rules.clock.clone();
-        let mut future = pin!(self);
-        block_until(&clock, |context| match future.as_mut().poll(context) {
+    pub fn block(self) -> Result<Permit, Full> {
+        let mut future = pin!(self.on_thread());
+        block_for(|context| match future.as_mut().poll(context) {
             Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => Err(future.ticket.map(|(_, deadline)| deadline)),
+            Poll::Pending => Err(future.next_look()),
         })
+    }
+
+    /// Waits without a timer: the thread that polls it sleeps for at most [`next_look`](Self::next_look).
+    pub(crate) fn on_thread(mut self) -> Self {
+        self.is_task = false;
+        self
+    }
+
+    /// Returns for how long a thread that waits may sleep unless it is woken. On a manual clock the
+    /// clock wakes it.
+    pub(crate) fn next_look(&self) -> Option<Duration> {
+        let clock = &self.place.timer().rules.clock;
+        let (_, deadline) = self.ticket.filter(|_| clock.hand().is_none())?;
+        Some(deadline.since(clock.now()))
     }
 
     fn request(&self) -> Request {

@@ -25,6 +25,10 @@ pub(super) struct LatencyWindow {
 }
 
 impl LatencyWindow {
+    pub(super) const fn percent(&self) -> f64 {
+        self.percent
+    }
+
     pub(super) fn new(percent: f64, min_calls: u64, length: Duration) -> Self {
         Self {
             percent,

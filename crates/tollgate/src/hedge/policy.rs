@@ -164,6 +164,32 @@ impl HedgePolicy {
         &self.shared.clock
     }
 
+    /// Returns the settings in one line, for logs and `explain` output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::hedge::HedgePolicy;
+    ///
+    /// let policy = HedgePolicy::after(Duration::from_millis(50)).build()?;
+    /// assert_eq!(policy.summary(), "up to 1 hedge, after 50ms");
+    /// # Ok::<(), tollgate::hedge::HedgePolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let most = match self.shared.max_hedges {
+            1 => "up to 1 hedge".to_owned(),
+            most => format!("up to {most} hedges"),
+        };
+        match &self.shared.delay {
+            Delay::Fixed(delay) => format!("{most}, after {delay:?}"),
+            Delay::Percentile(latencies) => {
+                format!("{most}, at percentile {} of latencies", lock(latencies).percent())
+            }
+        }
+    }
+
     /// Returns what became of the calls.
     #[must_use]
     pub fn counts(&self) -> HedgeCounts {

@@ -73,8 +73,8 @@ use std::{collections::BTreeMap, fmt};
 ///     .build()?;
 /// assert!(!tree.try_acquire(&["pro", "acme"])?.is_borrowed());
 /// let path = ["free", "somebody"];
-/// let admission = tree.try_acquire(&path)?;
-/// let lender = admission.borrowed_from().and_then(|number| tree.class_at(&path, number));
+/// let decided = tree.try_acquire(&path)?;
+/// let lender = decided.borrowed_from().and_then(|number| tree.class_at(&path, number));
 /// assert_eq!(lender, Some("free"));
 /// assert_eq!(tree.counts("free").map(|counts| counts.lent), Some(1));
 /// # Ok::<(), tollgate::hierarchy::HierarchyError>(())
@@ -146,7 +146,7 @@ impl BorrowingTree {
     /// # Errors
     ///
     /// When there is no such class. A denial is no error.
-    pub fn try_acquire(&self, path: &[&str]) -> Result<Admission, PathError> {
+    pub fn try_acquire(&self, path: &[&str]) -> Result<BorrowingDecision, PathError> {
         self.try_acquire_n(path, 1)
     }
 
@@ -155,7 +155,7 @@ impl BorrowingTree {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
-    pub fn try_acquire_n(&self, path: &[&str], cost: u64) -> Result<Admission, PathError> {
+    pub fn try_acquire_n(&self, path: &[&str], cost: u64) -> Result<BorrowingDecision, PathError> {
         self.try_acquire_at(path, self.now(), cost)
     }
 
@@ -169,7 +169,7 @@ impl BorrowingTree {
         path: &[&str],
         now: Tick,
         cost: u64,
-    ) -> Result<Admission, PathError> {
+    ) -> Result<BorrowingDecision, PathError> {
         self.decide(path, (now, cost), Taking::Take)
     }
 
@@ -178,7 +178,7 @@ impl BorrowingTree {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
-    pub fn peek(&self, path: &[&str]) -> Result<Admission, PathError> {
+    pub fn peek(&self, path: &[&str]) -> Result<BorrowingDecision, PathError> {
         self.peek_n(path, 1)
     }
 
@@ -187,7 +187,7 @@ impl BorrowingTree {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
-    pub fn peek_n(&self, path: &[&str], cost: u64) -> Result<Admission, PathError> {
+    pub fn peek_n(&self, path: &[&str], cost: u64) -> Result<BorrowingDecision, PathError> {
         self.peek_at(path, self.now(), cost)
     }
 
@@ -196,7 +196,12 @@ impl BorrowingTree {
     /// # Errors
     ///
     /// As [`try_acquire`](Self::try_acquire).
-    pub fn peek_at(&self, path: &[&str], now: Tick, cost: u64) -> Result<Admission, PathError> {
+    pub fn peek_at(
+        &self,
+        path: &[&str],
+        now: Tick,
+        cost: u64,
+    ) -> Result<BorrowingDecision, PathError> {
         self.decide(path, (now, cost), Taking::Look)
     }
 
@@ -303,16 +308,16 @@ impl fmt::Debug for BorrowingTree {
     }
 }
 
-/// The answer of a borrowing tree: the decision, and who paid.
-#[must_use = "an admission that is not read limits nothing"]
+/// The decision of a borrowing tree, and the class that paid.
+#[must_use = "a decision that is not read limits nothing"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admission {
+pub struct BorrowingDecision {
     decision: Decision,
     lender: Option<usize>,
     is_own: bool,
 }
 
-impl Admission {
+impl BorrowingDecision {
     /// Tells whether the event may pass now.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {

@@ -178,6 +178,41 @@ impl RetryBudget {
         }
     }
 
+    /// Tells whether both are clones of one budget.
+    #[must_use]
+    pub fn is_shared_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Returns the settings in one line, for logs and `explain` output.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let budget = tollgate::RetryBudget::builder().build()?;
+    /// assert_eq!(budget.summary(), "20 % of the successes and 10/s, kept for 10s, at most 100");
+    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match &self.shared.kind {
+            Kind::Savings(savings) => {
+                let savings = lock(savings);
+                let ttl = Duration::from_nanos(savings.slot_ns.saturating_mul(SLOTS as u64));
+                let (percent, per_second) = (savings.per_success / (ONE / 100), savings.per_nano);
+                let most = savings.most / ONE;
+                format!(
+                    "{percent} % of the successes and {per_second}/s, kept for {ttl:?}, at most {most}"
+                )
+            }
+            Kind::Grpc { max_tokens, per_success, .. } => {
+                let (max_tokens, ratio) = (max_tokens / TOKEN, *per_success as f64 / TOKEN as f64);
+                format!("gRPC throttling, {max_tokens} tokens and {ratio} for each success")
+            }
+            Kind::Unlimited => "unlimited".to_owned(),
+        }
+    }
+
     /// Returns how many retries were refused because the budget was spent.
     #[must_use]
     pub fn refused(&self) -> u64 {

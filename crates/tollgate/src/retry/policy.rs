@@ -150,6 +150,30 @@ impl RetryPolicy {
         self.shared.max_attempts
     }
 
+    /// Returns how long after the first attempt the last may start.
+    #[must_use]
+    pub fn max_elapsed(&self) -> Duration {
+        self.shared.max_elapsed
+    }
+
+    /// Returns the settings in one line, for logs and `explain` output; without the budget's.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let policy = tollgate::RetryPolicy::builder().build()?;
+    /// assert_eq!(policy.summary(), "up to 3 attempts within 30s, pauses of up to 100ms to 10s");
+    /// # Ok::<(), tollgate::RetryPolicyError>(())
+    /// ```
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let Shared { max_attempts, max_elapsed, backoff, .. } = &*self.shared;
+        let (base, most) = backoff.bounds();
+        format!(
+            "up to {max_attempts} attempts within {max_elapsed:?}, pauses of up to {base:?} to {most:?}"
+        )
+    }
+
     /// Returns what became of failed attempts.
     #[must_use]
     pub fn counts(&self) -> RetryCounts {

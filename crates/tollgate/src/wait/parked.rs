@@ -57,15 +57,25 @@ pub(crate) fn block_until<R>(
     clock: &Clock,
     mut poll: impl FnMut(&mut Context<'_>) -> Result<R, Option<Tick>>,
 ) -> R {
+    block_for(|context| {
+        poll(context).map_err(|until| {
+            let until = until.filter(|_| clock.hand().is_none());
+            until.map(|until| until.since(clock.now()))
+        })
+    })
+}
+
+/// Polls on this thread until there is an answer. A poll without one says for how long the thread may
+/// sleep unless it is woken.
+pub(crate) fn block_for<R>(
+    mut poll: impl FnMut(&mut Context<'_>) -> Result<R, Option<Duration>>,
+) -> R {
     let waker = waker();
     let mut context = Context::from_waker(&waker);
     loop {
         match poll(&mut context) {
             Ok(answer) => return answer,
-            Err(until) => {
-                let until = until.filter(|_| clock.hand().is_none());
-                park(until.map(|until| until.since(clock.now())));
-            }
+            Err(longest) => park(longest),
         }
     }
 }

@@ -340,6 +340,4 @@ fn public_types_are_shareable_and_printable() {
     shared::<tollgate::FlushPanicked>();
     shared::<tollgate::DebounceThen<String>>();
     shared::<tollgate::DebounceThenBuilder>();
-    shared::<tollgate::Entrance>();
-    shared::<tollgate::Enter>();
 }

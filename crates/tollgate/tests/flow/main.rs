@@ -1,12 +1,12 @@
 //! Waiting, pacing, debouncing, throttling and coalescing: who acts when.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod admission;
 mod coalesce;
 mod coalesce_action;
 mod coalesce_model;
 mod coalesce_waiting;
 mod compose;
-mod compose_entrance;
 mod debounce;
 mod debounce_drivers;
 mod hedge;

@@ -17,8 +17,8 @@ use std::{
 };
 use tokio::runtime::{Builder, Handle, Runtime};
 use tollgate::{
-    Coalescer, Concurrency, Debouncer, Driver, Entrance, Fired, KeyedDebouncer, Limiter,
-    ManualClock, NotAdmitted, Quota, WeakCoalescer, WeakDebouncer, WhenKeysFull,
+    Admission, AdmissionError, Coalescer, Debouncer, Driver, Fired, KeyedDebouncer, Limiter,
+    ManualClock, Quota, Refused, WeakCoalescer, WeakDebouncer, WhenKeysFull,
 };
 
 const MS: Duration = Duration::from_millis(1);
@@ -188,14 +188,14 @@ fn waiting_for_the_end_in_a_runtime_without_timers_is_an_error() {
 }
 
 #[test]
-fn entering_in_a_runtime_without_timers_is_an_error_and_gives_back() {
+fn admission_in_a_runtime_without_timers_is_an_error_and_gives_back() {
     let rate = Limiter::new(Quota::per_hour(1)).unwrap();
-    let door = Entrance::new(&rate, &Concurrency::new(1).unwrap());
-    drop(door.try_acquire().unwrap());
+    let admission = Admission::new().rate(&rate);
+    drop(admission.try_acquire().unwrap());
     let before = rate.peek().retry_at();
     let without = Builder::new_current_thread().build().unwrap();
-    let answer = without.block_on(door.acquire(1, Duration::MAX));
-    assert!(matches!(answer, Err(NotAdmitted::NoRuntime(_))));
+    let answer = without.block_on(admission.acquire(Duration::MAX));
+    assert!(matches!(answer, Err(AdmissionError::Rate(Refused::NoRuntime(_)))));
     assert_eq!(rate.peek().retry_at(), before);
 }
 

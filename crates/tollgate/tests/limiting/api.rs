@@ -52,7 +52,7 @@ fn public_types_are_shareable_and_printable() {
     shared::<rate::CurrentPolicy>();
     shared::<rate::ManualCpu>();
     shared::<rate::RateReport>();
-    value::<hierarchy::Admission>();
+    value::<hierarchy::BorrowingDecision>();
     value::<hierarchy::ClassCounts>();
     value::<BreakerState>();
     value::<BreakerCounts>();

@@ -11,7 +11,7 @@ use std::{
 };
 use tollgate::{
     Clock, Hierarchy, Quota, Tick,
-    hierarchy::{Admission, BorrowingBuilder, BorrowingTree, Class, ClassCounts},
+    hierarchy::{BorrowingBuilder, BorrowingDecision, BorrowingTree, Class, ClassCounts},
 };
 
 fn per_second(rate: u64, burst: u64) -> Quota {
@@ -27,7 +27,7 @@ fn two_plans() -> (BorrowingBuilder, Clock) {
     (builder, Clock::manual().0)
 }
 
-fn take(tree: &BorrowingTree, path: &[&str], cost: u64) -> Admission {
+fn take(tree: &BorrowingTree, path: &[&str], cost: u64) -> BorrowingDecision {
     tree.try_acquire_at(path, ms(0), cost).unwrap()
 }
 

@@ -1,7 +1,8 @@
 //! Answers calls that are not sent, so that the error type stays.
 
 use super::{Pace, PaceError, PaceFuture, PaceLayer};
-use crate::{Info, NotRun, RefusedBy};
+use crate::{Info, NotRun, RefusedBy, body::GuardedBody};
+use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use pin_project_lite::pin_project;
 use std::{
@@ -47,9 +48,8 @@ impl<S> Layer<S> for PaceAnswerLayer {
 impl<S, B, R> Service<Request<B>> for PaceAnswer<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
-    R: Default,
 {
-    type Response = Response<R>;
+    type Response = Response<GuardedBody<R, ()>>;
     type Error = S::Error;
     type Future = PaceAnswerFuture<S, B>;
 
@@ -79,14 +79,13 @@ pin_project! {
 impl<S, B, R> Future for PaceAnswerFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
-    R: Default,
 {
-    type Output = Result<Response<R>, S::Error>;
+    type Output = Result<Response<GuardedBody<R, ()>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         Poll::Ready(match ready!(this.inner.poll(context)) {
-            Ok(response) => Ok(response),
+            Ok(response) => Ok(response.map(|body| GuardedBody::service(body, None))),
             Err(PaceError::Inner(error)) => Err(error),
             Err(unsent) => Ok(answer(unsent.retry_after(), *this.is_grpc)),
         })
@@ -94,8 +93,8 @@ where
 }
 
 /// Makes the answer to a call that was not sent.
-fn answer<R: Default>(retry_after: Option<Duration>, is_grpc: bool) -> Response<R> {
-    let mut response = Response::new(R::default());
+fn answer<R>(retry_after: Option<Duration>, is_grpc: bool) -> Response<GuardedBody<R, ()>> {
+    let mut response = Response::new(GuardedBody::refusal(Bytes::new()));
     let why = "the server's limits or the client's quota leave no room";
     response.extensions_mut().insert(Unsent);
     response.extensions_mut().insert(NotRun);

@@ -2,7 +2,8 @@
 
 use super::{PaceError, Shared};
 use crate::{
-    Info,
+    Info, RefusedBy,
+    classify::is_refusal,
     client::turn::{Flight, Line, NoTurn, Turn},
 };
 use http::{Request, Response};
@@ -33,6 +34,8 @@ pin_project! {
         #[pin]
         call: Option<S::Future>,
         flight: Option<Flight>,
+        // What the call has cost of one's own quota.
+        cost: u64,
     }
 }
 
@@ -96,7 +99,7 @@ impl<S: Service<Request<B>>, B> PaceFuture<S, B> {
             has_waited: false,
             spent: None,
         };
-        Self { shared, job: Some(job), quota: None, call: None, flight: None }
+        Self { shared, job: Some(job), quota: None, call: None, flight: None, cost }
     }
 }
 
@@ -122,7 +125,9 @@ where
         this.call.set(None);
         // Without an answer the flight is dropped, which counts as lost.
         let flight = this.flight.take();
-        if let Ok(response) = &result {
+        if result.as_ref().is_ok_and(was_not_sent) {
+            this.shared.quota.iter().for_each(|quota| _ = quota.refund(*this.cost));
+        } else if let Ok(response) = &result {
             let learned = this.shared.learn(response);
             let has_stopped = flight.is_some_and(|flight| flight.answer(&learned));
             this.shared.counts.stops.add(has_stopped.into());
@@ -232,4 +237,11 @@ impl<S: Service<Request<B>>, B> fmt::Debug for PaceFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PaceFuture").field("is_sent", &self.job.is_none()).finish_non_exhaustive()
     }
+}
+
+/// Tells whether a layer further in has refused the call, so that it was not sent and the server said
+/// nothing. A rate limit in the same process is a server to follow.
+fn was_not_sent<R>(response: &Response<R>) -> bool {
+    let refused = response.extensions().get::<RefusedBy>();
+    is_refusal(response.extensions()) && refused.is_none_or(|it| it.part() != "rate limit")
 }

@@ -1,7 +1,7 @@
 //! How a borrowing tree decides: find the path, lock its buckets, apply the rule.
 
 use super::{
-    Admission, BorrowingTree, Node, Tally,
+    BorrowingDecision, BorrowingTree, Node, Tally,
     rule::{self, Ask, Bucket, Rung, Verdict},
 };
 use crate::{
@@ -31,7 +31,7 @@ impl BorrowingTree {
         path: &[&str],
         (now, cost): (Tick, u64),
         taking: Taking,
-    ) -> Result<Admission, PathError> {
+    ) -> Result<BorrowingDecision, PathError> {
         let keys = PathBytes::new(path);
         let places = self.places(path, &keys, cost)?;
         let leaf = path.len();
@@ -44,11 +44,11 @@ impl BorrowingTree {
             }
         };
         let is_own = lender == Some(leaf);
-        let admission = Admission { decision, lender, is_own };
+        let decided = BorrowingDecision { decision, lender, is_own };
         if taking != Taking::Look {
-            count(&places, &admission);
+            count(&places, &decided);
         }
-        Ok(admission)
+        Ok(decided)
     }
 
     /// Returns the classes of a path, from the root down.
@@ -143,16 +143,16 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.fetch_add(amount, Relaxed);
 }
 
-fn count(places: &InlineVec<Place<'_>>, admission: &Admission) {
-    let cost = admission.decision.cost();
+fn count(places: &InlineVec<Place<'_>>, decided: &BorrowingDecision) {
+    let cost = decided.decision.cost();
     let Some(Place { node, .. }) = places.iter().last() else { return };
     let Tally { admitted, borrowed, refused, .. } = &node.tally.0;
-    let Some(lender) = admission.lender else {
+    let Some(lender) = decided.lender else {
         add(refused, cost);
         return;
     };
     add(admitted, cost);
-    if admission.is_borrowed() {
+    if decided.is_borrowed() {
         add(borrowed, cost);
         if let Some(lender) = places.get(lender) {
             add(&lender.node.tally.0.lent, cost);
