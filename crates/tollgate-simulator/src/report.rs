@@ -23,14 +23,20 @@ pub struct Report {
 pub struct Second {
     /// Calls that arrived.
     pub offered: u64,
-    /// Attempts: calls and their repetitions.
+    /// Attempts that were sent to the server: calls and their repetitions.
     pub attempts: u64,
-    /// Attempts that a limit or a full queue refused.
+    /// Attempts that a gate of their client refused.
+    pub not_sent: u64,
+    /// Attempts that a limit or a full queue of the server refused.
     pub refused: u64,
     /// Calls that ended within their deadline.
     pub good: u64,
     /// Calls that ended later.
     pub late: u64,
+    /// Attempts that the server failed.
+    pub failed: u64,
+    /// How long the callers waited that had an answer or gave up, all together.
+    pub waited: Duration,
 }
 
 impl Report {
@@ -87,14 +93,29 @@ impl Report {
         self.sum(seconds, |second| second.good) / ideal
     }
 
-    /// Returns refused attempts as a share of all.
+    /// Returns good calls as a share of those that came.
+    #[must_use]
+    pub fn served(&self, seconds: Range<usize>) -> f64 {
+        let offered = self.sum(seconds.clone(), |second| second.offered);
+        self.sum(seconds, |second| second.good) / offered
+    }
+
+    /// Returns how many callers waited for an answer on average (Little's law).
+    #[must_use]
+    pub fn waiting(&self, seconds: Range<usize>) -> f64 {
+        let length = seconds.len() as f64;
+        self.seconds[seconds].iter().map(|second| second.waited).sum::<Duration>().as_secs_f64()
+            / length
+    }
+
+    /// Returns attempts that the server refused as a share of those that were sent.
     #[must_use]
     pub fn refused(&self, seconds: Range<usize>) -> f64 {
         let attempts = self.sum(seconds.clone(), |second| second.attempts);
         self.sum(seconds, |second| second.refused) / attempts
     }
 
-    /// Returns attempts per call: 1 if nobody retries.
+    /// Returns attempts sent per call: 1 if all are sent and nobody retries.
     #[must_use]
     pub fn load(&self, seconds: Range<usize>) -> f64 {
         let offered = self.sum(seconds.clone(), |second| second.offered);
@@ -119,12 +140,12 @@ impl Report {
 impl fmt::Display for Report {
     /// Writes one line for each second, with the limit and the calls in the server at its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "second,offered,attempts,refused,good,late,limit,in_flight")?;
+        writeln!(f, "second,offered,not_sent,attempts,refused,good,late,failed,limit,in_flight")?;
         for (number, second) in self.seconds.iter().enumerate() {
-            let Second { offered, attempts, refused, good, late } = second;
+            let Second { offered, not_sent, attempts, refused, good, late, failed, .. } = second;
             let last = self.trace.len().min(10 * (number + 1));
             let (limit, in_flight) = self.trace[..last].last().copied().unwrap_or_default();
-            write!(f, "{number},{offered},{attempts},{refused},{good},{late}")?;
+            write!(f, "{number},{offered},{not_sent},{attempts},{refused},{good},{late},{failed}")?;
             writeln!(f, ",{limit},{in_flight}")?;
         }
         Ok(())

@@ -33,6 +33,8 @@ pub struct Server {
     max_queue: usize,
     /// Above so many calls in the server, each one makes a call slower by this share.
     contention: (usize, f64),
+    /// How long a worker is busy with a refusal.
+    refusal: Duration,
     changes: Vec<(Tick, Change)>,
 }
 
@@ -41,13 +43,20 @@ pub struct Server {
 pub(crate) enum Change {
     Workers(usize),
     Slowdown(f64),
+    Failing(f64),
 }
 
 impl Server {
     /// Returns a server that is always the same.
     pub fn new(workers: usize, service: ServiceTime) -> Self {
-        let contention = (0, 0.0);
-        Self { workers, service, max_queue: usize::MAX, contention, changes: Vec::new() }
+        Self {
+            workers,
+            service,
+            max_queue: usize::MAX,
+            contention: (0, 0.0),
+            refusal: Duration::ZERO,
+            changes: Vec::new(),
+        }
     }
 
     /// Sets how many calls may wait for a worker, by default any number. Others are refused.
@@ -75,6 +84,19 @@ impl Server {
         self
     }
 
+    /// Lets a share of all calls fail from a time on, between 0 and 1; they take as long as others.
+    pub fn failing_at(mut self, at: Tick, share: f64) -> Self {
+        self.changes.push((at, Change::Failing(share)));
+        self
+    }
+
+    /// Sets for how long a worker is busy with a call that the limit refuses: reading and parsing it,
+    /// checking who it is from. By default a refusal costs nothing.
+    pub fn refusal_time(mut self, time: Duration) -> Self {
+        self.refusal = time;
+        self
+    }
+
     /// Returns how many calls a second it can finish at a time, without contention.
     #[must_use]
     pub fn capacity(&self, at: Tick) -> f64 {
@@ -83,6 +105,7 @@ impl Server {
             match *change {
                 Change::Workers(now) => workers = now,
                 Change::Slowdown(now) => slowdown = now,
+                Change::Failing(_) => {}
             }
         }
         workers as f64 / (self.service.mean().as_secs_f64() * slowdown)
@@ -98,6 +121,10 @@ impl Server {
 
     pub(crate) fn is_full(&self, waiting: usize) -> bool {
         waiting >= self.max_queue
+    }
+
+    pub(crate) fn refusal(&self) -> Duration {
+        self.refusal
     }
 
     /// Draws how long a call takes that starts while `inside` calls are in the server.

@@ -1,13 +1,11 @@
 //! The laws keep a server useful under overload: the bounds that docs/adaptive.md states, and its
 //! tables.
 
-#[path = "../../examples/laws/scenario.rs"]
-mod scenario;
 #[path = "../../examples/laws/table.rs"]
 #[allow(dead_code, reason = "only the command prints whole tables")]
 mod table;
 
-use scenario::{DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned};
+use crate::scenario::{self, DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned};
 use std::{fs, path::Path};
 use tollgate_simulator::Report;
 

@@ -4,4 +4,7 @@
 mod laws;
 mod model;
 mod priorities;
+mod resilience;
+#[path = "../../examples/laws/scenario.rs"]
+mod scenario;
 mod workload;
