@@ -98,6 +98,7 @@ pub mod key;
 mod limit;
 mod misuse;
 mod queued;
+mod refusal;
 mod seldom;
 mod timer;
 mod watch;
@@ -114,10 +115,10 @@ pub use concurrency::{
 pub use info::{Info, Peer};
 pub use key::Key;
 pub use limit::{
-    Charge, LayerError, LimitBody, LimitFuture, Mode, NotRun, OnStoreError, OverLimit, Policy,
-    RateLimit, RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle,
-    Usage,
+    Charge, LayerError, LimitBody, LimitFuture, Mode, OnStoreError, OverLimit, Policy, RateLimit,
+    RateLimitBuilder, RateLimitLayer, SameBody, SameBodyFuture, SameBodyLayer, Settle, Usage,
 };
+pub use refusal::{NotRun, RefusedBy};
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

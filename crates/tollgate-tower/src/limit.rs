@@ -53,7 +53,7 @@ use tower_service::Service;
 /// | is refused | nothing, by any policy |
 /// | passes | the cost of every policy that counts it |
 /// | passes, but is dropped before the inner service was polled | nothing: it never ran |
-/// | was shed further in ([`NotRun`]) | nothing |
+/// | was shed further in ([`NotRun`](crate::NotRun)) | nothing |
 /// | has a policy that [settles](Policy::settle) or [charges](Policy::charge) by the response | what that says |
 ///
 /// # Examples
@@ -139,11 +139,6 @@ pub enum OnStoreError {
     /// The request is refused.
     Refuse,
 }
-
-/// A mark on a response (in its extensions): the request was shed before any work was done, so
-/// whoever charged for it gives back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NotRun;
 
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where

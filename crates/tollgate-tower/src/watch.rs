@@ -66,6 +66,49 @@ impl Watching {
     }
 }
 
+/// Writes the setters of a builder's field `watching`, a [`Watching`].
+macro_rules! watch_setters {
+    () => {
+        /// Reports each decision to an observer, under the name of the limit (of a tier:
+        /// `policy/tier`); several calls add several observers.
+        ///
+        /// Of a request that is refused, it hears of the limits that refuse; of limits in shadow mode,
+        /// that they are not enforced. Requests without a key are not reported. A request that finds
+        /// no slot is denied with `retry_after` 0, unless the layer has a `retry_after`, or for good
+        /// if the limit is closed; a request that waits is reported when its wait is over.
+        pub fn observer(mut self, observer: impl tollgate::watch::Observer + 'static) -> Self {
+            self.watching.observer(observer);
+            self
+        }
+
+        /// Counts decisions through the `metrics` facade, with the recorder that is installed when the
+        /// layer is built: `tollgate_decisions_total` and `tollgate_permits_total` with the labels
+        /// `limiter` and `outcome`, `tollgate_no_key_total`, and `tollgate_store_errors_total` where
+        /// there is a store. No label comes from a request, so their number is bounded.
+        #[cfg(feature = "metrics")]
+        pub fn metrics(mut self) -> Self {
+            self.watching.metrics();
+            self
+        }
+
+        /// Records decisions as `tracing` events on the span of the request, target `tollgate`:
+        /// denials at level `INFO`, the others at `TRACE`.
+        pub fn span_events(mut self) -> Self {
+            self.watching.span_events();
+            self
+        }
+
+        /// Logs denials by `tracing` at level `WARN`, target `tollgate`: of each limit at most one
+        /// line in `every`, which says how many were left out. Zero logs each. It contains no key.
+        pub fn log_denials(mut self, every: std::time::Duration) -> Self {
+            self.watching.log_denials(every);
+            self
+        }
+    };
+}
+
+pub(crate) use watch_setters;
+
 /// Who is told of what a layer decides.
 ///
 /// A number that has no name is told to nobody.

@@ -18,7 +18,7 @@ mod concurrency;
 pub mod law;
 mod partitions;
 pub mod rate;
-mod window;
+pub(crate) mod window;
 
 pub use concurrency::{AcquireMeasured, AdaptiveConcurrency, AdaptiveReport, MeasuredPermit};
 pub use partitions::{PartitionPermit, Partitions, PartitionsBuilder, PartitionsError};

@@ -9,7 +9,7 @@ mod host;
 mod keyed;
 mod machine;
 mod pass;
-mod window;
+pub(crate) mod window;
 
 pub use builder::{BreakerBuilder, BreakerError};
 pub use host::BreakerCounts;

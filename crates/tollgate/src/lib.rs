@@ -10,6 +10,7 @@ mod concurrency;
 mod debounce;
 mod decision;
 mod error;
+pub mod hedge;
 pub mod hierarchy;
 mod keyed;
 mod keyed_debounce;
@@ -22,6 +23,7 @@ mod priority;
 mod quota;
 mod reservation;
 mod retry;
+pub mod self_throttle;
 mod snapshot;
 mod sometimes;
 pub mod store;
@@ -59,6 +61,8 @@ pub use concurrency::{
 pub use debounce::{DebounceBuilder, DebounceError, Debouncer, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
+#[cfg(feature = "tokio")]
+pub use hedge::hedge;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
     Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,

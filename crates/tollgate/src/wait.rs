@@ -41,7 +41,7 @@ pub(crate) use engine::{Engine, Machine, WeakEngine};
 pub(crate) use key_index::KeyIndex;
 pub(crate) use options::ActionOptions;
 pub(crate) use parked::block_until;
-pub(crate) use random::{mix, random_up_to};
+pub(crate) use random::{fraction, mix, random_up_to};
 #[cfg(feature = "tokio")]
 pub(crate) use sleeper::SleepUntil;
 pub(crate) use sleeper::{Sleeper, park_until};

@@ -11,16 +11,15 @@ use super::{
 };
 use crate::{
     Info,
-    answer::{Body, Headers, Label, Refusal, Unit, Verdict},
+    answer::{Label, Refusal, Unit},
     key::Trust,
     misuse::Hints,
     queued,
-    watch::Watching,
+    refusal::{RefusalFormat, refusal_setters},
+    watch::{Watching, watch_setters},
 };
-use bytes::Bytes;
-use http::Response;
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
-use tollgate::{Priority, Quota, watch::Observer};
+use tollgate::{Priority, Quota};
 
 /// Builds a [`ConcurrencyLayer`] or an [`AdaptiveLayer`](crate::AdaptiveLayer). Nothing is judged
 /// before `build`.
@@ -30,6 +29,7 @@ pub struct ConcurrencyLayerBuilder<L = ConcurrencyLayer> {
     name: Option<String>,
     refusal: Option<Refusal>,
     pub(super) settings: Settings,
+    refusals: RefusalFormat,
     watching: Watching,
     shedding: Vec<Shedding>,
     degradation: Option<DegradationHook>,
@@ -41,9 +41,6 @@ impl<L> ConcurrencyLayerBuilder<L> {
         let settings = Settings {
             max_wait: None,
             retry_after: None,
-            headers: Headers::new(),
-            body: Body::Problem,
-            hook: None,
             priorities: PrioritySource::default(),
             bypass: None,
             measurement: None,
@@ -54,6 +51,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
             name: None,
             refusal: None,
             settings,
+            refusals: RefusalFormat::default(),
             watching: Watching::default(),
             shedding: Vec::new(),
             degradation: None,
@@ -111,27 +109,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
         self
     }
 
-    /// Sets the headers of refusals. Responses of the service get none: the number of free slots
-    /// says nothing about the next moment.
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.settings.headers = headers;
-        self
-    }
-
-    /// Sets the form of a refusal's body, by default a problem in JSON.
-    pub fn body(mut self, body: Body) -> Self {
-        self.settings.body = body;
-        self
-    }
-
-    /// Changes the response to refused requests.
-    pub fn refuse_with(
-        mut self,
-        hook: impl Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
-    ) -> Self {
-        self.settings.hook = Some(Arc::new(hook));
-        self
-    }
+    refusal_setters!();
 
     /// Finds the priority of a request.
     ///
@@ -189,41 +167,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
         self
     }
 
-    /// Reports each decision to an observer, under the name of the limit; several calls add
-    /// several observers.
-    ///
-    /// A request that finds no slot is reported as denied, with `retry_after` 0 unless
-    /// [`retry_after`](Self::retry_after) is set; one that a closed limit refuses as denied for
-    /// good; one that waits when its wait is over. Requests without a key are not reported.
-    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.watching.observer(observer);
-        self
-    }
-
-    /// Counts decisions through the `metrics` facade, as `tollgate_decisions_total` and
-    /// `tollgate_permits_total`, and requests without a key as `tollgate_no_key_total`.
-    ///
-    /// The labels are the name of the limit and the outcome, never anything of a request. Install
-    /// the recorder before the layer is built.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(mut self) -> Self {
-        self.watching.metrics();
-        self
-    }
-
-    /// Records refusals as events on the current span, at level `INFO` and with the target
-    /// `tollgate`; admissions at level `TRACE`.
-    pub fn span_events(mut self) -> Self {
-        self.watching.span_events();
-        self
-    }
-
-    /// Logs refusals (`tracing`, level `WARN`, target `tollgate`), at most one line in this time,
-    /// with the number of those left out. Zero logs each.
-    pub fn log_denials(mut self, every: Duration) -> Self {
-        self.watching.log_denials(every);
-        self
-    }
+    watch_setters!();
 
     fn check(&self) -> Result<(), ConcurrencyLayerError> {
         use ConcurrencyLayerError::{
@@ -285,6 +229,7 @@ impl<L> ConcurrencyLayerBuilder<L> {
             recent: has_recent.then(|| Recent::new(self.degradation, now)),
             slots: self.slots,
             settings: self.settings,
+            refusals: self.refusals,
             clock,
         }))
     }

@@ -2,17 +2,12 @@
 
 use super::shared::SharedLimit;
 use crate::{
-    Info, NotRun,
+    Info, NotRun, RefusedBy,
     answer::{Refusal, Told, Verdict},
 };
 use bytes::Bytes;
 use http::Response;
-use std::sync::Arc;
 use tollgate::{Answer, Decision, Full, Outcome, Tick};
-
-/// Changes the response to a refused request.
-pub(super) type RefusalHook =
-    Arc<dyn Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug)]
@@ -43,44 +38,30 @@ impl From<Full> for Why {
 impl SharedLimit {
     /// Returns the response to a refused request.
     pub(super) fn refusal(&self, why: Why, info: &Info<'_>) -> Response<Bytes> {
-        let is_grpc = info.is_grpc();
         let now = self.clock.now();
-        let told = |limit| [Told::new(&self.label, full(now, limit))];
-        let mut response = match why {
-            Why::NoKey => {
-                let verdict = Verdict::new(&self.clock, now, &[]).refused(Refusal::Unidentified);
-                self.write(&verdict, is_grpc)
+        let (limit, refusal, reason) = match why {
+            Why::NoKey => (None, Refusal::Unidentified, Refusal::Unidentified.why()),
+            Why::Full { limit } => (Some(limit), self.refusal, "all slots are taken"),
+            Why::TooManyKeys { limit } => {
+                (Some(limit), Refusal::ReducedCapacity, "too many keys are in use")
             }
-            Why::Full { limit } => self.write_full(&told(limit), self.refusal, is_grpc),
-            Why::TooManyKeys { limit } | Why::Shed { limit } | Why::Closed { limit } => {
-                self.write_full(&told(limit), Refusal::ReducedCapacity, is_grpc)
+            Why::Shed { limit } => {
+                (Some(limit), Refusal::ReducedCapacity, "the request is not urgent enough")
             }
+            Why::Closed { limit } => (Some(limit), Refusal::ReducedCapacity, "it is closed"),
         };
-        self.write_lowest_served(response.headers_mut());
-        // A hook may have made another response: it did not run either.
-        response.extensions_mut().insert(NotRun);
-        response
-    }
-
-    fn write_full(&self, told: &[Told<'_>], refusal: Refusal, is_grpc: bool) -> Response<Bytes> {
-        let mut verdict = Verdict::new(&self.clock, self.clock.now(), told).refused(refusal);
-        if let Some(wait) = self.settings.retry_after {
+        let told = limit.map(|limit| Told::new(&self.label, full(now, limit)));
+        let mut verdict = Verdict::new(&self.clock, now, told.as_slice()).refused(refusal);
+        if let Some(wait) = self.settings.retry_after.filter(|_| limit.is_some()) {
             verdict = verdict.wait_at_least(wait);
         }
-        self.write(&verdict, is_grpc)
-    }
-
-    fn write(&self, verdict: &Verdict<'_>, is_grpc: bool) -> Response<Bytes> {
-        let settings = &self.settings;
-        let response = if is_grpc {
-            settings.headers.grpc_response(verdict).map(|()| Bytes::new())
-        } else {
-            settings.headers.response(verdict, settings.body)
-        };
-        match &settings.hook {
-            Some(hook) => hook(verdict, response),
-            None => response,
-        }
+        let mut response = self.refusals.write(&verdict, info, |_| {});
+        self.write_lowest_served(response.headers_mut());
+        let refused = RefusedBy::new("concurrency", reason, verdict.retry_after());
+        // A hook may have made another response: it did not run either.
+        response.extensions_mut().insert(NotRun);
+        response.extensions_mut().insert(refused);
+        response
     }
 }
 

@@ -4,15 +4,16 @@ use super::{
     measure::Measurement,
     priority::{Deadline, PrioritySource},
     recent::Recent,
-    refusal::{RefusalHook, Why},
+    refusal::Why,
     shed::Shedder,
     slot::{AcquireSlot, HeldSlot, Slot, Slots, Waiting},
 };
 use crate::{
     ConcurrencyBody, Info,
-    answer::{Body, Headers, Label, Refusal},
+    answer::{Label, Refusal},
     key::{Found, KeyBytes},
     misuse::Hints,
+    refusal::RefusalFormat,
     timer,
     watch::Watch,
 };
@@ -33,6 +34,7 @@ pub(super) struct SharedLimit {
     pub(super) label: Label,
     pub(super) refusal: Refusal,
     pub(super) settings: Settings,
+    pub(super) refusals: RefusalFormat,
     pub(super) clock: Clock,
     pub(super) watch: Watch,
     pub(super) hints: Hints,
@@ -44,9 +46,6 @@ pub(super) struct SharedLimit {
 pub(super) struct Settings {
     pub(super) max_wait: Option<Duration>,
     pub(super) retry_after: Option<Duration>,
-    pub(super) headers: Headers,
-    pub(super) body: Body,
-    pub(super) hook: Option<RefusalHook>,
     pub(super) priorities: PrioritySource,
     pub(super) bypass: Option<Bypass>,
     /// None if the limit does not adapt.

@@ -5,20 +5,18 @@ use super::{
     backend::Backend,
     crowd::Crowd,
     error::{LayerError, Why},
-    gate::{Gate, Hook},
+    gate::Gate,
     pass::{Limit, Way},
     policy::{Cost, Mode, Policy},
 };
 use crate::{
-    Info,
-    answer::{Body, Headers, Jitter, Label, Refusal, Verdict},
+    answer::{Jitter, Label, Refusal},
     misuse::Misuse,
     queued,
+    refusal::{RefusalFormat, refusal_setters},
     seldom::Seldom,
-    watch::Watching,
+    watch::{Watching, watch_setters},
 };
-use bytes::Bytes;
-use http::Response;
 use std::{
     fmt,
     sync::{Arc, atomic::AtomicUsize},
@@ -27,19 +25,40 @@ use std::{
 use tollgate::{
     Quota,
     store::{self, DynStore, MemoryStore},
-    watch::Observer,
 };
 
 /// Builds a [`RateLimitLayer`]. Nothing is judged before [`build`](Self::build).
+///
+/// # Examples
+///
+/// A page for browsers, and JSON for everybody else:
+///
+/// ```
+/// use http::header::{ACCEPT, CONTENT_TYPE};
+/// use tollgate::Quota;
+/// use tollgate_tower::{Policy, RateLimitLayer};
+///
+/// let limits = RateLimitLayer::builder()
+///     .policy(Policy::new("global", Quota::per_second(1000)))
+///     .refuse_by(|info, _verdict, mut response| {
+///         let accept = info.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
+///         if accept.is_some_and(|accept| accept.contains("text/html")) {
+///             *response.body_mut() = "<h1>Not so fast</h1>".into();
+///             response.headers_mut().insert(CONTENT_TYPE, "text/html".parse().unwrap());
+///         }
+///         response
+///     })
+///     .build()?;
+/// # let _ = limits;
+/// # Ok::<(), tollgate_tower::LayerError>(())
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct RateLimitBuilder {
     policies: Vec<Policy>,
     /// The last one counts, and there may be one.
     backends: Vec<Backend>,
-    headers: Headers,
+    refusals: RefusalFormat,
     jitter: Jitter,
-    body: Body,
-    hook: Option<Hook>,
     life: Duration,
     on_store_error: OnStoreError,
     max_wait: Option<Duration>,
@@ -62,10 +81,8 @@ impl RateLimitBuilder {
         Self {
             policies: Vec::new(),
             backends: Vec::new(),
-            headers: Headers::new(),
+            refusals: RefusalFormat::default(),
             jitter: Jitter::NONE,
-            body: Body::Problem,
-            hook: None,
             life: Duration::from_secs(300),
             on_store_error: OnStoreError::Allow,
             max_wait: None,
@@ -129,12 +146,6 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Sets which headers clients are told, by default `RateLimit` and `RateLimit-Policy`.
-    pub fn headers(mut self, headers: Headers) -> Self {
-        self.headers = headers;
-        self
-    }
-
     /// Makes refused clients wait a little longer than they have to, so that not all come back at
     /// once. By default they are told the exact time.
     pub fn jitter(mut self, jitter: Jitter) -> Self {
@@ -153,86 +164,8 @@ impl RateLimitBuilder {
         self
     }
 
-    /// Tells an observer of all decisions, with the name of the policy (of a tier: `policy/tier`). Of
-    /// a request that is refused, it hears of the policies that refuse; of what is only watched, that
-    /// it is not enforced. May be given several times.
-    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.watching.observer(observer);
-        self
-    }
-
-    /// Counts decisions through the `metrics` facade, with the recorder that is there when the layer
-    /// is built: `tollgate_decisions_total` and `tollgate_permits_total` with the labels `limiter`
-    /// (the policy) and `outcome`, and `tollgate_no_key_total` and `tollgate_store_errors_total`. No
-    /// label comes from a request, so their number is bounded.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(mut self) -> Self {
-        self.watching.metrics();
-        self
-    }
-
-    /// Records decisions as `tracing` events on the span of the request, target `tollgate`: denials
-    /// at level `INFO`, the others at `TRACE`.
-    pub fn span_events(mut self) -> Self {
-        self.watching.span_events();
-        self
-    }
-
-    /// Logs denials by `tracing` at level `WARN`, target `tollgate`: of each policy one line in
-    /// `every` at most, which says how many were left out. There is no key in it.
-    pub fn log_denials(mut self, every: Duration) -> Self {
-        self.watching.log_denials(every);
-        self
-    }
-
-    /// Sets the form of a refusal's body, by default a problem in JSON.
-    pub fn body(mut self, body: Body) -> Self {
-        self.body = body;
-        self
-    }
-
-    /// Changes the response to refused requests.
-    pub fn refuse_with(
-        self,
-        hook: impl Fn(&Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
-    ) -> Self {
-        self.refuse_by(move |_, verdict, response| hook(verdict, response))
-    }
-
-    /// As [`refuse_with`](Self::refuse_with), with the request at hand: a page for browsers, and JSON
-    /// for everybody else. The last of both counts.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::header::{ACCEPT, CONTENT_TYPE};
-    /// use tollgate::Quota;
-    /// use tollgate_tower::{Policy, RateLimitLayer};
-    ///
-    /// let limits = RateLimitLayer::builder()
-    ///     .policy(Policy::new("global", Quota::per_second(1000)))
-    ///     .refuse_by(|info, _verdict, mut response| {
-    ///         let accept = info.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    ///         if accept.is_some_and(|accept| accept.contains("text/html")) {
-    ///             *response.body_mut() = "<h1>Not so fast</h1>".into();
-    ///             response.headers_mut().insert(CONTENT_TYPE, "text/html".parse().unwrap());
-    ///         }
-    ///         response
-    ///     })
-    ///     .build()?;
-    /// # let _ = limits;
-    /// # Ok::<(), tollgate_tower::LayerError>(())
-    /// ```
-    pub fn refuse_by(
-        mut self,
-        hook: impl Fn(&Info<'_>, &Verdict<'_>, Response<Bytes>) -> Response<Bytes>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        self.hook = Some(Arc::new(hook));
-        self
-    }
+    watch_setters!();
+    refusal_setters!();
 
     /// Sets how long a response may take before what was reserved for it stays spent, by default
     /// five minutes: for policies that settle or charge by the response.
@@ -285,10 +218,8 @@ impl RateLimitBuilder {
             is_light,
             backend,
             limits,
-            headers: self.headers,
+            refusals: self.refusals,
             jitter: self.jitter,
-            body: self.body,
-            hook: self.hook,
             life: self.life,
             on_store_error: self.on_store_error,
             max_wait: self.max_wait.unwrap_or_default(),

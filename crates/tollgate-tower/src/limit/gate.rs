@@ -7,18 +7,12 @@ use super::{
     pass::{Limit, Part, Pass, Way},
 };
 use crate::{
-    Info,
-    answer::{Body, Headers, Jitter, Verdict},
-    misuse::Misuse,
-    seldom::Seldom,
-    watch::Watch,
+    Info, answer::Jitter, misuse::Misuse, refusal::RefusalFormat, seldom::Seldom, watch::Watch,
 };
-use bytes::Bytes;
-use http::Response;
 use smallvec::SmallVec;
 use std::{
     pin::{Pin, pin},
-    sync::{Arc, atomic::AtomicUsize},
+    sync::atomic::AtomicUsize,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -31,10 +25,8 @@ use tollgate::{
 pub(super) struct Gate {
     pub(super) backend: Backend,
     pub(super) limits: Vec<Limit>,
-    pub(super) headers: Headers,
+    pub(super) refusals: RefusalFormat,
     pub(super) jitter: Jitter,
-    pub(super) body: Body,
-    pub(super) hook: Option<Hook>,
     pub(super) life: Duration,
     pub(super) on_store_error: OnStoreError,
     /// How long a refused request may wait; zero if it does not.
@@ -55,10 +47,6 @@ pub(super) struct Gate {
     pub(super) watch: Watch,
     pub(super) misuse: Misuse,
 }
-
-/// Changes the response to a refused request.
-pub(super) type Hook =
-    Arc<dyn Fn(&Info<'_>, &Verdict<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
 /// As many as usual requests have policies, without an allocation.
 type Few<T> = SmallVec<[T; 4]>;

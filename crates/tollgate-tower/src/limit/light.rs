@@ -103,13 +103,13 @@ impl Gate {
     /// Adds to the headers of the response what those are told whose request has passed. The service
     /// has answered at once, or it may have taken its time.
     pub(super) fn decorate_light(&self, light: &Light, at_once: bool, headers: &mut HeaderMap) {
-        if !self.headers.tells_success() {
+        if !self.refusals.headers.tells_success() {
             return;
         }
         let Some(way) = self.limits.first().and_then(|limit| limit.ways.get(light.way)) else {
             return;
         };
         let told = Told::new(&way.label, light.decision);
-        self.headers.write_passed(&told, (self.backend.clock(), at_once), headers);
+        self.refusals.headers.write_passed(&told, (self.backend.clock(), at_once), headers);
     }
 }

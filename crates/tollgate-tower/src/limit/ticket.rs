@@ -1,7 +1,6 @@
 //! What a request has taken, from when it is charged until its response is there.
 
 use super::{
-    NotRun,
     body::Meter,
     correct::{Actual, Amended, End},
     gate::{Gate, Nothing},
@@ -10,7 +9,7 @@ use super::{
     turn::Turn,
 };
 use crate::{
-    Info,
+    Info, NotRun,
     queued::{self, Mark},
 };
 use bytes::Bytes;

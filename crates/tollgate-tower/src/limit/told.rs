@@ -5,7 +5,7 @@ use super::{
     pass::{OverLimit, Part, Pass, Stance, Way},
 };
 use crate::{
-    Info,
+    Info, RefusedBy,
     answer::{Refusal, Told, Verdict, raw},
 };
 use bytes::Bytes;
@@ -89,24 +89,21 @@ impl Gate {
         info: &Info<'_>,
         explain: impl FnOnce(&mut HeaderMap),
     ) -> Response<Bytes> {
-        let mut response = if info.is_grpc() {
-            self.headers.grpc_response(verdict).map(|()| Bytes::new())
-        } else {
-            self.headers.response(verdict, self.body)
-        };
-        explain(response.headers_mut());
-        match &self.hook {
-            Some(hook) => hook(info, verdict, response),
-            None => response,
-        }
+        let mut response = self.refusals.write(verdict, info, explain);
+        let why = verdict.refusal().unwrap_or(Refusal::QuotaExceeded).why();
+        let refused = RefusedBy::new("rate limit", why, verdict.retry_after());
+        response.extensions_mut().insert(refused);
+        response
     }
 
     /// Adds to the response what those are told whose request has passed.
     pub(super) fn decorate<B>(&self, pass: &Pass, response: &mut Response<B>) {
-        if self.headers.tells_success() {
+        if self.refusals.headers.tells_success() {
             // The service may have taken its time.
             let now = self.backend.clock().now().max(pass.now);
-            self.told(pass, now, |verdict| self.headers.write(verdict, response.headers_mut()));
+            self.told(pass, now, |verdict| {
+                self.refusals.headers.write(verdict, response.headers_mut())
+            });
         }
         let over = self.mark(pass.over(), response.extensions_mut());
         let what = match (pass.is_unknown(), over) {

@@ -1,7 +1,7 @@
-//! What laws that decide once per window share: the window, a histogram, and jitter.
+//! What laws that decide once per window share: the window, a histogram, which hedging uses too, and jitter.
 
 use super::Sample;
-use crate::{CallOutcome, Tick, wait::mix};
+use crate::{CallOutcome, Tick, wait::fraction};
 use std::{fmt, time::Duration};
 
 /// A window of samples: from the first one on, for its length give or take a tenth.
@@ -100,29 +100,29 @@ const BUCKETS: usize = STEPS * 60;
 ///
 /// A percentile is the middle of its step: off by at most 1/64, 1.6 %. 7.5 KiB, whatever is added.
 #[derive(Clone)]
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: Box<[u32]>,
     total: u64,
 }
 
 impl Histogram {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { counts: vec![0; BUCKETS].into(), total: 0 }
     }
 
-    pub(super) fn add(&mut self, nanos: u64) {
+    pub(crate) fn add(&mut self, nanos: u64) {
         let count = &mut self.counts[bucket(nanos)];
         *count = count.saturating_add(1);
         self.total += 1;
     }
 
-    pub(super) fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
     /// Returns the least duration, in nanoseconds, that `percent` of those added do not exceed.
     /// At least 1; `None` if none was added.
-    pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
+    pub(crate) fn percentile(&self, percent: f64) -> Option<f64> {
         let rank = (self.total as f64 * percent / 100.0).ceil().max(1.0) as u64;
         let mut seen = 0;
         let found = self.counts.iter().position(|count| {
@@ -132,7 +132,7 @@ impl Histogram {
         Some(middle(found).max(1.0))
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.counts.fill(0);
         self.total = 0;
     }
@@ -165,18 +165,20 @@ fn middle(bucket: usize) -> f64 {
 /// Numbers that look random and follow from a seed (SplitMix64).
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
-    state: u64,
+    seed: u64,
+    drawn: u64,
 }
 
 impl Jitter {
     pub(super) fn new(seed: u64) -> Self {
-        Self { state: seed }
+        Self { seed, drawn: 0 }
     }
 
     /// Returns the next number, at least 0 and below 1.
     pub(super) fn fraction(&mut self) -> f64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mix(self.state) >> 11) as f64 / (1_u64 << 53) as f64
+        let place = self.drawn;
+        self.drawn = place.wrapping_add(1);
+        fraction(self.seed, place)
     }
 
     /// Returns `length` give or take a tenth.

@@ -1,4 +1,4 @@
-//! The calls that a closed breaker judges by.
+//! The calls that a closed breaker, or a client that throttles itself, judges by.
 //!
 //! A **time window** has ten buckets, each of a tenth of the window; an ended call is added to the
 //! bucket of its time. So it covers between nine tenths of the window and all of it. Buckets are
@@ -35,7 +35,7 @@ use std::{collections::VecDeque, time::Duration};
 pub struct BreakerWindow(pub(super) Extent);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(crate) enum Extent {
     Time(Duration),
     Calls(u32),
 }
@@ -131,9 +131,9 @@ impl Trip {
 
 /// What became of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) failed: bool,
-    pub(super) slow: bool,
+pub(crate) struct Mark {
+    pub(crate) failed: bool,
+    pub(crate) slow: bool,
 }
 
 impl Mark {
@@ -144,10 +144,10 @@ impl Mark {
 
 /// Calls, and those among them that failed or were slow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Totals {
-    pub(super) calls: u64,
-    pub(super) failures: u64,
-    pub(super) slow: u64,
+pub(crate) struct Totals {
+    pub(crate) calls: u64,
+    pub(crate) failures: u64,
+    pub(crate) slow: u64,
 }
 
 impl Totals {
@@ -199,13 +199,13 @@ impl Bucket {
 
 /// The calls of a closed breaker.
 #[derive(Debug)]
-pub(super) enum CallWindow {
+pub(crate) enum CallWindow {
     Time(TimeWindow),
     Calls(CallRing),
 }
 
 #[derive(Debug)]
-pub(super) struct TimeWindow {
+pub(crate) struct TimeWindow {
     width_ns: u64,
     stripes: Box<[Padded<[Bucket; BUCKETS]>]>,
     /// The number of the newest bucket, counted from the clock's origin.
@@ -215,7 +215,7 @@ pub(super) struct TimeWindow {
 }
 
 #[derive(Debug)]
-pub(super) struct CallRing {
+pub(crate) struct CallRing {
     capacity: usize,
     ring: Mutex<Ring>,
     /// 1 while the ring is full of good calls.
@@ -233,7 +233,7 @@ struct Ring {
 }
 
 impl CallWindow {
-    pub(super) fn new(extent: Extent, stripes: usize) -> Self {
+    pub(crate) fn new(extent: Extent, stripes: usize) -> Self {
         match extent {
             Extent::Time(length) => Self::Time(TimeWindow {
                 width_ns: (duration_nanos(length) / BUCKETS as u64).max(1),
@@ -251,7 +251,7 @@ impl CallWindow {
     }
 
     /// Adds a call that ended.
-    pub(super) fn add(&self, now: Tick, mark: Mark) {
+    pub(crate) fn add(&self, now: Tick, mark: Mark) {
         match self {
             Self::Time(window) => {
                 let bucket = window.bucket(now);
@@ -263,7 +263,7 @@ impl CallWindow {
     }
 
     /// Returns the calls in the window. Of several threads that add and then look, one sees all.
-    pub(super) fn seen(&self, now: Tick) -> Totals {
+    pub(crate) fn seen(&self, now: Tick) -> Totals {
         match self {
             Self::Time(window) => {
                 window.bucket(now);
@@ -291,7 +291,7 @@ impl CallWindow {
     }
 
     /// Returns all calls since the breaker was built.
-    pub(super) fn all(&self) -> Totals {
+    pub(crate) fn all(&self) -> Totals {
         match self {
             Self::Time(window) => {
                 let mut all = *lock(&window.gone);

@@ -28,6 +28,12 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Returns the number at a place of the sequence that a seed starts (SplitMix64): at least 0 and below 1.
+pub(crate) fn fraction(seed: u64, place: u64) -> f64 {
+    let step = place.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mix(seed.wrapping_add(step)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ mod compose;
 mod compose_entrance;
 mod debounce;
 mod debounce_drivers;
+mod hedge;
 mod keyed_debounce;
 mod keyed_debounce_drivers;
 mod keyed_waiting;

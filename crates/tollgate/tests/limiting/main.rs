@@ -33,6 +33,7 @@ mod quota_change;
 mod quota_table;
 mod rate;
 mod refund;
+mod self_throttle;
 mod settle;
 mod snapshot;
 mod steps;

@@ -1,7 +1,7 @@
 //! Answers calls that are not sent, so that the error type stays.
 
 use super::{Pace, PaceError, PaceFuture, PaceLayer};
-use crate::Info;
+use crate::{Info, NotRun, RefusedBy};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use pin_project_lite::pin_project;
 use std::{
@@ -96,7 +96,10 @@ where
 /// Makes the answer to a call that was not sent.
 fn answer<R: Default>(retry_after: Option<Duration>, is_grpc: bool) -> Response<R> {
     let mut response = Response::new(R::default());
+    let why = "the server's limits or the client's quota leave no room";
     response.extensions_mut().insert(Unsent);
+    response.extensions_mut().insert(NotRun);
+    response.extensions_mut().insert(RefusedBy::new("pace", why, retry_after));
     let ms = retry_after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX));
     let headers = response.headers_mut();
     if is_grpc {

@@ -1,0 +1,282 @@
+//! Adaptive throttling in the client: send less to a server that refuses for overload.
+//!
+//! A refusal costs an overloaded server almost as much as a cheap answer. A client that counts how
+//! many of its calls the server accepts can refuse the rest itself, before they are sent (Google,
+//! "Site Reliability Engineering", chapter 21: client-side throttling).
+//!
+//! With `requests` and `accepts` of a moving window, a call is refused with the probability
+//!
+//! ```text
+//! p = max(0, (requests - k x accepts) / (requests + 1)), at most max_refusal
+//! ```
+//!
+//! `requests` has the calls that were refused here, too. So the server gets about k times what it
+//! accepts: with k = 2, one refusal for each call that it serves. If callers want four times what the server
+//! can do, half of the calls end here; with k = 1.1, it is 72.5 %.
+//!
+//! Departures from the book:
+//!
+//! 1. A call is counted when it ends, and only if it ended: calls in flight and cancelled calls
+//!    are no refusals.
+//! 2. `p` has a bound below 1. Without calls that get through, nothing would show that the server
+//!    has recovered.
+//! 3. Below `min_calls` in the window nothing is refused.
+//!
+//! Each [`Priority`] has a window of its own, ten buckets of two counters: a server that refuses
+//! batches first does not make the client refuse payments. Time that goes backwards counts as
+//! standing still, and after a window without calls nothing is refused. 2 KiB; a decision sums up ten buckets.
+
+mod builder;
+
+pub use builder::{SelfThrottleBuilder, SelfThrottleError};
+
+use crate::{
+    CallOutcome, Clock, Priority, Tick,
+    breaker::window::{CallWindow, Mark, Totals},
+    sync::{Arc, AtomicU64, Ordering::Relaxed},
+    wait::fraction,
+};
+use std::fmt;
+
+/// Refuses a share of the calls to a server that refuses many of them; clones share it.
+///
+/// | I want to | use |
+/// |---|---|
+/// | call the server | [`try_pass`](Self::try_pass), then [`ThrottlePass::end`] |
+/// | see which share is refused | [`refusal_probability`](Self::refusal_probability) |
+/// | refuse earlier, or later | [`k`](SelfThrottleBuilder::k) |
+///
+/// A [`Breaker`](crate::Breaker) stops all calls to a server that is down. This reduces calls to a
+/// server that is overloaded, in steps too small to notice. They go well together.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{CallOutcome, Priority, self_throttle::SelfThrottle};
+///
+/// let throttle = SelfThrottle::builder().seed(1).build()?;
+/// for _ in 0..100 {
+///     if let Ok(pass) = throttle.try_pass(Priority::NORMAL) {
+///         pass.end(CallOutcome::Overload); // the server says 503 to everything
+///     }
+/// }
+/// assert!(throttle.refusal_probability(Priority::NORMAL) > 0.89);
+/// assert_eq!(throttle.refusal_probability(Priority::CRITICAL), 0.0); // no such call was refused
+/// # Ok::<(), tollgate::self_throttle::SelfThrottleError>(())
+/// ```
+#[derive(Clone)]
+#[doc(alias = "AdaptiveThrottle")]
+#[doc(alias = "adaptive throttling")]
+#[doc(alias = "admission control")]
+pub struct SelfThrottle {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    rules: Rules,
+    windows: [CallWindow; Priority::LEVELS],
+    clock: Clock,
+    seed: u64,
+    /// How many random numbers were drawn.
+    drawn: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The law: from counts to a probability. Pure.
+#[derive(Clone, Debug, PartialEq)]
+struct Rules {
+    /// By level of priority.
+    k: [f64; Priority::LEVELS],
+    max_refusal: f64,
+    min_calls: u64,
+}
+
+impl Rules {
+    fn probability(&self, level: usize, seen: Totals) -> f64 {
+        // Requests that are not accepted count as failures of the window, refused here or there.
+        let (requests, accepts) = (seen.calls, seen.calls.saturating_sub(seen.failures));
+        if requests < self.min_calls {
+            return 0.0;
+        }
+        let k = self.k.get(level).copied().unwrap_or(f64::INFINITY);
+        let excess = requests as f64 - k * accepts as f64;
+        (excess / (requests as f64 + 1.0)).clamp(0.0, self.max_refusal)
+    }
+}
+
+impl SelfThrottle {
+    /// Starts a throttle. [`SelfThrottleBuilder`] lists the defaults.
+    pub fn builder() -> SelfThrottleBuilder {
+        SelfThrottleBuilder::new()
+    }
+
+    /// Lets a call pass, or refuses it at random. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`Throttled`] says with which probability. The refusal counts as a request that the server
+    /// did not accept.
+    pub fn try_pass(&self, priority: Priority) -> Result<ThrottlePass, Throttled> {
+        self.try_pass_at(self.shared.clock.now(), priority)
+    }
+
+    /// [`try_pass`](Self::try_pass) at a time of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_pass`](Self::try_pass).
+    pub fn try_pass_at(&self, now: Tick, priority: Priority) -> Result<ThrottlePass, Throttled> {
+        let shared = &self.shared;
+        let probability = self.refusal_probability_at(now, priority);
+        if probability > 0.0 {
+            // ORDERING: Relaxed. Each call takes a number of its own; which one does not matter.
+            let place = shared.drawn.fetch_add(1, Relaxed);
+            if fraction(shared.seed, place) < probability {
+                shared.add(now, priority, false);
+                // ORDERING: Relaxed. Statistics.
+                shared.refused.fetch_add(1, Relaxed);
+                return Err(Throttled { priority, probability });
+            }
+        }
+        Ok(ThrottlePass { throttle: self.clone(), priority })
+    }
+
+    /// Returns the probability, 0 to 1, with which a call of this priority is refused now; changes
+    /// nothing.
+    #[must_use]
+    pub fn refusal_probability(&self, priority: Priority) -> f64 {
+        self.refusal_probability_at(self.shared.clock.now(), priority)
+    }
+
+    /// [`refusal_probability`](Self::refusal_probability) at a time of the caller's.
+    #[must_use]
+    pub fn refusal_probability_at(&self, now: Tick, priority: Priority) -> f64 {
+        let seen = self.shared.window(priority).map(|window| window.seen(now));
+        self.shared.rules.probability(priority.level(), seen.unwrap_or_default())
+    }
+
+    /// Returns what happened to calls of all priorities since it was built.
+    #[must_use]
+    pub fn counts(&self) -> SelfThrottleCounts {
+        // ORDERING: Relaxed. Statistics. Read first: a refusal is in its window before it is here.
+        let refused = self.shared.refused.load(Relaxed);
+        let mut counts = SelfThrottleCounts { refused, ..SelfThrottleCounts::default() };
+        for window in &self.shared.windows {
+            let Totals { calls, failures, .. } = window.all();
+            counts.accepted += calls.saturating_sub(failures);
+            counts.overloaded += failures;
+        }
+        counts.overloaded = counts.overloaded.saturating_sub(refused);
+        counts
+    }
+
+    /// Returns the clock it goes by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+}
+
+impl Shared {
+    fn window(&self, priority: Priority) -> Option<&CallWindow> {
+        // INVARIANT: there is a window for each level.
+        self.windows.get(priority.level())
+    }
+
+    fn add(&self, now: Tick, priority: Priority, is_accepted: bool) {
+        if let Some(window) = self.window(priority) {
+            window.add(now, Mark { failed: !is_accepted, slow: false });
+        }
+    }
+}
+
+impl fmt::Debug for SelfThrottle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SelfThrottle")
+            .field("rules", &self.shared.rules)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The permission to make one call. End it with how the call went.
+///
+/// A plain drop counts as [`CallOutcome::Ignore`]: a cancelled call is neither a request nor an
+/// accept.
+#[derive(Debug)]
+#[must_use = "end it with the outcome of the call; dropping it counts for nothing"]
+pub struct ThrottlePass {
+    throttle: SelfThrottle,
+    priority: Priority,
+}
+
+impl ThrottlePass {
+    /// Ends the call. The server has accepted it unless the outcome is [`CallOutcome::Overload`];
+    /// a failure for another reason is accepted work.
+    pub fn end(self, outcome: CallOutcome) {
+        let now = self.throttle.clock().now();
+        self.end_at(now, outcome);
+    }
+
+    /// [`end`](Self::end) at a time of the caller's.
+    pub fn end_at(self, now: Tick, outcome: CallOutcome) {
+        match outcome {
+            CallOutcome::Success | CallOutcome::Failure => {
+                self.throttle.shared.add(now, self.priority, true);
+            }
+            CallOutcome::Overload => self.throttle.shared.add(now, self.priority, false),
+            CallOutcome::Ignore => {}
+        }
+    }
+}
+
+/// The answer of a [`SelfThrottle`] that refuses a call: a value, not a fault.
+///
+/// It names no time for a retry: the next call may pass, and a refusal at random has no end. If all
+/// callers retried at one time, they would make the next overload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Throttled {
+    priority: Priority,
+    probability: f64,
+}
+
+impl Throttled {
+    /// Returns the priority of the call.
+    #[must_use]
+    pub const fn priority(&self) -> Priority {
+        self.priority
+    }
+
+    /// Returns the probability with which it was refused.
+    #[must_use]
+    pub const fn probability(&self) -> f64 {
+        self.probability
+    }
+}
+
+impl fmt::Display for Throttled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the server is overloaded, so this client does not send {:.0} % of its calls of \
+             priority {}; retry later, or fall back",
+            self.probability * 100.0,
+            self.priority
+        )
+    }
+}
+
+impl std::error::Error for Throttled {}
+
+/// What happened to the calls of a [`SelfThrottle`]. Cancelled calls and calls in flight are in none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SelfThrottleCounts {
+    /// Calls that the server accepted.
+    pub accepted: u64,
+    /// Calls that the server refused for overload.
+    pub overloaded: u64,
+    /// Calls that were refused here.
+    pub refused: u64,
+}

@@ -1,0 +1,149 @@
+//! How a client that throttles itself is set up.
+
+use super::{Rules, SelfThrottle, Shared};
+use crate::{
+    Clock, Priority,
+    breaker::window::{CallWindow, Extent},
+    sync::{Arc, AtomicU64},
+};
+use std::{
+    fmt,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+/// Sets up a [`SelfThrottle`]. Nothing is checked before [`build`](Self::build).
+///
+/// | setting | default | reason |
+/// |---|---|---|
+/// | [`k`](Self::k) | 2; 1.5 from [`Priority::LOW`] down | Google: one refused call for each that is served shows soon enough that there is room again |
+/// | [`window`](Self::window) | 2 min | Google; Envoy takes 30 s |
+/// | [`min_calls`](Self::min_calls) | 10 | below that a share says nothing |
+/// | [`max_refusal_percent`](Self::max_refusal_percent) | 90 | failsafe-go; one call of ten finds out whether the server has recovered |
+#[derive(Clone, Debug)]
+#[must_use = "a builder does nothing until `build`"]
+pub struct SelfThrottleBuilder {
+    k: [f64; Priority::LEVELS],
+    window: Duration,
+    min_calls: u64,
+    max_refusal_percent: u32,
+    clock: Option<Clock>,
+    seed: Option<u64>,
+}
+
+impl SelfThrottleBuilder {
+    pub(super) fn new() -> Self {
+        let k = std::array::from_fn(|level| if level < Priority::LOW.level() { 2.0 } else { 1.5 });
+        Self {
+            k,
+            window: Duration::from_secs(120),
+            min_calls: 10,
+            max_refusal_percent: 90,
+            clock: None,
+            seed: None,
+        }
+    }
+
+    /// Sets how many calls are sent for each that the server accepts, for all priorities; more than 1
+    /// and at most 1000. The default is 2, and 1.5 from [`Priority::LOW`] down.
+    ///
+    /// A smaller one spares the server, and is slower to notice that it has recovered.
+    pub fn k(mut self, k: f64) -> Self {
+        self.k = [k; Priority::LEVELS];
+        self
+    }
+
+    /// Sets [`k`](Self::k) for one priority.
+    pub fn k_for(mut self, priority: Priority, k: f64) -> Self {
+        if let Some(of_level) = self.k.get_mut(priority.level()) {
+            *of_level = k;
+        }
+        self
+    }
+
+    /// Sets how far back calls count, in ten steps; 1 ms to a day. The default is 2 min.
+    pub const fn window(mut self, length: Duration) -> Self {
+        self.window = length;
+        self
+    }
+
+    /// Sets how many calls of a priority must be in the window before any is refused; at least 1. The
+    /// default is 10.
+    pub const fn min_calls(mut self, count: u64) -> Self {
+        self.min_calls = count;
+        self
+    }
+
+    /// Sets how many percent of the calls are refused at most, 1 to 99. The default is 90.
+    pub const fn max_refusal_percent(mut self, percent: u32) -> Self {
+        self.max_refusal_percent = percent;
+        self
+    }
+
+    /// Sets the clock. The default is [`Clock::monotonic`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets what refusals are drawn from, so that tests repeat. The default is the system's
+    /// randomness.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Builds the throttle.
+    ///
+    /// # Errors
+    ///
+    /// [`SelfThrottleError`] names the setting, its value and the rule.
+    pub fn build(self) -> Result<SelfThrottle, SelfThrottleError> {
+        if let Some(k) = self.k.iter().find(|k| !(**k > 1.0 && **k <= 1000.0)) {
+            return Err(SelfThrottleError(format!(
+                "k {k} is out of range: with 1 or less, calls stay refused when the server has \
+                 recovered; use more than 1 and at most 1000, such as 2"
+            )));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&self.window) {
+            let text = format!("window {:?} is out of range; use 1 ms to a day", self.window);
+            return Err(SelfThrottleError(text));
+        }
+        if self.min_calls == 0 {
+            let text =
+                "min_calls 0 is out of range: no share can be taken of nothing; use at least 1";
+            return Err(SelfThrottleError(text.to_owned()));
+        }
+        let percent = self.max_refusal_percent;
+        if !(1..=99).contains(&percent) {
+            return Err(SelfThrottleError(format!(
+                "max_refusal_percent {percent} is out of range: some calls must get through to show \
+                 that the server has recovered; use 1 to 99"
+            )));
+        }
+        let rules =
+            Rules { k: self.k, max_refusal: f64::from(percent) / 100.0, min_calls: self.min_calls };
+        let shared = Shared {
+            rules,
+            // One stripe: every decision sums it up, and calls over a network do not contend.
+            windows: std::array::from_fn(|_| CallWindow::new(Extent::Time(self.window), 1)),
+            clock: self.clock.unwrap_or_else(Clock::monotonic),
+            seed: self.seed.unwrap_or_else(|| RandomState::new().hash_one("tollgate throttle")),
+            drawn: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        };
+        Ok(SelfThrottle { shared: Arc::new(shared) })
+    }
+}
+
+/// Why a [`SelfThrottle`] cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfThrottleError(String);
+
+impl fmt::Display for SelfThrottleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SelfThrottleError {}
