@@ -1,8 +1,9 @@
 //! What decides whether a call passes.
 
 use tollgate::{
-    Breaker, CallOutcome, Clock, Concurrency, Limiter, Pass,
+    Breaker, CallOutcome, Clock, Concurrency, Limiter, Pass, Priority,
     adaptive::{AdaptiveConcurrency, Law, LimitReason, Sample},
+    self_throttle::SelfThrottle,
 };
 
 /// What a call that was let in does at its end.
@@ -48,6 +49,14 @@ impl Admission for AdaptiveConcurrency {
 impl Admission for Breaker {
     fn try_enter(&mut self) -> Option<Ending> {
         let pass = self.try_pass().map(Pass::into_owned).ok()?;
+        Some(Box::new(move |outcome| pass.end(outcome)))
+    }
+}
+
+/// All calls have [`Priority::NORMAL`].
+impl Admission for SelfThrottle {
+    fn try_enter(&mut self) -> Option<Ending> {
+        let pass = self.try_pass(Priority::NORMAL).ok()?;
         Some(Box::new(move |outcome| pass.end(outcome)))
     }
 }

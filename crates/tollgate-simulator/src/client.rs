@@ -2,7 +2,7 @@
 
 use crate::Admission;
 use std::fmt;
-use tollgate::RetryPolicy;
+use tollgate::{RetryPolicy, hedge::HedgePolicy};
 
 /// A caller: what each of its attempts has to pass before it is sent, and how it repeats them.
 ///
@@ -34,6 +34,7 @@ use tollgate::RetryPolicy;
 pub struct Client {
     pub(crate) gates: Vec<Box<dyn Admission>>,
     pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) hedge: Option<HedgePolicy>,
 }
 
 impl Client {
@@ -56,6 +57,12 @@ impl Client {
         self.retry = Some(policy);
         self
     }
+
+    /// Sends slow calls a second time; each repetition too.
+    pub fn hedge(mut self, policy: HedgePolicy) -> Self {
+        self.hedge = Some(policy);
+        self
+    }
 }
 
 impl fmt::Debug for Client {
@@ -63,6 +70,7 @@ impl fmt::Debug for Client {
         f.debug_struct("Client")
             .field("gates", &self.gates.len())
             .field("retry", &self.retry)
+            .field("hedge", &self.hedge)
             .finish()
     }
 }

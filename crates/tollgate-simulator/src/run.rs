@@ -8,7 +8,10 @@ use std::{
     cmp::Ordering,
     collections::{BinaryHeap, VecDeque},
 };
-use tollgate::{Attempts, CallOutcome, ManualClock, ShouldRetry, Tick};
+use tollgate::{
+    Attempts, CallOutcome, ManualClock, ShouldRetry, Tick,
+    hedge::{HedgePolicy, HedgedAttempts},
+};
 
 /// The clock's hand, the callers, and the limits in front of the server.
 type Parties = (ManualClock, Vec<Client>, Vec<Box<dyn Admission>>);
@@ -41,11 +44,16 @@ struct Call {
     came: Tick,
     client: usize,
     tries: Option<Attempts>,
+    hedged: Option<HedgedAttempts>,
+    /// The attempts that its client waits for.
+    running: Vec<u64>,
 }
 
 /// An attempt that its client waits for.
 struct Attempt {
     call: u64,
+    /// 0 for the first one, others are hedges.
+    number: u32,
     /// What the gates of the client do at its end.
     endings: Vec<Ending>,
 }
@@ -63,7 +71,9 @@ struct Job {
 enum Step {
     Change(Change),
     Done(Job),
-    Retry(u64),
+    /// The first attempt of a call, or its repetition.
+    Try(u64),
+    Hedge(u64),
 }
 
 impl<'a> Run<'a> {
@@ -144,7 +154,8 @@ impl<'a> Run<'a> {
             Step::Change(Change::Slowdown(factor)) => self.slowdown = factor,
             Step::Change(Change::Failing(share)) => self.failing = share,
             Step::Done(job) => self.done(now, job),
-            Step::Retry(call) => self.attempt(now, call),
+            Step::Try(call) => self.try_call(now, call),
+            Step::Hedge(call) => self.hedge(now, call),
         }
     }
 
@@ -153,12 +164,41 @@ impl<'a> Run<'a> {
         let client = second.offered as usize % self.clients.len();
         second.offered += 1;
         let tries = self.clients[client].retry.as_ref().map(|policy| policy.start(now));
-        let call = self.calls.add(Call { came: now, client, tries });
-        self.attempt(now, call);
+        let call = Call { came: now, client, tries, hedged: None, running: Vec::new() };
+        let call = self.calls.add(call);
+        self.try_call(now, call);
+    }
+
+    fn try_call(&mut self, now: Tick, number: u64) {
+        let Some(call) = self.calls.get_mut(number) else { return };
+        call.hedged = self.clients[call.client].hedge.as_ref().map(|policy| policy.start(now));
+        self.schedule_hedge(number);
+        self.attempt(now, number, 0);
+    }
+
+    fn schedule_hedge(&mut self, number: u64) {
+        let hedged = self.calls.get_mut(number).and_then(|call| call.hedged.as_ref());
+        if let Some(due) = hedged.and_then(HedgedAttempts::next_due) {
+            self.schedule(due, Step::Hedge(number));
+        }
+    }
+
+    fn hedge(&mut self, now: Tick, number: u64) {
+        let Some((policy, hedged)) = self.hedged(number) else { return };
+        if hedged.next_due() == Some(now) && policy.try_hedge(hedged, now) {
+            let number_of_hedge = hedged.made() - 1;
+            self.schedule_hedge(number);
+            self.attempt(now, number, number_of_hedge);
+        }
+    }
+
+    fn hedged(&mut self, call: u64) -> Option<(&HedgePolicy, &mut HedgedAttempts)> {
+        let call = self.calls.get_mut(call)?;
+        self.clients[call.client].hedge.as_ref().zip(call.hedged.as_mut())
     }
 
     /// Sends a call to the server, if its client's gates let it.
-    fn attempt(&mut self, now: Tick, call: u64) {
+    fn attempt(&mut self, now: Tick, call: u64, number: u32) {
         let Some(&mut Call { came, client, .. }) = self.calls.get_mut(call) else { return };
         let mut endings: Vec<Ending> = Vec::new();
         for gate in &mut self.clients[client].gates {
@@ -172,7 +212,10 @@ impl<'a> Run<'a> {
         let second = self.report.second(now);
         second.attempts += 1;
         let limit = second.attempts as usize % self.limits.len();
-        let attempt = self.attempts.add(Attempt { call, endings });
+        let attempt = self.attempts.add(Attempt { call, number, endings });
+        if let Some(call) = self.calls.get_mut(call) {
+            call.running.push(attempt);
+        }
         let ending = self.limits[limit].try_enter();
         let server = &self.simulation.server;
         let is_free = ending.is_none() && server.refusal().is_zero();
@@ -234,28 +277,40 @@ impl<'a> Run<'a> {
 
     /// Ends an attempt for its client, if that still waits for it.
     fn answer(&mut self, now: Tick, attempt: u64, outcome: CallOutcome) {
-        let Some(Attempt { call, endings }) = self.attempts.remove(attempt) else { return };
+        let Some(Attempt { call, number, endings }) = self.attempts.remove(attempt) else { return };
         endings.into_iter().for_each(|ending| ending(outcome));
+        if let Some((policy, hedged)) = self.hedged(call) {
+            // The policy waits for a success, so its answer is known.
+            let _is_success = policy.ended(hedged, number, now, outcome);
+        }
         if outcome != CallOutcome::Success {
+            if let Some(call) = self.calls.get_mut(call) {
+                call.running.retain(|it| *it != attempt);
+            }
             return self.fail(now, call, ShouldRetry::Yes);
         }
-        if let Some(Call { came, client, .. }) = self.calls.remove(call) {
-            self.report.second(now).waited += now.since(came);
-            if let Some(policy) = &self.clients[client].retry {
-                policy.succeeded();
-            }
+        let Some(call) = self.calls.remove(call) else { return };
+        self.report.second(now).waited += now.since(call.came);
+        if let Some(policy) = &self.clients[call.client].retry {
+            policy.succeeded();
         }
+        // The server works on, but nobody waits.
+        let others = call.running.into_iter().filter_map(|other| self.attempts.remove(other));
+        others.flat_map(|it| it.endings).for_each(|ending| ending(CallOutcome::Ignore));
     }
 
-    /// Repeats a call later if its client does that; else it has failed.
+    /// Repeats a call later if its client does that, unless another attempt runs; else it has failed.
     fn fail(&mut self, now: Tick, number: u64, should_retry: ShouldRetry) {
-        let Some(call) = self.calls.get_mut(number) else { return };
+        let Some(call) = self.calls.get_mut(number).filter(|call| call.running.is_empty()) else {
+            return;
+        };
+        call.hedged = None;
         let policy = self.clients[call.client].retry.as_ref().zip(call.tries.as_mut());
         let due = policy.and_then(|(policy, tries)| {
             policy.next_attempt(tries, now, should_retry).filter(|_| policy.withdraw())
         });
         match due {
-            Some(due) => self.schedule(due, Step::Retry(number)),
+            Some(due) => self.schedule(due, Step::Try(number)),
             None => {
                 self.report.second(now).waited += now.since(call.came);
                 self.calls.remove(number);

@@ -149,6 +149,17 @@ pub enum ServiceTime {
         /// The spread of the logarithm: 0.1 is narrow, 1 wide.
         sigma: f64,
     },
+    /// Lognormal, and a share of calls takes some times as long: a long tail.
+    LongTail {
+        /// The mean of the others.
+        mean: Duration,
+        /// The spread of the logarithm.
+        sigma: f64,
+        /// The share of slow ones, between 0 and 1.
+        slow_share: f64,
+        /// How many times as long they take.
+        factor: f64,
+    },
     /// Fast calls, and a share of slow ones.
     Bimodal {
         /// What most calls take.
@@ -166,6 +177,9 @@ impl ServiceTime {
     pub fn mean(self) -> Duration {
         match self {
             Self::Constant(mean) | Self::Exponential(mean) | Self::LogNormal { mean, .. } => mean,
+            Self::LongTail { mean, slow_share, factor, .. } => {
+                mean.mul_f64(1.0 + slow_share * (factor - 1.0))
+            }
             Self::Bimodal { fast, slow, slow_share } => {
                 fast.mul_f64(1.0 - slow_share) + slow.mul_f64(slow_share)
             }
@@ -181,6 +195,10 @@ impl ServiceTime {
                 // Box and Muller: a normal number from two even ones.
                 let normal = (2.0 * exponential(random)).sqrt() * (TAU * random.f64()).cos();
                 mean.as_secs_f64() * (sigma * normal - sigma * sigma / 2.0).exp()
+            }
+            Self::LongTail { mean, sigma, slow_share, factor } => {
+                let drawn = Self::LogNormal { mean, sigma }.draw(random);
+                if random.f64() < slow_share { drawn * factor } else { drawn }
             }
             Self::Bimodal { fast, slow, slow_share } => match random.f64() < slow_share {
                 true => slow.as_secs_f64(),
