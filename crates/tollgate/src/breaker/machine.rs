@@ -60,9 +60,12 @@ pub enum OpenReason {
     ServerTime,
     /// An operator opened it.
     Operator,
+    /// A [`KeyedBreaker`](super::KeyedBreaker) has no room for the key.
+    TableFull,
 }
 
 impl OpenReason {
+    /// What a single breaker opens for.
     pub(super) const ALL: [Self; 7] = [
         Self::FailureShare,
         Self::FailureCount,
