@@ -39,7 +39,7 @@ mod workload;
 
 pub use admission::{Admission, Ending, FixedLimit, limited_by};
 pub use client::Client;
-pub use report::{Report, Second};
+pub use report::{Moment, Report, Second};
 pub use server::{Server, ServiceTime};
 pub use simulation::Simulation;
 pub use workload::Workload;

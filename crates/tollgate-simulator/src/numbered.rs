@@ -8,16 +8,23 @@ pub(crate) struct Numbered<T> {
     /// The number of the first place.
     first: u64,
     places: VecDeque<Option<T>>,
+    len: usize,
 }
 
 impl<T> Numbered<T> {
     pub(crate) const fn new() -> Self {
-        Self { first: 0, places: VecDeque::new() }
+        Self { first: 0, places: VecDeque::new(), len: 0 }
+    }
+
+    /// Returns how many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.len
     }
 
     /// Adds one and returns its number.
     pub(crate) fn add(&mut self, it: T) -> u64 {
         self.places.push_back(Some(it));
+        self.len += 1;
         self.first + self.places.len() as u64 - 1
     }
 
@@ -30,12 +37,13 @@ impl<T> Numbered<T> {
     }
 
     pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
-        let it = self.place(number)?.take();
+        let it = self.place(number)?.take()?;
+        self.len -= 1;
         while let Some(None) = self.places.front() {
             self.places.pop_front();
             self.first += 1;
         }
-        it
+        Some(it)
     }
 }
 
@@ -52,5 +60,6 @@ mod tests {
         assert_eq!((things.remove(0), things.places.len()), (Some('a'), 1));
         assert_eq!((things.remove(0), things.remove(1), things.get_mut(9)), (None, None, None));
         assert_eq!((things.add('d'), things.get_mut(2).copied()), (3, Some('c')));
+        assert_eq!(things.len(), 2);
     }
 }

@@ -3,19 +3,30 @@
 use std::{fmt, ops::Range, time::Duration};
 use tollgate::Tick;
 
-/// How often limit and calls in flight are recorded.
+/// How often a moment is recorded.
 const TRACE: Duration = Duration::from_millis(100);
 
 /// What a simulation shows, second by second.
 #[derive(Clone, Debug)]
 pub struct Report {
     seconds: Vec<Second>,
-    /// Limit and calls in flight, ten times a second.
-    trace: Vec<(u64, u64)>,
+    /// Ten each second.
+    trace: Vec<Moment>,
     /// How many good calls each second could have had: what the server can do, at most what came.
     capacity: Vec<f64>,
     /// The second of each end, and how long the call took, in microseconds.
     latencies: Vec<(u32, u32)>,
+}
+
+/// One moment of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The limit in front of the server; all limits together.
+    pub limit: u64,
+    /// Attempts in the server.
+    pub in_flight: u64,
+    /// Callers who wait for an answer, or to try again.
+    pub callers: u64,
 }
 
 /// One second of a simulation.
@@ -35,8 +46,6 @@ pub struct Second {
     pub late: u64,
     /// Attempts that the server failed.
     pub failed: u64,
-    /// How long the callers waited that had an answer or gave up, all together.
-    pub waited: Duration,
 }
 
 impl Report {
@@ -66,7 +75,7 @@ impl Report {
     }
 
     /// Records what holds before the event at `now`.
-    pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> (u64, u64)) {
+    pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> Moment) {
         while Tick::ZERO.saturating_add(TRACE * self.trace.len() as u32) < now {
             self.trace.push(current());
         }
@@ -78,9 +87,9 @@ impl Report {
         &self.seconds
     }
 
-    /// Returns the limit (all limits together) and the calls in the server, ten times a second.
+    /// Returns ten moments of each second.
     #[must_use]
-    pub fn trace(&self) -> &[(u64, u64)] {
+    pub fn trace(&self) -> &[Moment] {
         &self.trace
     }
 
@@ -100,12 +109,11 @@ impl Report {
         self.sum(seconds, |second| second.good) / offered
     }
 
-    /// Returns how many callers waited for an answer on average (Little's law).
+    /// Returns how many callers waited for an answer, or to try again, on average.
     #[must_use]
     pub fn waiting(&self, seconds: Range<usize>) -> f64 {
-        let length = seconds.len() as f64;
-        self.seconds[seconds].iter().map(|second| second.waited).sum::<Duration>().as_secs_f64()
-            / length
+        let moments = &self.trace[10 * seconds.start..10 * seconds.end];
+        moments.iter().map(|moment| moment.callers).sum::<u64>() as f64 / moments.len() as f64
     }
 
     /// Returns attempts that the server refused as a share of those that were sent.
@@ -144,7 +152,8 @@ impl fmt::Display for Report {
         for (number, second) in self.seconds.iter().enumerate() {
             let Second { offered, not_sent, attempts, refused, good, late, failed, .. } = second;
             let last = self.trace.len().min(10 * (number + 1));
-            let (limit, in_flight) = self.trace[..last].last().copied().unwrap_or_default();
+            let moment = self.trace[..last].last().copied().unwrap_or_default();
+            let Moment { limit, in_flight, .. } = moment;
             write!(f, "{number},{offered},{not_sent},{attempts},{refused},{good},{late},{failed}")?;
             writeln!(f, ",{limit},{in_flight}")?;
         }

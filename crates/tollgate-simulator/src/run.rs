@@ -1,7 +1,8 @@
 //! The discrete events of one run.
 
 use crate::{
-    Admission, Client, Report, Simulation, admission::Ending, numbered::Numbered, server::Change,
+    Admission, Client, Moment, Report, Simulation, admission::Ending, numbered::Numbered,
+    server::Change,
 };
 use fastrand::Rng;
 use std::{
@@ -139,8 +140,9 @@ impl<'a> Run<'a> {
 
     fn advance_to(&mut self, now: Tick) {
         let in_flight = (self.busy + self.queue.len()) as u64;
-        let limits = &self.limits;
-        self.report.trace_until(now, || (limits.iter().map(|it| it.limit()).sum(), in_flight));
+        let (limits, callers) = (&self.limits, self.calls.len() as u64);
+        let limit = || limits.iter().map(|it| it.limit()).sum();
+        self.report.trace_until(now, || Moment { limit: limit(), in_flight, callers });
         self.hand.set(now);
     }
 
@@ -290,7 +292,6 @@ impl<'a> Run<'a> {
             return self.fail(now, call, ShouldRetry::Yes);
         }
         let Some(call) = self.calls.remove(call) else { return };
-        self.report.second(now).waited += now.since(call.came);
         if let Some(policy) = &self.clients[call.client].retry {
             policy.succeeded();
         }
@@ -311,10 +312,7 @@ impl<'a> Run<'a> {
         });
         match due {
             Some(due) => self.schedule(due, Step::Try(number)),
-            None => {
-                self.report.second(now).waited += now.since(call.came);
-                self.calls.remove(number);
-            }
+            None => drop(self.calls.remove(number)),
         }
     }
 }

@@ -44,7 +44,7 @@ fn calls_in_flight_follow_littles_law() {
         let workload = Workload::new().poisson(1000.0, ms(60_000));
         let report = Simulation::new(workload, Server::new(1000, service)).run_unlimited(1);
         let trace = &report.trace()[10..];
-        let mean = trace.iter().map(|it| it.1).sum::<u64>() as f64 / trace.len() as f64;
+        let mean = trace.iter().map(|it| it.in_flight).sum::<u64>() as f64 / trace.len() as f64;
         assert!((19.0..21.0).contains(&mean), "{service:?}: {mean}");
     }
 }
