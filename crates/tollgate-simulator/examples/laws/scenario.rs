@@ -123,14 +123,14 @@ fn slow_for_a_while(
 
 /// What bounds the retries of all calls together.
 #[derive(Clone, Copy)]
-pub(crate) enum Budget {
+enum Budget {
     Unlimited,
     /// 20 % of the successes and 10 per second.
     Default,
 }
 
 /// Repeats a call up to three times, after random pauses of up to 100, 200 and 400 ms.
-pub(crate) fn three_retries(budget: Budget, clock: &Clock, seed: u64) -> RetryPolicy {
+fn three_retries(budget: Budget, clock: &Clock, seed: u64) -> RetryPolicy {
     let budget = match budget {
         Budget::Unlimited => Ok(RetryBudget::unlimited()),
         Budget::Default => RetryBudget::builder().clock(clock.clone()).build(),

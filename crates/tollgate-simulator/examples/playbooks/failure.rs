@@ -3,8 +3,8 @@
 use super::playbook::{Playbook, Rows};
 use std::{cell::RefCell, error::Error, rc::Rc, time::Duration};
 use tollgate::{
-    Backoff, Breaker, BreakerBuilder, Clock, RetryBudget, RetryPolicy, Tick, Trip,
-    adaptive::law::DampedAimd,
+    Backoff, Breaker, BreakerBuilder, Clock, RetryBudget, RetryPolicy, RetryPolicyError, Tick,
+    Trip, adaptive::law::DampedAimd,
 };
 use tollgate_simulator::{Client, Report, Server, ServiceTime, Simulation, Workload, limited_by};
 
@@ -47,27 +47,33 @@ pub(crate) const RETRY_STORM: Playbook = Playbook {
     },
 };
 
-pub(crate) fn retry_storms(seed: u64) -> [(&'static str, Report); 4] {
-    let run = |max_queue: usize, client: fn(&Clock) -> Client| {
+pub(crate) fn retry_storms(seed: u64) -> [(&'static str, Report); 5] {
+    type Budget = fn(&Clock) -> Result<RetryBudget, RetryPolicyError>;
+    let run = |max_queue: usize, budget: Option<Budget>| {
         let server = server()
             .max_queue(max_queue)
             .slowdown_at(Tick::from_secs(10), 4.0)
             .slowdown_at(Tick::from_secs(20), 1.0);
+        let client = move |clock: &Clock| match budget {
+            Some(budget) => {
+                let budget = budget(clock).expect("within all bounds");
+                let backoff = Backoff::full_jitter(ms(100), ms(400));
+                Client::new().retry(retries(4, backoff, budget, clock))
+            }
+            None => Client::new(),
+        };
         Simulation::new(Workload::new().poisson(850.0, secs(60)), server)
             .clients(move |clock, _| vec![client(clock)])
             .run_unlimited(seed)
     };
-    const BACKOFF: Backoff = Backoff::full_jitter(ms(100), ms(400));
-    let unlimited: fn(&Clock) -> Client =
-        |clock| Client::new().retry(retries(4, BACKOFF, RetryBudget::unlimited(), clock));
-    let budget: fn(&Clock) -> Client = |clock| {
-        let budget = RetryBudget::builder().clock(clock.clone()).build().expect("defaults");
-        Client::new().retry(retries(4, BACKOFF, budget, clock))
-    };
+    let unlimited: Option<Budget> = Some(|_| Ok(RetryBudget::unlimited()));
+    let savings: Option<Budget> = Some(|clock| RetryBudget::builder().clock(clock.clone()).build());
+    let grpc: Option<Budget> = Some(|_| RetryBudget::grpc(10, 0.1));
     [
-        ("no retries", run(400, |_| Client::new())),
+        ("no retries", run(400, None)),
         ("retries without a budget", run(400, unlimited)),
-        ("retries with a budget of 20 %", run(400, budget)),
+        ("retries with the default budget", run(400, savings)),
+        ("retries with gRPC's throttling, 10 tokens and 0.1", run(400, grpc)),
         (
             "without a budget, but 40 instead of 400 places in the server's queue",
             run(40, unlimited),
@@ -198,7 +204,7 @@ pub(crate) const BREAKER_FLAPPING: Playbook = Playbook {
 pub(crate) const TWO_BREAKERS: Playbook = Playbook {
     name: "two-breakers",
     about: "500 calls a second for a dependency that fails all of them from 10 s to 20 s. The library \
-            breaks by its defaults, the mesh like Envoy: 5 failures in a row, for 30 s.",
+            breaks by its defaults, the mesh by Envoy's figures: 5 failures in a row, for 30 s.",
     columns: &[("served again after s", 0), ("served, 20-90 s", 2)],
     run: two_breakers,
 };

@@ -48,6 +48,6 @@ fn picture() -> String {
         let lines = vec![("#b0aca6", of(|it| it.attempts)), ("#2f6db3", of(|it| it.good))];
         (name.to_owned(), lines)
     };
-    let [_, storm, budget, _] = failure::retry_storms(SEED);
+    let [_, storm, budget, ..] = failure::retry_storms(SEED);
     plot.svg(&[panel(storm.0, &storm.1), panel(budget.0, &budget.1)])
 }

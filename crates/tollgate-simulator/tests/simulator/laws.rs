@@ -1,14 +1,14 @@
 //! The laws keep a server useful under overload: the bounds that docs/adaptive.md states, and its
 //! tables.
 
+#[path = "../../examples/laws/scenario.rs"]
+mod scenario;
 #[path = "../../examples/laws/table.rs"]
 #[allow(dead_code, reason = "only the command prints whole tables")]
 mod table;
 
-use crate::{
-    docs,
-    scenario::{self, DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned},
-};
+use crate::docs;
+use scenario::{DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned};
 use tollgate_simulator::Report;
 
 /// How far a figure of the docs may be off: the last digits depend on the machine's logarithm.

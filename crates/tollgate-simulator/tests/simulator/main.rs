@@ -7,6 +7,4 @@ mod model;
 mod playbooks;
 mod priorities;
 mod resilience;
-#[path = "../../examples/laws/scenario.rs"]
-mod scenario;
 mod workload;
