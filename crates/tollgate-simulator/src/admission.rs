@@ -1,40 +1,70 @@
-//! What decides whether a call enters the server.
+//! What decides whether a call passes.
 
 use tollgate::{
-    CallOutcome, Clock, Concurrency,
-    adaptive::{AdaptiveConcurrency, Law, LimitReason, MeasuredPermit, Sample},
+    Breaker, CallOutcome, Clock, Concurrency, Limiter, Pass, Priority,
+    adaptive::{AdaptiveConcurrency, Law, LimitReason, Sample},
+    self_throttle::SelfThrottle,
 };
 
-/// What decides whether a call enters the server, and learns how it ended.
+/// What a call that was let in does at its end.
+pub type Ending = Box<dyn FnOnce(CallOutcome)>;
+
+/// What decides whether a call passes, and learns how it ended.
 ///
-/// [`AdaptiveConcurrency`] is one; implement it to simulate a limit of your own.
+/// The types of Tollgate that do so implement it; implement it to simulate one of your own.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Breaker, CallOutcome, Trip};
+/// use tollgate_simulator::Admission;
+///
+/// let mut breaker = Breaker::builder().trip(Trip::consecutive(1)).build()?;
+/// let call = breaker.try_enter().ok_or("refused")?;
+/// call(CallOutcome::Failure);
+/// assert!(breaker.try_enter().is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Admission {
-    /// What a call holds while it is in the server.
-    type Guard;
-
     /// Lets a call in, or refuses it.
-    fn try_enter(&mut self) -> Option<Self::Guard>;
+    fn try_enter(&mut self) -> Option<Ending>;
 
-    /// Takes note of the end of a call.
-    fn leave(&mut self, guard: Self::Guard, outcome: CallOutcome);
-
-    /// Returns the limit in force, for reports.
-    fn limit(&self) -> u64;
+    /// Returns the limit on calls in flight that is in force, for reports; 0 if it has none.
+    fn limit(&self) -> u64 {
+        0
+    }
 }
 
 impl Admission for AdaptiveConcurrency {
-    type Guard = MeasuredPermit;
-
-    fn try_enter(&mut self) -> Option<MeasuredPermit> {
-        self.try_acquire().ok()
-    }
-
-    fn leave(&mut self, guard: MeasuredPermit, outcome: CallOutcome) {
-        guard.end(outcome);
+    fn try_enter(&mut self) -> Option<Ending> {
+        let permit = self.try_acquire().ok()?;
+        Some(Box::new(move |outcome| permit.end(outcome)))
     }
 
     fn limit(&self) -> u64 {
         self.concurrency().limit()
+    }
+}
+
+impl Admission for Breaker {
+    fn try_enter(&mut self) -> Option<Ending> {
+        let pass = self.try_pass().map(Pass::into_owned).ok()?;
+        Some(Box::new(move |outcome| pass.end(outcome)))
+    }
+}
+
+/// All calls have [`Priority::NORMAL`].
+impl Admission for SelfThrottle {
+    fn try_enter(&mut self) -> Option<Ending> {
+        let pass = self.try_pass(Priority::NORMAL).ok()?;
+        Some(Box::new(move |outcome| pass.end(outcome)))
+    }
+}
+
+/// Each call takes one permit.
+impl Admission for Limiter {
+    fn try_enter(&mut self) -> Option<Ending> {
+        self.try_acquire().is_allowed().then(|| -> Ending { Box::new(|_| {}) })
     }
 }
 

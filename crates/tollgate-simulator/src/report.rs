@@ -3,19 +3,30 @@
 use std::{fmt, ops::Range, time::Duration};
 use tollgate::Tick;
 
-/// How often limit and calls in flight are recorded.
+/// How often a moment is recorded.
 const TRACE: Duration = Duration::from_millis(100);
 
 /// What a simulation shows, second by second.
 #[derive(Clone, Debug)]
 pub struct Report {
     seconds: Vec<Second>,
-    /// Limit and calls in flight, ten times a second.
-    trace: Vec<(u64, u64)>,
+    /// Ten each second.
+    trace: Vec<Moment>,
     /// How many good calls each second could have had: what the server can do, at most what came.
     capacity: Vec<f64>,
     /// The second of each end, and how long the call took, in microseconds.
     latencies: Vec<(u32, u32)>,
+}
+
+/// One moment of a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// The limit in front of the server; all limits together.
+    pub limit: u64,
+    /// Attempts in the server.
+    pub in_flight: u64,
+    /// Callers who wait for an answer, or to try again.
+    pub callers: u64,
 }
 
 /// One second of a simulation.
@@ -23,14 +34,18 @@ pub struct Report {
 pub struct Second {
     /// Calls that arrived.
     pub offered: u64,
-    /// Attempts: calls and their repetitions.
+    /// Attempts that were sent to the server: calls and their repetitions.
     pub attempts: u64,
-    /// Attempts that a limit or a full queue refused.
+    /// Attempts that a gate of their client refused.
+    pub not_sent: u64,
+    /// Attempts that a limit or a full queue of the server refused.
     pub refused: u64,
     /// Calls that ended within their deadline.
     pub good: u64,
     /// Calls that ended later.
     pub late: u64,
+    /// Attempts that the server failed.
+    pub failed: u64,
 }
 
 impl Report {
@@ -60,7 +75,7 @@ impl Report {
     }
 
     /// Records what holds before the event at `now`.
-    pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> (u64, u64)) {
+    pub(crate) fn trace_until(&mut self, now: Tick, current: impl Fn() -> Moment) {
         while Tick::ZERO.saturating_add(TRACE * self.trace.len() as u32) < now {
             self.trace.push(current());
         }
@@ -72,9 +87,9 @@ impl Report {
         &self.seconds
     }
 
-    /// Returns the limit (all limits together) and the calls in the server, ten times a second.
+    /// Returns ten moments of each second.
     #[must_use]
-    pub fn trace(&self) -> &[(u64, u64)] {
+    pub fn trace(&self) -> &[Moment] {
         &self.trace
     }
 
@@ -87,14 +102,28 @@ impl Report {
         self.sum(seconds, |second| second.good) / ideal
     }
 
-    /// Returns refused attempts as a share of all.
+    /// Returns good calls as a share of those that came.
+    #[must_use]
+    pub fn served(&self, seconds: Range<usize>) -> f64 {
+        let offered = self.sum(seconds.clone(), |second| second.offered);
+        self.sum(seconds, |second| second.good) / offered
+    }
+
+    /// Returns how many callers waited for an answer, or to try again, on average.
+    #[must_use]
+    pub fn waiting(&self, seconds: Range<usize>) -> f64 {
+        let moments = &self.trace[10 * seconds.start..10 * seconds.end];
+        moments.iter().map(|moment| moment.callers).sum::<u64>() as f64 / moments.len() as f64
+    }
+
+    /// Returns attempts that the server refused as a share of those that were sent.
     #[must_use]
     pub fn refused(&self, seconds: Range<usize>) -> f64 {
         let attempts = self.sum(seconds.clone(), |second| second.attempts);
         self.sum(seconds, |second| second.refused) / attempts
     }
 
-    /// Returns attempts per call: 1 if nobody retries.
+    /// Returns attempts sent per call: 1 if all are sent and nobody retries.
     #[must_use]
     pub fn load(&self, seconds: Range<usize>) -> f64 {
         let offered = self.sum(seconds.clone(), |second| second.offered);
@@ -119,12 +148,13 @@ impl Report {
 impl fmt::Display for Report {
     /// Writes one line for each second, with the limit and the calls in the server at its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "second,offered,attempts,refused,good,late,limit,in_flight")?;
+        writeln!(f, "second,offered,not_sent,attempts,refused,good,late,failed,limit,in_flight")?;
         for (number, second) in self.seconds.iter().enumerate() {
-            let Second { offered, attempts, refused, good, late } = second;
+            let Second { offered, not_sent, attempts, refused, good, late, failed, .. } = second;
             let last = self.trace.len().min(10 * (number + 1));
-            let (limit, in_flight) = self.trace[..last].last().copied().unwrap_or_default();
-            write!(f, "{number},{offered},{attempts},{refused},{good},{late}")?;
+            let moment = self.trace[..last].last().copied().unwrap_or_default();
+            let Moment { limit, in_flight, .. } = moment;
+            write!(f, "{number},{offered},{not_sent},{attempts},{refused},{good},{late},{failed}")?;
             writeln!(f, ",{limit},{in_flight}")?;
         }
         Ok(())

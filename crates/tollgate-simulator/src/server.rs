@@ -33,6 +33,8 @@ pub struct Server {
     max_queue: usize,
     /// Above so many calls in the server, each one makes a call slower by this share.
     contention: (usize, f64),
+    /// How long a worker is busy with a refusal.
+    refusal: Duration,
     changes: Vec<(Tick, Change)>,
 }
 
@@ -41,13 +43,20 @@ pub struct Server {
 pub(crate) enum Change {
     Workers(usize),
     Slowdown(f64),
+    Failing(f64),
 }
 
 impl Server {
     /// Returns a server that is always the same.
     pub fn new(workers: usize, service: ServiceTime) -> Self {
-        let contention = (0, 0.0);
-        Self { workers, service, max_queue: usize::MAX, contention, changes: Vec::new() }
+        Self {
+            workers,
+            service,
+            max_queue: usize::MAX,
+            contention: (0, 0.0),
+            refusal: Duration::ZERO,
+            changes: Vec::new(),
+        }
     }
 
     /// Sets how many calls may wait for a worker, by default any number. Others are refused.
@@ -75,6 +84,19 @@ impl Server {
         self
     }
 
+    /// Lets a share of all calls fail from a time on, between 0 and 1; they take as long as others.
+    pub fn failing_at(mut self, at: Tick, share: f64) -> Self {
+        self.changes.push((at, Change::Failing(share)));
+        self
+    }
+
+    /// Sets for how long a worker is busy with a call that the limit refuses: reading and parsing it,
+    /// checking who it is from. By default a refusal costs nothing.
+    pub fn refusal_time(mut self, time: Duration) -> Self {
+        self.refusal = time;
+        self
+    }
+
     /// Returns how many calls a second it can finish at a time, without contention.
     #[must_use]
     pub fn capacity(&self, at: Tick) -> f64 {
@@ -83,6 +105,7 @@ impl Server {
             match *change {
                 Change::Workers(now) => workers = now,
                 Change::Slowdown(now) => slowdown = now,
+                Change::Failing(_) => {}
             }
         }
         workers as f64 / (self.service.mean().as_secs_f64() * slowdown)
@@ -98,6 +121,10 @@ impl Server {
 
     pub(crate) fn is_full(&self, waiting: usize) -> bool {
         waiting >= self.max_queue
+    }
+
+    pub(crate) fn refusal(&self) -> Duration {
+        self.refusal
     }
 
     /// Draws how long a call takes that starts while `inside` calls are in the server.
@@ -122,6 +149,17 @@ pub enum ServiceTime {
         /// The spread of the logarithm: 0.1 is narrow, 1 wide.
         sigma: f64,
     },
+    /// Lognormal, and a share of calls takes some times as long: a long tail.
+    LongTail {
+        /// The mean of the others.
+        mean: Duration,
+        /// The spread of the logarithm.
+        sigma: f64,
+        /// The share of slow ones, between 0 and 1.
+        slow_share: f64,
+        /// How many times as long they take.
+        factor: f64,
+    },
     /// Fast calls, and a share of slow ones.
     Bimodal {
         /// What most calls take.
@@ -139,6 +177,9 @@ impl ServiceTime {
     pub fn mean(self) -> Duration {
         match self {
             Self::Constant(mean) | Self::Exponential(mean) | Self::LogNormal { mean, .. } => mean,
+            Self::LongTail { mean, slow_share, factor, .. } => {
+                mean.mul_f64(1.0 + slow_share * (factor - 1.0))
+            }
             Self::Bimodal { fast, slow, slow_share } => {
                 fast.mul_f64(1.0 - slow_share) + slow.mul_f64(slow_share)
             }
@@ -154,6 +195,10 @@ impl ServiceTime {
                 // Box and Muller: a normal number from two even ones.
                 let normal = (2.0 * exponential(random)).sqrt() * (TAU * random.f64()).cos();
                 mean.as_secs_f64() * (sigma * normal - sigma * sigma / 2.0).exp()
+            }
+            Self::LongTail { mean, sigma, slow_share, factor } => {
+                let drawn = Self::LogNormal { mean, sigma }.draw(random);
+                if random.f64() < slow_share { drawn * factor } else { drawn }
             }
             Self::Bimodal { fast, slow, slow_share } => match random.f64() < slow_share {
                 true => slow.as_secs_f64(),

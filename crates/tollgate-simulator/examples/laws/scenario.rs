@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 use tollgate::{
-    Clock, Tick,
+    Backoff, Clock, RetryBudget, RetryPolicy, Tick,
     adaptive::{
         Law,
         law::{Aimd, DampedAimd, Gradient2, LawError, ProbingGradient, Vegas, Windowed},
     },
 };
 use tollgate_simulator::{
-    FixedLimit, Report, Retries, Server, ServiceTime, Simulation, Workload, limited_by,
+    Client, FixedLimit, Report, Server, ServiceTime, Simulation, Workload, limited_by,
 };
 
 /// Calls have to end within this.
@@ -90,13 +90,12 @@ pub(crate) fn untuned() -> Vec<Scenario> {
     let mut shared = twenty_workers("4 limiters", exponential);
     shared.limits = 4;
     let large = Server::new(200, exponential);
-    let storm = |budget| Retries { max: 3, backoff: ms(100), budget };
     vec![
         phases("200 workers", 200, large, ms(20)),
         twenty_workers("bimodal", bimodal),
         shared,
-        slow_for_a_while("retry storm", 850.0, (10, 20, 4.0), Some(storm(None))),
-        slow_for_a_while("with budget", 850.0, (10, 20, 4.0), Some(storm(Some(0.2)))),
+        slow_for_a_while("retry storm", 850.0, (10, 20, 4.0), Some(Budget::Unlimited)),
+        slow_for_a_while("with budget", 850.0, (10, 20, 4.0), Some(Budget::Default)),
         slow_for_a_while("5x for 30 s", 500.0, (30, 60, 5.0), None),
     ]
 }
@@ -106,18 +105,39 @@ fn slow_for_a_while(
     name: &'static str,
     rate: f64,
     (from, to, factor): (u64, u64, f64),
-    retries: Option<Retries>,
+    retries: Option<Budget>,
 ) -> Scenario {
     let server = Server::new(20, ServiceTime::LogNormal { mean: ms(20), sigma: 0.3 })
         .slowdown_at(Tick::from_secs(from), factor)
         .slowdown_at(Tick::from_secs(to), 1.0);
     let workload = Workload::new().poisson(rate, Duration::from_secs(to + 40));
     let mut simulation = Simulation::new(workload, server).deadline(DEADLINE);
-    if let Some(retries) = retries {
-        simulation = simulation.retries(retries);
+    if let Some(budget) = retries {
+        simulation = simulation.clients(move |clock, seed| {
+            vec![Client::new().retry(three_retries(budget, clock, seed))]
+        });
     }
     let overload_at = Some(from as usize);
     Scenario { name, simulation, limits: 1, overload_at, seconds: to as usize + 40 }
+}
+
+/// What bounds the retries of all calls together.
+#[derive(Clone, Copy)]
+enum Budget {
+    Unlimited,
+    /// 20 % of the successes and 10 per second.
+    Default,
+}
+
+/// Repeats a call up to three times, after random pauses of up to 100, 200 and 400 ms.
+fn three_retries(budget: Budget, clock: &Clock, seed: u64) -> RetryPolicy {
+    let budget = match budget {
+        Budget::Unlimited => Ok(RetryBudget::unlimited()),
+        Budget::Default => RetryBudget::builder().clock(clock.clone()).build(),
+    };
+    let policy = RetryPolicy::builder().max_attempts(4).clock(clock.clone()).seed(seed);
+    let policy = policy.backoff(Backoff::full_jitter(ms(100), ms(400)));
+    policy.budget(budget.expect("defaults")).build().expect("within all bounds")
 }
 
 /// A row of the tables.

@@ -49,8 +49,8 @@ pub(crate) fn details(scenarios: &[Scenario], seeds: &[u64]) -> Result<String, L
                 first += report.goodput(overload_at..overload_at + 5);
                 refused += (report.refused(0..60) + report.refused(240..300)) / 2.0;
                 p99 += report.latency(60..240, 99.0).unwrap_or_default().as_secs_f64() * 1000.0;
-                limits[0] += report.trace()[1199].0;
-                limits[1] += report.trace()[1799].0;
+                limits[0] += report.trace()[1199].limit;
+                limits[1] += report.trace()[1799].limit;
             }
             let runs = seeds.len() as f64;
             let [at_120, at_180] = limits.map(|limit| limit / seeds.len() as u64);

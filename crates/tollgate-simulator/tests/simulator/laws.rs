@@ -7,8 +7,8 @@ mod scenario;
 #[allow(dead_code, reason = "only the command prints whole tables")]
 mod table;
 
+use crate::docs;
 use scenario::{DAMPED, LAWS, NONE, NamedLaw, PROBING, Scenario, tuned, untuned};
-use std::{fs, path::Path};
 use tollgate_simulator::Report;
 
 /// How far a figure of the docs may be off: the last digits depend on the machine's logarithm.
@@ -17,7 +17,7 @@ const TOLERANCE: f64 = 0.02;
 /// Checks a law in the scenarios with a page's figures; each figure is a mean over the seeds.
 /// `least` is the goodput that the law must reach.
 fn check(law: &NamedLaw, least: impl Fn(&Scenario) -> f64) {
-    let rows = rows("| law | A |");
+    let rows = docs::rows("adaptive.md", "| law | A |");
     let (_, figures) = rows.iter().find(|(name, _)| name == law.name).unwrap();
     for (scenario, figure) in tuned().iter().zip(figures) {
         let reports = table::SEEDS.map(|seed| scenario.run(seed, law).unwrap());
@@ -36,19 +36,6 @@ fn check(law: &NamedLaw, least: impl Fn(&Scenario) -> f64) {
         let p99 = mean(&|report| report.latency(60..240, 99.0).unwrap().as_secs_f64());
         assert!(p99 <= scenario::DEADLINE.as_secs_f64(), "{context}: p99 {p99} s");
     }
-}
-
-/// Returns the rows of the page's table that begins with `head`: name and figures.
-fn rows(head: &str) -> Vec<(String, Vec<f64>)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/adaptive.md");
-    let page = fs::read_to_string(page).unwrap();
-    let (_, table) = page.split_once(head).expect("the page has the table");
-    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let row = |line: &str| {
-        let mut cells = line.trim_matches('|').split('|').map(str::trim);
-        (cells.next().unwrap().into(), cells.map(|cell| cell.parse().unwrap()).collect())
-    };
-    rows.map(row).collect()
 }
 
 #[test]
@@ -77,7 +64,7 @@ fn without_a_limit_overload_leaves_less_than_a_fifth() {
 fn the_tables_of_the_docs_are_what_the_laws_give() {
     let is_long = std::env::var_os("TOLLGATE_LONG").is_some();
     for (head, scenarios) in [("| law | A |", tuned()), ("| law | 200 workers |", untuned())] {
-        let rows = rows(head);
+        let rows = docs::rows("adaptive.md", head);
         assert_eq!(rows.len(), LAWS.len());
         for ((name, figures), law) in rows.iter().zip(&LAWS) {
             assert_eq!(name, law.name);

@@ -1,17 +1,13 @@
 //! The model of a server does what queueing theory says, and every run can be repeated.
 
 use std::time::Duration;
-use tollgate::{Tick, adaptive::law::DampedAimd};
+use tollgate::{RetryPolicy, Tick, adaptive::law::DampedAimd};
 use tollgate_simulator::{
-    FixedLimit, Report, Retries, Server, ServiceTime, Simulation, Workload, limited_by,
+    Client, FixedLimit, Server, ServiceTime, Simulation, Workload, limited_by,
 };
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
-}
-
-fn unlimited(simulation: &Simulation) -> Report {
-    simulation.run(1, |clock| vec![limited_by(FixedLimit::none(), clock)])
 }
 
 #[test]
@@ -21,7 +17,10 @@ fn the_same_seed_gives_the_same_bytes() {
         Workload::new().poisson(500.0, ms(3000)).ramp(500.0, 3000.0, ms(3000)),
         Server::new(20, service).slowdown_at(Tick::from_secs(4), 2.0),
     )
-    .retries(Retries { max: 2, backoff: ms(50), budget: Some(0.2) });
+    .clients(|clock, seed| {
+        let retry = RetryPolicy::builder().clock(clock.clone()).seed(seed).build();
+        vec![Client::new().retry(retry.unwrap())]
+    });
     let run = |seed| {
         let law = |seed| DampedAimd::builder(ms(200)).seed(seed).build().unwrap();
         let report = simulation
@@ -43,9 +42,9 @@ fn calls_in_flight_follow_littles_law() {
     ] {
         assert_eq!(service.mean(), ms(20));
         let workload = Workload::new().poisson(1000.0, ms(60_000));
-        let report = unlimited(&Simulation::new(workload, Server::new(1000, service)));
+        let report = Simulation::new(workload, Server::new(1000, service)).run_unlimited(1);
         let trace = &report.trace()[10..];
-        let mean = trace.iter().map(|it| it.1).sum::<u64>() as f64 / trace.len() as f64;
+        let mean = trace.iter().map(|it| it.in_flight).sum::<u64>() as f64 / trace.len() as f64;
         assert!((19.0..21.0).contains(&mean), "{service:?}: {mean}");
     }
 }
@@ -55,7 +54,7 @@ fn calls_in_flight_follow_littles_law() {
 fn a_single_worker_queues_as_theory_says() {
     let workload = Workload::new().poisson(50.0, ms(1_000_000));
     let server = Server::new(1, ServiceTime::Exponential(ms(10)));
-    let report = unlimited(&Simulation::new(workload, server));
+    let report = Simulation::new(workload, server).run_unlimited(1);
     let p95 = report.latency(0..1000, 95.0).unwrap().as_secs_f64() * 1000.0;
     assert!((57.0..63.0).contains(&p95), "{p95}");
 }
@@ -66,7 +65,7 @@ fn an_outage_stops_the_work_and_late_work_is_done() {
         .workers_at(Tick::from_secs(2), 0)
         .workers_at(Tick::from_secs(4), 10);
     let workload = Workload::new().constant(500.0, ms(10_000));
-    let report = unlimited(&Simulation::new(workload, server));
+    let report = Simulation::new(workload, server).run_unlimited(1);
     let seconds = report.seconds();
     assert_eq!((seconds[1].good, seconds[3].good + seconds[3].late), (500, 0));
     // The 1000 calls of the outage come first and are late.
@@ -84,33 +83,4 @@ fn contention_makes_each_call_slower() {
         let report = simulation.run(1, |clock| vec![limited_by(FixedLimit(limit), clock)]);
         assert_eq!(report.latency(1..2, 50.0), Some(ms(latency)), "limit {limit}");
     }
-}
-
-/// The storm that only a retry budget ends: the server is slow for ten seconds, and afterwards
-/// four attempts for each call keep its queue full for ever.
-#[test]
-fn a_retry_storm_outlives_its_cause_unless_retries_have_a_budget() {
-    let good = |retries: Option<Retries>, max_queue| {
-        let server = Server::new(20, ServiceTime::LogNormal { mean: ms(20), sigma: 0.3 })
-            .max_queue(max_queue)
-            .slowdown_at(Tick::from_secs(10), 4.0)
-            .slowdown_at(Tick::from_secs(20), 1.0);
-        let workload = Workload::new().poisson(850.0, ms(60_000));
-        let mut simulation = Simulation::new(workload, server);
-        if let Some(retries) = retries {
-            simulation = simulation.retries(retries);
-        }
-        let report = unlimited(&simulation);
-        (report.goodput(23..60), report.load(10..20))
-    };
-    let retries = |budget| Some(Retries { max: 3, backoff: ms(100), budget });
-    let (recovered, load) = good(None, 400);
-    assert!(recovered > 0.99 && load == 1.0, "{recovered} {load}");
-    let (recovered, load) = good(retries(None), 400);
-    assert!(recovered < 0.05 && load > 3.5, "{recovered} {load}");
-    let (recovered, load) = good(retries(Some(0.2)), 400);
-    assert!(recovered > 0.99 && load < 1.1, "{recovered} {load}");
-    // A short queue needs no budget: what gets in is served in time.
-    let (recovered, _) = good(retries(None), 40);
-    assert!(recovered > 0.99, "{recovered}");
 }

@@ -1,7 +1,7 @@
 //! Critical calls are served whatever the load, and no capacity is lost to that.
 
 #[path = "../../examples/priorities/queue.rs"]
-mod queue;
+pub(crate) mod queue;
 
 use queue::{CLASSES, Queueing, served};
 

@@ -98,6 +98,22 @@ struct Inner {
     opened: u64,
 }
 
+/// What is lost with a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    Nothing,
+    /// A window of calls, with so many that failed or were slow.
+    Calls {
+        bad: u64,
+    },
+    /// A break until a tick, or the trials after one.
+    Break {
+        until: Tick,
+    },
+    /// The decision of an operator.
+    Held,
+}
+
 /// How a closed breaker judges.
 #[derive(Debug)]
 pub(super) struct Judge {
@@ -374,14 +390,29 @@ impl Host {
         self.word() >> HOLD_SHIFT & 3 == Hold::Shadow as u64
     }
 
-    /// Tells whether it is closed by itself, with nothing in a time window.
-    pub(super) fn is_idle(&self, now: Tick) -> bool {
-        let is_plain = self.word() & (PHASE | 3 << HOLD_SHIFT) == 0;
-        let has_calls = || match &self.window {
-            CallWindow::Time(_) => self.window.seen(now) != Totals::default(),
-            CallWindow::Calls(_) => false,
-        };
-        is_plain && !has_calls()
+    /// Returns what would be lost if it began anew, closed and empty. `idle_for`: how long nobody has
+    /// used it, and after what time a window of a number of calls is forgotten, too.
+    pub(super) fn loss(&self, now: Tick, (idle_for, idle_after): (Duration, Duration)) -> Loss {
+        let word = self.word();
+        if word & (3 << HOLD_SHIFT) != 0 {
+            return Loss::Held;
+        }
+        match word & PHASE {
+            0 => {
+                let seen = self.window.seen(now);
+                let is_empty = match &self.window {
+                    CallWindow::Time(_) => seen == Totals::default(),
+                    CallWindow::Calls(_) => idle_for >= idle_after,
+                };
+                match is_empty {
+                    true => Loss::Nothing,
+                    false => Loss::Calls { bad: seen.failures + seen.slow },
+                }
+            }
+            HALF_OPEN => Loss::Break { until: Tick::ZERO },
+            // ORDERING: Relaxed; see `word`.
+            _ => Loss::Break { until: Tick::from_nanos(self.retry_at.load(Relaxed)) },
+        }
     }
 
     pub(super) fn summary(&self) -> String {

@@ -1,11 +1,15 @@
 //! One breaker for each of many keys.
 //!
 //! Keys are fingerprints. A missing key is closed, so a closed breaker that nobody uses can go: each
-//! new key looks at a few of the oldest in its shard and evicts those that are idle. One that is
-//! open, half-open, held, or in use by a call stays. When every place is taken by such a one, a call
-//! with a new key passes untracked, and is counted.
+//! new key looks at a few of the oldest in its shard and evicts those that are idle.
+//!
+//! When the table is full, a new key looks at a few of each shard and takes the place that is missed
+//! least: of an open or half-open breaker that nobody has called for a while, else of the closed one
+//! with the fewest failures. What is open or held stays, so a flood of keys washes nothing out. If
+//! all that it looks at must stay, the new key is refused: a bound that is reached refuses, and if
+//! that many keys are down, this one most likely is, too.
 
-use super::{Breaker, BreakerState, Open, Pass, builder::Template};
+use super::{Breaker, BreakerState, Open, OpenReason, Pass, builder::Template, host::Loss};
 use crate::{
     Clock, Tick,
     keyed::fingerprint::Seed,
@@ -20,7 +24,7 @@ use std::{
 
 /// Shards, a power of two: many more than threads that meet.
 const SHARDS: u64 = if cfg!(tollgate_loom) { 1 } else { 16 };
-/// Places that a new key looks at, so that its cost is bounded.
+/// Places of a shard that a new key looks at, so that its cost is bounded.
 const LOOKS: usize = 4;
 
 /// A circuit breaker for each of many keys, such as hosts or endpoints; clones share them.
@@ -28,8 +32,13 @@ const LOOKS: usize = 4;
 /// A key that fails does not stop calls to the others. A key nobody has called is closed. The number
 /// of keys is bounded: a closed breaker that was not used for
 /// [`idle_after`](super::BreakerBuilder::idle_after) is evicted, which is the same as a closed one
-/// with an empty window. If all keys are in use, calls with a new key pass untracked:
-/// [`untracked`](Self::untracked) counts them.
+/// with an empty window.
+///
+/// If the table is full of others, a new key takes the place of a closed one with few failures,
+/// which begins anew ([`forgotten`](Self::forgotten)). What is open, half-open or held by an operator
+/// stays; if the new key finds nothing else, it is refused with [`OpenReason::TableFull`]
+/// ([`refused`](Self::refused)). An open one is forgotten when its break is over and nobody has called
+/// it for `idle_after` since. Raise `max_keys` if either count grows.
 ///
 /// Keys are not stored, only 64-bit fingerprints; docs/keys.md has the odds of a collision.
 ///
@@ -56,8 +65,11 @@ struct Table {
     shards: Box<[Padded<Mutex<Shard>>]>,
     seed: Seed,
     max_keys: u64,
+    /// Taken to add a key.
+    adding: Mutex<()>,
     len: AtomicU64,
-    untracked: AtomicU64,
+    forgotten: AtomicU64,
+    refused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +83,39 @@ struct Shard {
 struct Entry {
     breaker: Breaker,
     used: Tick,
+    /// Somebody may hold it, not only calls.
+    has_handle: bool,
+}
+
+/// What a breaker is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Call,
+    Handle,
+}
+
+/// How much a breaker would be missed; the least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Worth {
+    /// Closed, without calls.
+    Nothing,
+    /// Its break is over, and nobody has called it for a while.
+    Abandoned(Tick),
+    /// Closed: the calls under way, those that failed or were slow, and when it was last used.
+    Calls(bool, u64, Tick),
+}
+
+/// Where a new key can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    Free,
+    /// In the place of another: of all that were looked at, it has the least worth.
+    Instead {
+        worth: Worth,
+        index: usize,
+        key: u64,
+    },
+    None,
 }
 
 impl<K: ?Sized> KeyedBreaker<K> {
@@ -80,8 +125,10 @@ impl<K: ?Sized> KeyedBreaker<K> {
             shards: (0..SHARDS).map(|_| Padded(Mutex::new(Shard::default()))).collect(),
             seed: Seed::random(),
             max_keys,
+            adding: Mutex::new(()),
             len: AtomicU64::new(0),
-            untracked: AtomicU64::new(0),
+            forgotten: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         };
         Self { table: Arc::new(table), keys: PhantomData }
     }
@@ -105,11 +152,18 @@ impl<K: ?Sized> KeyedBreaker<K> {
         self.table.max_keys
     }
 
-    /// Returns how many calls passed without a breaker, because all places were in use.
+    /// Returns how many breakers lost their calls because the table was full.
     #[must_use]
-    pub fn untracked(&self) -> u64 {
+    pub fn forgotten(&self) -> u64 {
         // ORDERING: Relaxed. Statistics.
-        self.table.untracked.load(Relaxed)
+        self.table.forgotten.load(Relaxed)
+    }
+
+    /// Returns how many calls were refused because the table was full of open or held breakers.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        // ORDERING: Relaxed. Statistics.
+        self.table.refused.load(Relaxed)
     }
 
     /// Returns the name given to the builder; empty by default.
@@ -130,7 +184,8 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
     ///
     /// # Errors
     ///
-    /// [`Open`] says why, and when a retry gets through.
+    /// [`Open`] says why, and when a retry gets through. [`OpenReason::TableFull`]: there is no room
+    /// for the key.
     pub fn try_pass(&self, key: &K) -> Result<Pass<'static>, Open> {
         self.try_pass_at(self.table.template.clock.now(), key)
     }
@@ -141,12 +196,13 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
     ///
     /// As [`try_pass`](Self::try_pass).
     pub fn try_pass_at(&self, now: Tick, key: &K) -> Result<Pass<'static>, Open> {
-        match self.table.find_or_add(self.table.seed.fingerprint(key), now) {
+        match self.table.find_or_add(self.table.seed.fingerprint(key), now, Use::Call) {
             Some(breaker) => breaker.try_pass_at(now).map(Pass::into_owned),
             None => {
                 // ORDERING: Relaxed. Statistics.
-                self.table.untracked.fetch_add(1, Relaxed);
-                Ok(Pass::untracked())
+                self.table.refused.fetch_add(1, Relaxed);
+                let (state, why) = (BreakerState::Open, OpenReason::TableFull);
+                Err(Open { state, why, retry_at: None })
             }
         }
     }
@@ -160,28 +216,29 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
     }
 
     /// Returns the breaker of a key, to hold it, to count, or to pass without a lookup. It is not
-    /// evicted while somebody has it. `None` if all places are in use.
+    /// evicted while somebody has it. `None` if the table is full of open or held ones.
     ///
     /// # Examples
     ///
     /// ```
     /// # use tollgate::{Breaker, KeyedBreaker};
     /// let hosts: KeyedBreaker<str> = Breaker::builder().build_keyed(10_000)?;
-    /// hosts.breaker("a").ok_or("all places are in use")?.hold_open();
+    /// hosts.breaker("a").ok_or("no room")?.hold_open();
     /// assert!(hosts.try_pass("a").is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn breaker(&self, key: &K) -> Option<Breaker> {
         let now = self.table.template.clock.now();
-        self.table.find_or_add(self.table.seed.fingerprint(key), now)
+        self.table.find_or_add(self.table.seed.fingerprint(key), now, Use::Handle)
     }
 }
 
 impl Shard {
-    fn find(&mut self, key: u64, now: Tick) -> Option<Breaker> {
+    fn find(&mut self, key: u64, now: Tick, used_as: Use) -> Option<Breaker> {
         let entry = self.entries.get_mut(&key)?;
         entry.used = entry.used.max(now);
+        entry.has_handle |= used_as == Use::Handle;
         Some(entry.breaker.clone())
     }
 }
@@ -191,56 +248,97 @@ impl Table {
         (key >> 40) as usize % self.shards.len()
     }
 
-    fn find_or_add(&self, key: u64, now: Tick) -> Option<Breaker> {
+    fn find_or_add(&self, key: u64, now: Tick, used_as: Use) -> Option<Breaker> {
         let mine = self.shard(key);
-        if let Some(breaker) = lock(&self.shards[mine].0).find(key, now) {
+        if let Some(breaker) = lock(&self.shards[mine].0).find(key, now, used_as) {
             return Some(breaker);
         }
-        self.make_room(mine, now);
-        let mut shard = lock(&self.shards[mine].0);
-        if let Some(breaker) = shard.find(key, now) {
+        // One new key at a time: two would take the place of the same breaker.
+        let _adding = lock(&self.adding);
+        if let Some(breaker) = lock(&self.shards[mine].0).find(key, now, used_as) {
             return Some(breaker);
         }
-        // ORDERING: Relaxed. The number is all that is shared; raised first, it never exceeds the
-        // bound.
-        let is_free = |len: u64| (len < self.max_keys).then_some(len + 1);
-        if self.len.fetch_update(Relaxed, Relaxed, is_free).is_err() {
+        if !self.make_room(mine, now) {
             return None;
         }
         let breaker = self.template.breaker(key, 1);
-        shard.entries.insert(key, Entry { breaker: breaker.clone(), used: now });
+        let has_handle = used_as == Use::Handle;
+        let mut shard = lock(&self.shards[mine].0);
+        shard.entries.insert(key, Entry { breaker: breaker.clone(), used: now, has_handle });
         shard.order.push_back(key);
+        // ORDERING: Relaxed, here and below. Writers hold the lock `adding`.
+        self.len.fetch_add(1, Relaxed);
         Some(breaker)
     }
 
-    /// Evicts idle breakers: in the shard of the new key, and in the others if there is no place.
-    fn make_room(&self, mine: usize, now: Tick) {
-        for step in 0..self.shards.len() {
-            let mut shard = lock(&self.shards[(mine + step) % self.shards.len()].0);
-            let evicted: [_; LOOKS] = std::array::from_fn(|_| self.evict_oldest(&mut shard, now));
-            drop(shard);
-            drop(evicted);
-            // ORDERING: Relaxed; see `find_or_add`.
-            if self.len.load(Relaxed) < self.max_keys {
-                return;
+    /// Tells whether there is a place for a new key, after evicting what can go.
+    fn make_room(&self, mine: usize, now: Tick) -> bool {
+        loop {
+            let (index, key) = match self.evict_idle(mine, now) {
+                Room::Free => return true,
+                Room::None => return false,
+                Room::Instead { index, key, .. } => (index, key),
+            };
+            let mut shard = lock(&self.shards[index].0);
+            // It may have opened, or been handed out, since it was looked at: then look again.
+            if shard.entries.get(&key).is_some_and(|entry| self.worth(entry, now).is_some()) {
+                self.evict(&mut shard, key);
+                self.forgotten.fetch_add(1, Relaxed);
+                return true;
             }
         }
     }
 
-    /// Evicts the breaker that was looked at the longest time ago, if it is idle.
-    fn evict_oldest(&self, shard: &mut Shard, now: Tick) -> Option<Entry> {
-        let key = shard.order.pop_front()?;
-        let entry = shard.entries.get(&key)?;
+    /// Evicts idle breakers: in the shard of the new key, and in the others if there is no place.
+    fn evict_idle(&self, mine: usize, now: Tick) -> Room {
+        let mut room = Room::None;
+        for step in 0..self.shards.len() {
+            let index = (mine + step) % self.shards.len();
+            let mut shard = lock(&self.shards[index].0);
+            for _ in 0..LOOKS {
+                let Some(key) = shard.order.pop_front() else { break };
+                shard.order.push_back(key);
+                match shard.entries.get(&key).and_then(|entry| self.worth(entry, now)) {
+                    Some(Worth::Nothing) => self.evict(&mut shard, key),
+                    Some(worth) => room = room.min(Room::Instead { worth, index, key }),
+                    None => {}
+                }
+            }
+            if self.len.load(Relaxed) < self.max_keys {
+                return Room::Free;
+            }
+        }
+        room
+    }
+
+    fn evict(&self, shard: &mut Shard, key: u64) {
+        shard.entries.remove(&key);
+        // It was looked at last, or a few looks ago.
+        if let Some(place) = shard.order.iter().rposition(|it| *it == key) {
+            shard.order.remove(place);
+        }
+        self.len.fetch_sub(1, Relaxed);
+    }
+
+    /// Returns how much a breaker would be missed; `None` if it must stay.
+    fn worth(&self, entry: &Entry, now: Tick) -> Option<Worth> {
+        let (idle_for, idle_after) = (now.since(entry.used), self.template.idle_after);
+        let is_recent = idle_for < idle_after;
         // A call under way, or somebody who keeps the breaker, has another handle.
-        let is_held = Arc::strong_count(&entry.breaker.host) > 1;
-        let is_recent = now.since(entry.used) < self.template.idle_after;
-        if is_held || is_recent || !entry.breaker.host.is_idle(now) {
-            shard.order.push_back(key);
+        let is_shared = Arc::strong_count(&entry.breaker.host) > 1;
+        if is_shared && entry.has_handle {
             return None;
         }
-        // ORDERING: Relaxed; see `find_or_add`.
-        self.len.fetch_sub(1, Relaxed);
-        shard.entries.remove(&key)
+        match entry.breaker.host.loss(now, (idle_for, idle_after)) {
+            Loss::Nothing if !is_recent && !is_shared => Some(Worth::Nothing),
+            Loss::Nothing => Some(Worth::Calls(is_shared, 0, entry.used)),
+            Loss::Calls { bad } => Some(Worth::Calls(is_shared, bad, entry.used)),
+            Loss::Break { until } => {
+                let is_over = now.since(until) >= idle_after;
+                (is_over && !is_recent && !is_shared).then_some(Worth::Abandoned(entry.used))
+            }
+            Loss::Held => None,
+        }
     }
 }
 

@@ -60,9 +60,12 @@ pub enum OpenReason {
     ServerTime,
     /// An operator opened it.
     Operator,
+    /// A [`KeyedBreaker`](super::KeyedBreaker) has no room for the key.
+    TableFull,
 }
 
 impl OpenReason {
+    /// What a single breaker opens for.
     pub(super) const ALL: [Self; 7] = [
         Self::FailureShare,
         Self::FailureCount,
@@ -84,6 +87,7 @@ impl OpenReason {
             Self::TrialFailed => "a trial call failed",
             Self::ServerTime => "the dependency asked for a pause",
             Self::Operator => "an operator opened it",
+            Self::TableFull => "every key that the breaker has room for is open or held",
         }
     }
 }

@@ -26,7 +26,7 @@ use std::{borrow::Cow, fmt, time::Duration};
 /// ```
 #[must_use = "end it with the outcome of the call; dropping it counts for nothing"]
 pub struct Pass<'b> {
-    /// `None` when ended, or when nothing keeps track of the call.
+    /// `None` when ended.
     open: Option<Running<'b>>,
 }
 
@@ -41,11 +41,6 @@ impl<'b> Pass<'b> {
     #[inline]
     pub(super) fn borrowed(breaker: &'b Breaker, ticket: Ticket, began: Tick) -> Self {
         Self { open: Some(Running { breaker: Cow::Borrowed(breaker), ticket, began }) }
-    }
-
-    /// Returns a pass that no breaker keeps track of.
-    pub(super) const fn untracked() -> Self {
-        Self { open: None }
     }
 
     /// Keeps the breaker alive by itself, for tasks that outlive the borrow.
@@ -223,7 +218,8 @@ impl Open {
         self.why
     }
 
-    /// Returns the tick at which a retry gets through; `None` if an operator has to decide.
+    /// Returns the tick at which a retry gets through; `None` if an operator has to decide, or a
+    /// keyed breaker has no room.
     ///
     /// If nothing else happens, a call one tick earlier is refused, and at this tick it is a trial.
     /// In half-open it is the tick at which the oldest trial loses its slot; a trial that ends
@@ -244,6 +240,9 @@ impl fmt::Display for Open {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = self.why.as_str();
         match self.state {
+            _ if self.why == OpenReason::TableFull => {
+                write!(f, "{why}; retry later, or raise max_keys")
+            }
             BreakerState::HeldOpen => {
                 f.write_str("the breaker is held open by an operator; retry when it is released")
             }

@@ -205,6 +205,19 @@ fn a_hanging_trial_does_not_block_the_others_for_ever() {
     assert_eq!(breaker.counts().without_effect, 3);
 }
 
+/// safe-client-gateway#3442: a timeout's worth of traffic passed in each half-open window.
+#[test]
+fn a_target_that_hangs_gets_three_trials_for_each_patience() {
+    let (breaker, hand) = open_and_due();
+    let mut hanging = Vec::new();
+    // A minute with a hundred callers in each second.
+    for _ in 0..6_000 {
+        hanging.extend(breaker.try_pass());
+        hand.advance(SECOND / 100);
+    }
+    assert_eq!(hanging.len(), 3 * 60 / 5);
+}
+
 #[test]
 fn a_result_from_before_the_break_decides_nothing() {
     // Polly#217, #223.
@@ -355,6 +368,25 @@ fn many_threads_lose_no_result() {
     });
     let counts = breaker.counts();
     assert_eq!((counts.ended, counts.failed, counts.without_effect), (32_000, 8_000, 0));
+}
+
+/// A limiter refuses every call behind the breaker: nothing is learned, and no trial is used up.
+#[test]
+fn a_refusal_of_ones_own_feeds_a_breaker_in_no_state() {
+    let refused_by_another_layer = |breaker: &Breaker| {
+        for _ in 0..100 {
+            pass(breaker).end(CallOutcome::Ignore);
+        }
+    };
+    let (breaker, _hand) = fragile();
+    refused_by_another_layer(&breaker);
+    assert_eq!((breaker.state(), breaker.counts().ended), (BreakerState::Closed, 0));
+    let (breaker, _hand) = open_and_due();
+    let before = breaker.counts();
+    refused_by_another_layer(&breaker);
+    assert_eq!((breaker.state(), breaker.counts().ended), (BreakerState::HalfOpen, before.ended));
+    assert_eq!(calls(&breaker, "SSS"), 3);
+    assert_eq!(breaker.state(), BreakerState::Closed);
 }
 
 #[test]

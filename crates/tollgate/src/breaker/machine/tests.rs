@@ -115,6 +115,12 @@ fn apply(state: &str, event: &str) -> String {
         "server time 30" => {
             machine.open_until(ticket, at(30));
         }
+        "old server time" => {
+            machine.open_until(old, at(30));
+        }
+        "uncounted time" => {
+            machine.open_until(machine.ticket(Role::Uncounted), at(30));
+        }
         "trip until 30" => {
             machine.trip_until(at(30));
         }
@@ -130,7 +136,7 @@ fn apply(state: &str, event: &str) -> String {
     format!("{prefix}{}", name_of(&machine))
 }
 
-const EVENTS: [&str; 16] = [
+const EVENTS: [&str; 18] = [
     "admit",
     "trip",
     "old trip",
@@ -140,6 +146,8 @@ const EVENTS: [&str; 16] = [
     "ignore",
     "old success",
     "old failure",
+    "old server time",
+    "uncounted time",
     "server time 30",
     "trip until 30",
     "try now",
@@ -153,20 +161,23 @@ const EVENTS: [&str; 16] = [
 /// same everywhere and not repeated.
 #[test]
 fn every_state_and_event() {
-    // state: as it is, then one result for each of the first twelve events
+    // state: as it is, then one result for each of the first fourteen events
     #[rustfmt::skip]
-    let table: [(&str, &str, [&str; 12]); 11] = [
-        ("closed", "closed", ["pass, closed", "open until 5", "-", "-", "-", "-", "-", "-", "-", "open until 30", "open until 30", "-"]),
-        ("open", "open until 5", ["refuse, open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "open until 30", "trying 0+0"]),
-        ("due", "open until 5", ["trial, trying 1+0", "-", "-", "-", "-", "-", "-", "-", "-", "-", "open until 30", "trying 0+0"]),
-        ("trying", "trying 1+0", ["trial, trying 2+0", "-", "-", "trying 0+1", "open until 15", "open until 15", "trying 0+0", "-", "-", "open until 30", "open until 30", "-"]),
-        ("last", "trying 1+2", ["refuse, trying 1+2", "-", "-", "closed", "open until 15", "open until 15", "trying 0+2", "-", "-", "open until 30", "open until 30", "-"]),
-        ("full", "trying 3+0", ["refuse, trying 3+0", "-", "-", "trying 2+1", "open until 15", "open until 15", "trying 2+0", "-", "-", "open until 30", "open until 30", "-"]),
-        ("held open", "held open", ["refuse, held open", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"]),
-        ("held closed", "held closed", ["uncounted, held closed", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"]),
-        ("shadow closed", "shadow closed", ["pass, shadow closed", "shadow open until 5", "-", "-", "-", "-", "-", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
-        ("shadow open", "shadow open until 5", ["refuse, shadow open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "shadow open until 30", "shadow trying 0+0"]),
-        ("shadow full", "shadow trying 3+0", ["refuse, shadow trying 3+0", "-", "-", "shadow trying 2+1", "shadow open until 15", "shadow open until 15", "shadow trying 2+0", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
+    let table: [(&str, &str, [&str; 14]); 14] = [
+        ("closed", "closed", ["pass, closed", "open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "open until 30", "open until 30", "-"]),
+        ("open", "open until 5", ["refuse, open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "open until 30", "trying 0+0"]),
+        ("due", "open until 5", ["trial, trying 1+0", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "open until 30", "trying 0+0"]),
+        ("trying", "trying 1+0", ["trial, trying 2+0", "-", "-", "trying 0+1", "open until 15", "open until 15", "trying 0+0", "-", "-", "-", "-", "open until 30", "open until 30", "-"]),
+        ("last", "trying 1+2", ["refuse, trying 1+2", "-", "-", "closed", "open until 15", "open until 15", "trying 0+2", "-", "-", "-", "-", "open until 30", "open until 30", "-"]),
+        ("full", "trying 3+0", ["refuse, trying 3+0", "-", "-", "trying 2+1", "open until 15", "open until 15", "trying 2+0", "-", "-", "-", "-", "open until 30", "open until 30", "-"]),
+        ("held open", "held open", ["refuse, held open", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"]),
+        ("held closed", "held closed", ["uncounted, held closed", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"]),
+        ("shadow closed", "shadow closed", ["pass, shadow closed", "shadow open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
+        ("shadow open", "shadow open until 5", ["refuse, shadow open until 5", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "shadow open until 30", "shadow trying 0+0"]),
+        ("shadow due", "shadow open until 5", ["trial, shadow trying 1+0", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "shadow open until 30", "shadow trying 0+0"]),
+        ("shadow trying", "shadow trying 1+0", ["trial, shadow trying 2+0", "-", "-", "shadow trying 0+1", "shadow open until 15", "shadow open until 15", "shadow trying 0+0", "-", "-", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
+        ("shadow last", "shadow trying 1+2", ["refuse, shadow trying 1+2", "-", "-", "shadow closed", "shadow open until 15", "shadow open until 15", "shadow trying 0+2", "-", "-", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
+        ("shadow full", "shadow trying 3+0", ["refuse, shadow trying 3+0", "-", "-", "shadow trying 2+1", "shadow open until 15", "shadow open until 15", "shadow trying 2+0", "-", "-", "-", "-", "shadow open until 30", "shadow open until 30", "-"]),
     ];
     for (state, as_it_was, results) in table {
         assert_eq!(name_of(&in_state(state).0), as_it_was);
