@@ -1,6 +1,6 @@
 //! A slow backend behind a limit on requests in flight that finds its own value.
 //!
-//! `cargo run --release -p tollgate-examples --bin adaptive`, then ask for more than it can do:
+//! `cargo run -p tollgate-examples --release --bin adaptive`, then ask for more than it can do:
 //! `tollgate load http 127.0.0.1:3000 --method GET --path / -c 1000 --rate 1150 --max-errors 100000`.
 //! The refused requests are the errors; all others are answered within 200 ms. Without the layer
 //! (`-- --off`) no request is refused, and nearly all responses come too late.
