@@ -12,10 +12,10 @@ mod machine;
 mod tests;
 
 pub use builder::{KeyedDebouncerBuilder, WhenKeysFull};
-pub use error::{KeyedDebounceError, NotTriggered};
+pub use error::NotTriggered;
 
 use crate::{
-    Fired, StopAndWait,
+    DebounceError, Fired, StopAndWait,
     wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
@@ -27,7 +27,7 @@ use std::{
 };
 
 /// The most keys that can be held: slots are numbered in 32 bits, with room to spare.
-const KEYS_MAX: usize = 1 << 28;
+pub(crate) const KEYS_MAX: usize = 1 << 28;
 
 /// Debounces each key by itself: one run of the action for many triggers of a key.
 ///
@@ -91,7 +91,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
     pub fn new(
         delay: Duration,
         action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<Self, KeyedDebounceError> {
+    ) -> Result<Self, DebounceError> {
         Self::builder(delay).start(action)
     }
 

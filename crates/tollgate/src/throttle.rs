@@ -5,10 +5,10 @@
 //! to it: a burst that begins soon after the last run waits for its leading edge.
 
 use crate::{
-    DebounceBuilder, DebounceError, Debouncer, Driver, Fired, NoRuntime, OnDrop, Panicked,
-    StopAndWait, WeakDebouncer,
+    DebounceBuilder, DebounceError, Debouncer, Driver, Fired, OnDrop, Panicked, StopAndWait,
+    WeakDebouncer,
 };
-use std::{error::Error, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
 /// Runs an action at most once per interval, however often it is triggered; the last value wins.
 ///
@@ -56,7 +56,7 @@ use std::{error::Error, fmt, time::Duration};
 /// }
 /// hand.advance(Duration::from_secs(1));
 /// assert_eq!(shown.try_iter().collect::<Vec<_>>(), [0, 2, 5, 7, 10]);
-/// # Ok::<(), tollgate::ThrottleError>(())
+/// # Ok::<(), tollgate::DebounceError>(())
 /// ```
 pub struct Throttle<T: Send + 'static> {
     inner: Debouncer<T>,
@@ -71,7 +71,7 @@ impl<T: Send + 'static> Throttle<T> {
     pub fn new(
         interval: Duration,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Self, ThrottleError> {
+    ) -> Result<Self, DebounceError> {
         ThrottleBuilder::new(interval).start(action)
     }
 
@@ -246,72 +246,26 @@ impl ThrottleBuilder {
     ///
     /// # Errors
     ///
-    /// [`ThrottleError`] if the interval is zero.
+    /// [`DebounceError`] if the interval is zero.
     pub fn start<T: Send + 'static>(
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
-    ) -> Result<Throttle<T>, ThrottleError> {
-        Ok(Throttle { inner: self.inner.start(action).map_err(ThrottleError::of)? })
+    ) -> Result<Throttle<T>, DebounceError> {
+        Ok(Throttle { inner: self.inner.start(action)? })
     }
 
     /// Starts it with an action that is a future. The next run begins when that is ready.
     ///
     /// # Errors
     ///
-    /// [`ThrottleError`] also if the driver has no runtime, or there is none here by default.
+    /// [`DebounceError`] also if the driver has no runtime, or there is none here by default.
     #[cfg(feature = "tokio")]
-    pub fn start_async<T, A, F>(self, action: A) -> Result<Throttle<T>, ThrottleError>
+    pub fn start_async<T, A, F>(self, action: A) -> Result<Throttle<T>, DebounceError>
     where
         T: Send + 'static,
         A: FnMut(Fired<T>) -> F + Send + 'static,
         F: Future<Output = ()> + Send + 'static,
     {
-        Ok(Throttle { inner: self.inner.start_async(action).map_err(ThrottleError::of)? })
-    }
-}
-
-/// Why a [`Throttle`] does not start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ThrottleError {
-    /// The interval is zero, so every trigger would run.
-    ZeroInterval,
-    /// The action is a future, and the driver has no runtime for it.
-    NotAsync,
-    /// There is no runtime here to drive an action that is a future.
-    NoRuntime(NoRuntime),
-}
-
-impl ThrottleError {
-    const fn of(error: DebounceError) -> Self {
-        match error {
-            // The longest wait is the interval, so it is never below it.
-            DebounceError::ZeroDelay | DebounceError::MaxWaitBelowDelay { .. } => {
-                Self::ZeroInterval
-            }
-            DebounceError::NotAsync => Self::NotAsync,
-            DebounceError::NoRuntime(error) => Self::NoRuntime(error),
-        }
-    }
-}
-
-impl fmt::Display for ThrottleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ZeroInterval => f.write_str(
-                "an interval of 0 s holds nothing back; give a longer one, or call the action \
-                 directly",
-            ),
-            Self::NotAsync => write!(f, "{}", DebounceError::NotAsync),
-            Self::NoRuntime(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl Error for ThrottleError {}
-
-impl From<NoRuntime> for ThrottleError {
-    fn from(error: NoRuntime) -> Self {
-        Self::NoRuntime(error)
+        Ok(Throttle { inner: self.inner.start_async(action)? })
     }
 }

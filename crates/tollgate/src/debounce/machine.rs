@@ -40,6 +40,7 @@ impl Rules {
     pub(crate) fn judge(&self) -> Result<(), DebounceError> {
         let Self { delay, max_wait, .. } = *self;
         match max_wait {
+            _ if delay.is_zero() && self.spaced => Err(DebounceError::ZeroInterval),
             _ if delay.is_zero() => Err(DebounceError::ZeroDelay),
             Some(max_wait) if max_wait < delay => {
                 Err(DebounceError::MaxWaitBelowDelay { max_wait, delay })

@@ -2,12 +2,9 @@
 
 use super::{
     KEYS_MAX, KeyedDebouncer,
-    error::KeyedDebounceError,
     machine::{Bounds, KeyedDebounce},
 };
-#[cfg(feature = "tokio")]
-use crate::DebounceError;
-use crate::{DebounceBuilder, Driver, Fired, OnDrop, Panicked, wait::Engine};
+use crate::{DebounceBuilder, DebounceError, Driver, Fired, OnDrop, Panicked, wait::Engine};
 use std::{
     fmt,
     hash::{Hash, RandomState},
@@ -45,7 +42,7 @@ pub enum WhenKeysFull {
 ///     .when_full(WhenKeysFull::FireFirst)
 ///     .start(|file, fired| println!("{file} changed {} times", fired.triggers()))?;
 /// assert!(index.is_empty());
-/// # Ok::<(), tollgate::KeyedDebounceError>(())
+/// # Ok::<(), tollgate::DebounceError>(())
 /// ```
 #[must_use = "a builder does nothing until `start`"]
 pub struct KeyedDebouncerBuilder<K, T> {
@@ -120,14 +117,14 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
         self
     }
 
-    fn machine(&self) -> Result<KeyedDebounce<K, T>, KeyedDebounceError>
+    fn machine(&self) -> Result<KeyedDebounce<K, T>, DebounceError>
     where
         T: Send + 'static,
     {
         self.debounce.rules.judge()?;
         let max_keys = self.bounds.max_keys;
         if !(1..=KEYS_MAX).contains(&max_keys) {
-            return Err(KeyedDebounceError::MaxKeys { max_keys });
+            return Err(DebounceError::MaxKeys { max_keys });
         }
         Ok(KeyedDebounce::new(self.debounce.rules, self.bounds))
     }
@@ -142,7 +139,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start(
         self,
         mut action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError> {
+    ) -> Result<KeyedDebouncer<K, T>, DebounceError> {
         let machine = self.machine()?;
         let action = move |(key, fired)| action(key, fired);
         Ok(Self::debouncer(self.debounce.options.start(machine, action), self.bounds))
@@ -158,7 +155,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start_async<F>(
         self,
         mut action: impl FnMut(K, Fired<T>) -> F + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError>
+    ) -> Result<KeyedDebouncer<K, T>, DebounceError>
     where
         F: Future<Output = ()> + Send + 'static,
     {

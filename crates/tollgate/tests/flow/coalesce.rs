@@ -338,6 +338,6 @@ fn public_types_are_shareable_and_printable() {
     shared::<tollgate::Add<String, u64>>();
     shared::<tollgate::AddError<String, u64>>();
     shared::<tollgate::FlushPanicked>();
-    shared::<tollgate::DebounceThen<String>>();
-    shared::<tollgate::DebounceThenBuilder>();
+    shared::<tollgate::Debouncer<String>>();
+    shared::<tollgate::DebounceBuilder>();
 }

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceBuilder, DebounceError, Debouncer, Driver, Edge, Fired, ManualClock, Throttle,
-    ThrottleError, Tick, WeakDebouncer,
+    DebounceBuilder, DebounceError, Debouncer, Driver, Edge, Fired, ManualClock, Throttle, Tick,
+    WeakDebouncer,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -347,7 +347,7 @@ fn nonsense_does_not_start() {
     assert_eq!(error, DebounceError::MaxWaitBelowDelay { max_wait: ms(99), delay: ms(100) });
     assert!(error.to_string().contains("99ms is shorter than the delay 100ms"));
     let error = Throttle::new(Duration::ZERO, none).unwrap_err();
-    assert_eq!(error, ThrottleError::ZeroInterval);
+    assert_eq!(error, DebounceError::ZeroInterval);
     assert!(Debouncer::builder(ms(100)).max_wait(ms(100)).start(none).is_ok());
 }
 
@@ -366,7 +366,6 @@ fn public_types_are_shareable_and_printable() {
     shared::<Driver>();
     shared::<tollgate::StopAndWait>();
     error::<DebounceError>();
-    error::<ThrottleError>();
     error::<tollgate::StillRunning>();
     error::<tollgate::Panicked>();
     error::<tollgate::NoRuntime>();
@@ -381,5 +380,5 @@ fn an_action_that_is_a_future_needs_a_runtime() {
     let threaded = Debouncer::builder(ms(1)).driver(Driver::thread());
     assert_eq!(threaded.start_async(action).unwrap_err(), DebounceError::NotAsync);
     let error = Throttle::builder(ms(1)).start_async(action).unwrap_err();
-    assert!(matches!(error, ThrottleError::NoRuntime(_)));
+    assert!(matches!(error, DebounceError::NoRuntime(_)));
 }
