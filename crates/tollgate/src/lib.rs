@@ -74,9 +74,9 @@ pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use outcome::CallOutcome;
 pub use pace::PaceError;
-#[cfg(feature = "tokio")]
-pub use pacer::PacerWait;
-pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, Rejected, Slot};
+pub use pacer::{
+    Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, PacerWait, Queued, Rejected, Slot,
+};
 pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
