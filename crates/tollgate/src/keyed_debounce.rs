@@ -14,8 +14,11 @@ mod tests;
 pub use builder::{KeyedDebouncerBuilder, WhenKeysFull};
 pub use error::NotTriggered;
 
+pub(crate) use machine::Bounds;
+
 use crate::{
     DebounceError, Fired, StopAndWait,
+    debounce::machine::Rules,
     wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
@@ -97,7 +100,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
 
     /// Returns a builder of debouncers with this delay, which must not be zero.
     pub fn builder(delay: Duration) -> KeyedDebouncerBuilder<K, T> {
-        KeyedDebouncerBuilder::new(delay)
+        KeyedDebouncerBuilder::new(Rules::debounce(delay))
     }
 
     /// Triggers a key.

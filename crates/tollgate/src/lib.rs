@@ -56,7 +56,7 @@ pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use debounce::{DebounceBuilder, DebounceError, Debouncer, Edge, Fired, WeakDebouncer};
+pub use debounce::{DebounceError, Debouncer, DebouncerBuilder, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 #[cfg(feature = "tokio")]
@@ -91,7 +91,7 @@ pub use snapshot::SnapshotError;
 pub use snapshot::count_snapshot_records;
 pub use sometimes::Sometimes;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
-pub use throttle::{Throttle, ThrottleBuilder, WeakThrottle};
+pub use throttle::{Throttle, ThrottleBuilder};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAndWait, Wait};
 
 /// The user's pages, compiled: their examples are tests.

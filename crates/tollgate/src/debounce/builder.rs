@@ -1,44 +1,80 @@
-//! How a debouncer is set up.
+//! The settings of debouncers, keyed debouncers and throttles.
 
 use super::{DebounceError, Debouncer, Fired, machine::Rules, paced::PacedDebounce};
-use crate::{Driver, Limiter, OnDrop, Panicked, pace::Pace, wait::ActionOptions};
-use std::{sync::Arc, time::Duration};
+use crate::{
+    Driver, Limiter, OnDrop, Panicked, keyed_debounce::Bounds, pace::Pace, wait::ActionOptions,
+};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-/// Sets up a [`Debouncer`]. Nothing is judged before the start.
+/// Builds a [`Debouncer`], a [`KeyedDebouncer`](crate::KeyedDebouncer) or a
+/// [`Throttle`](crate::Throttle). Nothing is checked before the start.
 #[derive(Clone, Debug)]
-#[must_use = "it does nothing until it is started"]
-pub struct DebounceBuilder {
+#[must_use = "a builder does nothing until `start`"]
+pub struct DebouncerBuilder<D = Debouncer<()>> {
     pub(crate) rules: Rules,
     interval: Option<Duration>,
     limiter: Option<Limiter>,
+    /// For keys only.
+    pub(crate) bounds: Bounds,
     pub(crate) options: ActionOptions,
+    builds: PhantomData<fn() -> D>,
 }
 
-impl DebounceBuilder {
-    pub(crate) const fn new(delay: Duration) -> Self {
-        let rules = Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false };
+impl<D> DebouncerBuilder<D> {
+    pub(crate) const fn new(rules: Rules) -> Self {
         let options = ActionOptions::new(OnDrop::Cancel);
-        Self { rules, interval: None, limiter: None, options }
+        let (interval, limiter, bounds) = (None, None, Bounds::DEFAULT);
+        Self { rules, interval, limiter, bounds, options, builds: PhantomData }
     }
 
-    /// Runs at the first trigger of a burst only; the others of the burst are dropped.
+    /// Runs at the first trigger of a burst only; the others of the burst are dropped. A throttle runs at once, and
+    /// drops the triggers of the interval after that.
     pub const fn leading(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (true, false);
         self
     }
 
-    /// Runs at the end of a burst only. This is the default.
+    /// Runs at the end of a burst only, the default of a debouncer. A throttle runs only at the end of an interval.
     pub const fn trailing(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (false, true);
         self
     }
 
-    /// Runs at the first trigger of a burst, and at its end if there were more.
+    /// Runs at the first trigger of a burst, and at its end if there were more. The default of a throttle: it runs at
+    /// once, and at the end of an interval in which more was triggered.
     pub const fn both_edges(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (true, true);
         self
     }
 
+    /// Says who runs the action. The default is a thread, and the current tokio runtime for
+    /// actions that are futures.
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.options.driver = Some(driver);
+        self
+    }
+
+    /// Says what becomes of what is pending when the last handle is dropped. The default is to
+    /// forget it: an owner that is gone mostly does not want its action to run.
+    pub const fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.options.on_drop = on_drop;
+        self
+    }
+
+    /// Is told of every run that panics, by whoever ran it. The panic hook has spoken before.
+    pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
+        self.options.on_panic = Some(Arc::new(report));
+        self
+    }
+
+    pub(crate) fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
+        self.rules.judge()?;
+        let pace = Pace::new(self.interval, self.limiter.clone())?;
+        Ok(PacedDebounce::new(self.rules, pace))
+    }
+}
+
+impl DebouncerBuilder {
     /// Cuts a burst that has lasted for `max_wait`. By default a burst may last for ever.
     pub const fn max_wait(mut self, max_wait: Duration) -> Self {
         self.rules.max_wait = Some(max_wait);
@@ -99,32 +135,6 @@ impl DebounceBuilder {
         self
     }
 
-    /// Never runs twice within the longest wait.
-    pub(crate) const fn spaced(mut self) -> Self {
-        self.rules.spaced = true;
-        self
-    }
-
-    /// Says who runs the action. The default is a thread, and the current tokio runtime for
-    /// actions that are futures.
-    pub fn driver(mut self, driver: Driver) -> Self {
-        self.options.driver = Some(driver);
-        self
-    }
-
-    /// Says what becomes of what is pending when the last handle is dropped. The default is to
-    /// forget it: an owner that is gone mostly does not want its action to run.
-    pub const fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.options.on_drop = on_drop;
-        self
-    }
-
-    /// Is told of every run that panics, by whoever ran it. The panic hook has spoken before.
-    pub fn on_panic(mut self, report: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
-        self.options.on_panic = Some(Arc::new(report));
-        self
-    }
-
     /// Starts it with an action that runs to its end on the worker.
     ///
     /// # Errors
@@ -154,11 +164,5 @@ impl DebounceBuilder {
         let machine = self.machine()?;
         let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
         Ok(Debouncer { engine })
-    }
-
-    fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
-        self.rules.judge()?;
-        let pace = Pace::new(self.interval, self.limiter.clone())?;
-        Ok(PacedDebounce::new(self.rules, pace))
     }
 }

@@ -339,5 +339,5 @@ fn public_types_are_shareable_and_printable() {
     shared::<tollgate::AddError<String, u64>>();
     shared::<tollgate::FlushPanicked>();
     shared::<tollgate::Debouncer<String>>();
-    shared::<tollgate::DebounceBuilder>();
+    shared::<tollgate::DebouncerBuilder>();
 }

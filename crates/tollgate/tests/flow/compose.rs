@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceBuilder, DebounceError, Debouncer, Driver, Edge, Fired, Limiter, ManualClock, OnDrop,
+    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, Limiter, ManualClock, OnDrop,
     PaceError, Quota, Tick, WeakDebouncer,
 };
 
@@ -28,8 +28,8 @@ fn millis(tick: Tick) -> u64 {
 
 impl Scene {
     fn new(
-        debounce: DebounceBuilder,
-        then: impl FnOnce(DebounceBuilder, &ManualClock) -> DebounceBuilder,
+        debounce: DebouncerBuilder,
+        then: impl FnOnce(DebouncerBuilder, &ManualClock) -> DebouncerBuilder,
     ) -> Self {
         let hand = ManualClock::new();
         let runs = Arc::new(Mutex::new(Vec::new()));
@@ -58,7 +58,7 @@ impl Scene {
     }
 }
 
-fn throttled(debounce: DebounceBuilder) -> Scene {
+fn throttled(debounce: DebouncerBuilder) -> Scene {
     Scene::new(debounce, |debounce, _| debounce.at_most_every(ms(100)))
 }
 
@@ -77,7 +77,7 @@ fn limited(quota: Quota) -> (Scene, Limiter) {
 fn a_run_waits_for_silence_and_then_for_its_interval() {
     let quiet = || Debouncer::builder(ms(20));
     // debouncer, triggers, expected: when, with what, for how many
-    let table: &[(&str, DebounceBuilder, &[u64], &[Run])] = &[
+    let table: &[(&str, DebouncerBuilder, &[u64], &[Run])] = &[
         ("one burst", quiet(), &[0, 10, 15], &[(35, 15, 3)]),
         ("two bursts far apart", quiet(), &[0, 200], &[(20, 0, 1), (220, 200, 1)]),
         ("the second waits", quiet(), &[0, 30], &[(20, 0, 1), (120, 30, 1)]),

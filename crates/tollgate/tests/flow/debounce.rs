@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceBuilder, DebounceError, Debouncer, Driver, Edge, Fired, ManualClock, Throttle, Tick,
+    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, ManualClock, Throttle, Tick,
     WeakDebouncer,
 };
 
@@ -30,7 +30,7 @@ impl Log {
     }
 }
 
-fn start(builder: DebounceBuilder) -> (Debouncer<u64>, ManualClock, Log) {
+fn start(builder: DebouncerBuilder) -> (Debouncer<u64>, ManualClock, Log) {
     let (hand, log) = (ManualClock::new(), Log::default());
     let (clock, notes) = (hand.clone(), log.clone());
     let action = move |fired: Fired<u64>| notes.note(&clock, &fired);
@@ -39,7 +39,7 @@ fn start(builder: DebounceBuilder) -> (Debouncer<u64>, ManualClock, Log) {
 }
 
 /// Triggers at the times given, with the times as values, and lets everything end.
-fn runs(builder: DebounceBuilder, at_ms: &[u64]) -> Vec<Run> {
+fn runs(builder: DebouncerBuilder, at_ms: &[u64]) -> Vec<Run> {
     let (debouncer, hand, log) = start(builder);
     for at_ms in at_ms {
         hand.set(Tick::from_millis(*at_ms));
@@ -57,7 +57,7 @@ fn edges_and_the_longest_wait() {
     let delay = || Debouncer::builder(ms(100));
     // A burst with a trigger every 60 ms, then one more after silence.
     let burst = [0, 60, 120, 180, 240, 500];
-    let rows: [(&str, DebounceBuilder, Vec<Run>); 6] = [
+    let rows: [(&str, DebouncerBuilder, Vec<Run>); 6] = [
         ("trailing", delay(), vec![(340, 240, Trailing, 5), (600, 500, Trailing, 1)]),
         ("leading", delay().leading(), vec![(0, 0, Leading, 1), (500, 500, Leading, 1)]),
         (
@@ -232,7 +232,7 @@ fn an_action_may_call_its_own_debouncer() {
         assert!(me.stop_and_wait(ms(100)).block().unwrap_err().is_inside());
     };
     let delay = || Debouncer::builder(ms(100));
-    let rows: [(&str, DebounceBuilder, Inside, Vec<Run>); 7] = [
+    let rows: [(&str, DebouncerBuilder, Inside, Vec<Run>); 7] = [
         ("again", delay(), again, vec![(100, 0, Trailing, 1), (200, 1, Trailing, 1)]),
         ("twice", delay(), twice, vec![(100, 0, Trailing, 1), (200, 2, Trailing, 2)]),
         ("at once", delay(), at_once, vec![(100, 0, Trailing, 1), (100, 1, Flush, 1)]),
@@ -359,9 +359,8 @@ fn public_types_are_shareable_and_printable() {
     type Value = std::cell::Cell<u64>;
     shared::<Debouncer<Value>>();
     shared::<WeakDebouncer<Value>>();
-    shared::<DebounceBuilder>();
+    shared::<DebouncerBuilder>();
     shared::<Throttle<Value>>();
-    shared::<tollgate::WeakThrottle<Value>>();
     shared::<tollgate::ThrottleBuilder>();
     shared::<Driver>();
     shared::<tollgate::StopAndWait>();
