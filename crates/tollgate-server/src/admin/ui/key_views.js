@@ -194,50 +194,55 @@ export function key(live, policyId, values) {
 }
 
 export function explain() {
-  const [domain, entries, cost] = [
-    el("input", { id: "domain" }),
-    el("textarea", { id: "entries", rows: 3, cols: 40, placeholder: "user=alice\npath=/search" }),
-    el("input", { id: "cost", type: "number", min: 0, value: 1 }),
-  ];
+  const domain = el("input", { id: "domain" });
+  const entries = el("textarea", {
+    id: "entries",
+    rows: 3,
+    cols: 40,
+    placeholder: "user=alice\npath=/search",
+  });
+  const cost = el("input", { id: "cost", type: "number", min: 0, value: 1 });
   const result = el("div", { role: "status" });
   async function ask(event) {
     event.preventDefault();
-    const query = new URLSearchParams({ cost: cost.value });
-    if (domain.value !== "") query.append("domain", domain.value);
-    for (const line of entries.value.split("\n").filter((one) => one.trim() !== ""))
-      query.append("entry", line.trim());
+    const query = new URLSearchParams({ domain: domain.value, cost: cost.value });
+    const lines = entries.value.split("\n").map((line) => line.trim());
+    for (const line of lines.filter((one) => one !== "")) query.append("entry", line);
     try {
-      const found = await get(`/explain?${query}`);
-      result.replaceChildren(
-        el(
-          "p",
-          {},
-          "This request ",
-          el(
-            "b",
-            { class: found.allowed ? "good" : "bad" },
-            found.allowed ? "would pass now" : "would be denied now",
-          ),
-          found.text ? `: ${shown(found.text, 400)}` : ".",
-        ),
-        table(
-          "The rules that it meets, in order",
-          [
-            ["Policy", false, (row) => shown(row.policy)],
-            ["Result", false, (row) => row.result],
-            ["Limit", true, (row) => number(row.limit)],
-            ["Before", true, (row) => number(row.before)],
-            ["After", true, (row) => number(row.after)],
-            ["Retry in", true, (row) => span(row.retry_after_ms)],
-            ["Bound", false, (row) => (row.bound ? "yes" : "")],
-          ],
-          found.rules,
-          "No rule matches: the request passes and is not counted.",
-        ),
-      );
+      draw(await get(`/explain?${query}`));
     } catch (error) {
       result.replaceChildren(failed(error));
     }
+  }
+  function draw(found) {
+    const [{ matched, would_pass: most }] = found.asks;
+    const word = found.allowed ? "would pass now" : "would be denied now";
+    const columns = [
+      ["Policy", false, (row) => shown(row.policy) + (row.is_parent ? " (parent)" : "")],
+      ["Key", false, (row) => keyText(row.key)],
+      ["Mode", false, (row) => row.mode],
+      ["Result", false, (row) => `${row.allowed ? "allowed" : "denied"}: ${row.reason}`],
+      ["Limit", true, (row) => number(row.limit)],
+      ["Left before", true, (row) => number(row.before)],
+      ["Left after", true, (row) => number(row.after)],
+      ["Retry in", true, (row) => span(row.retry_after_ms)],
+      ["Binds", false, (row) => (row.is_bound ? "yes" : "")],
+    ];
+    const cause = found.bound ? `; ${shown(found.bound)} binds.` : ".";
+    const room =
+      most.cost === null ? "Nothing limits it." : `A cost of up to ${number(most.cost)} would pass now.`;
+    result.replaceChildren(
+      el(
+        "p",
+        {},
+        "This request ",
+        el("b", { class: found.allowed ? "good" : "bad" }, word),
+        cause,
+        ` ${room}`,
+      ),
+      el("ol", {}, ...matched.map((step) => el("li", {}, shown(step, 300)))),
+      table("The rules that it meets", columns, found.rules, "No rule matches: nothing limits it."),
+    );
   }
   const form = el(
     "form",
@@ -247,15 +252,7 @@ export function explain() {
     field("Cost", cost),
     el("button", {}, "Explain"),
   );
-  return {
-    title: "Explain",
-    node: el(
-      "div",
-      {},
-      el("h1", {}, "Which limit would this request meet, and why?"),
-      el("p", { class: "hint" }, "Nothing is charged."),
-      form,
-      result,
-    ),
-  };
+  const title = "Which limit would this request meet, and why?";
+  const hint = el("p", { class: "hint" }, "Nothing is charged.");
+  return { title: "Explain", node: el("div", {}, el("h1", {}, title), hint, form, result) };
 }
