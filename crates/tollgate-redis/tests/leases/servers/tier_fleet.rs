@@ -1,6 +1,7 @@
 //! Fleets of two-tier stores, simulated with the shipped code.
 //!
-//! The table of the docs: `cargo test -p tollgate-redis --test leases -- --nocapture tier_fleet::table`
+//! The table of the docs:
+//! `cargo test -p tollgate-redis --features test-servers --test leases -- --nocapture tier_fleet::table`
 
 use crate::servers::tier::{Outcome, Scenario};
 use proptest::prelude::*;
