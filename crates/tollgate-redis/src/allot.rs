@@ -125,7 +125,8 @@ impl Allotment {
 
     /// Says how much this process could use, from now on; it is reported soon.
     ///
-    /// Without it, demand is measured by what the [`limiter`](Self::limiter) is asked for.
+    /// Without it, demand is the mean of what the [`limiter`](Self::limiter) is asked for over a
+    /// refresh, and a quarter more.
     ///
     /// # Errors
     ///

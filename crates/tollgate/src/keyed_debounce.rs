@@ -12,10 +12,13 @@ mod machine;
 mod tests;
 
 pub use builder::{KeyedDebouncerBuilder, WhenKeysFull};
-pub use error::{KeyedDebounceError, NotTriggered};
+pub use error::NotTriggered;
+
+pub(crate) use machine::Bounds;
 
 use crate::{
-    Fired, StopAndWait,
+    DebounceError, Fired, StopAndWait,
+    debounce::machine::Rules,
     wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
@@ -27,7 +30,7 @@ use std::{
 };
 
 /// The most keys that can be held: slots are numbered in 32 bits, with room to spare.
-const KEYS_MAX: usize = 1 << 28;
+pub(crate) const KEYS_MAX: usize = 1 << 28;
 
 /// Debounces each key by itself: one run of the action for many triggers of a key.
 ///
@@ -91,13 +94,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
     pub fn new(
         delay: Duration,
         action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<Self, KeyedDebounceError> {
+    ) -> Result<Self, DebounceError> {
         Self::builder(delay).start(action)
     }
 
     /// Returns a builder of debouncers with this delay, which must not be zero.
     pub fn builder(delay: Duration) -> KeyedDebouncerBuilder<K, T> {
-        KeyedDebouncerBuilder::new(delay)
+        KeyedDebouncerBuilder::new(Rules::debounce(delay))
     }
 
     /// Triggers a key.

@@ -135,8 +135,12 @@ impl Answer {
     }
 }
 
-#[cfg(all(test, feature = "test-servers"))]
+#[cfg(test)]
 impl Desk {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Returns the claim that a report makes.
     pub(super) fn claim(&self, wants: Rate) -> super::Claim {
         super::Claim { wants, weight: self.member.weight, band: self.member.band }

@@ -196,24 +196,6 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         Acquire::new(self.place(self.key(key)), cost)
     }
 
-    /// [`acquire`](Self::acquire) for plain threads: parks this one while it waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking(&self, key: &K) -> Result<Permit, Full> {
-        self.acquire(key).block()
-    }
-
-    /// [`acquire_n`](Self::acquire_n) for plain threads: parks this one while it waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking_n(&self, key: &K, cost: u64) -> Result<Permit, Full> {
-        self.acquire_n(key, cost).block()
-    }
-
     /// Gives a key a limit of its own, in force at once and until it is cleared.
     ///
     /// # Errors

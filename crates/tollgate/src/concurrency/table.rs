@@ -16,6 +16,7 @@ use super::{
 use crate::{
     keyed::fingerprint::Seed,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
+    table::Ready,
     wait::{
         Wakes,
         queue::{Request, Ticket},
@@ -23,7 +24,7 @@ use crate::{
 };
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     task::{Poll, Waker},
 };
 
@@ -401,29 +402,12 @@ impl Count {
 }
 
 /// A map by fingerprint, which is a keyed hash already.
-type Map<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
+type Map<V> = HashMap<u64, V, BuildHasherDefault<Ready>>;
 
 /// Gives memory back when a map has become nearly empty. Rare enough to cost O(1) per removal.
 fn shrink<V>(map: &mut Map<V>) {
     if map.capacity() > CAPACITY_MIN && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn write(&mut self, _: &[u8]) {
-        debug_assert!(false, "fingerprints are hashed as numbers");
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{
     },
     watch::Verb,
 };
-use std::{hash::Hash, time::Duration};
+use std::hash::Hash;
 
 impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Waits for one permit of a key, in turn.
@@ -250,11 +250,12 @@ impl WaitedKey {
         Key::plain(self.fingerprint)
     }
 
-    pub(crate) fn level_at(&self, now: Tick) -> Decision {
-        self.core.state(self.key(), now).read(|entry| entry.peek(now, 0))
+    /// Runs `work` on the state that is waited for.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
+        work(StateRef::Key(&self.core, &self.key()))
     }
 
-    /// Decides on the short way; `None` if somebody waits, or there is more to do.
+    /// Decides on the fast path; `None` if somebody waits, or there is more to do.
     pub(crate) fn try_acquire(&self, cost: u64) -> Option<Decision> {
         let core = &*self.core;
         if core.mode() != 0 || core.waiting() > 0 {
@@ -274,30 +275,8 @@ impl WaitedKey {
         refusal(decision.because(Reason::Saturated), wish.max_wait(now), true)
     }
 
-    pub(crate) fn waited(&self, waited: Duration) {
-        if let Some(watch) = self.core.watch() {
-            watch.waits(waited);
-        }
-    }
-
     pub(crate) fn report(&self, decision: &Decision) {
         self.core.report(Verb::Acquire, decision);
-    }
-
-    /// Tells the watcher, and counts a refusal for the key's own sake against it.
-    pub(crate) fn refused(&self, refused: Refused) -> Refused {
-        let settle = |decision| self.core.settle_refusal(self.fingerprint, Verb::Acquire, decision);
-        match refused {
-            Refused::Never(decision) => Refused::Never(settle(decision)),
-            Refused::TooLong { decision, max_wait } => {
-                Refused::TooLong { decision: settle(decision), max_wait }
-            }
-            Refused::BookedUp(decision) => Refused::BookedUp(settle(decision)),
-            other => {
-                self.report(&other.decision());
-                other
-            }
-        }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::{Book, Limiter, QUEUED, SPECIAL, WAITED, cell::Cell};
 use crate::{
-    Algorithm, Decision, Quota, Tick,
-    algorithm::AnyRule,
-    algorithm::{Entry, Rule},
+    Algorithm, Clock, Decision, Quota, Tick,
+    algorithm::{AnyRule, Rule},
+    limits::locks::State,
     reservation::ledger::Ledger,
     sync::{MutexGuard, Ordering::Relaxed},
     wait::{
@@ -12,7 +12,7 @@ use crate::{
         alarm::Alarm,
         line::{At, Host, Line, LineRules, Post, Settled},
     },
-    watch::Verb,
+    watch::{Verb, Watch},
 };
 #[cfg(feature = "tokio")]
 use {crate::wait::alarm::RuntimeId, std::time::Duration};
@@ -199,7 +199,7 @@ impl Host for Limiter {
 
 #[cfg(feature = "tokio")]
 impl crate::wait::alarm::Driven for Limiter {
-    fn clock(&self) -> &crate::Clock {
+    fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
@@ -230,13 +230,7 @@ impl crate::wait::alarm::Driven for Limiter {
     fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let mut book = self.book();
         let (is_lost, old) = book.alarm.abandoned(runtime, has_panicked);
-        self.with_line(book, |line, post, mut at| {
-            match is_lost {
-                true => line.refuse_tasks(post, &mut at),
-                false => line.wake_all(at.wakes),
-            }
-            line.settle(post, &mut at)
-        });
+        self.with_line(book, |line, post, at| line.abandon(post, at, is_lost));
         drop(old);
     }
 }
@@ -279,21 +273,12 @@ impl Post for LimiterPost<'_> {
         self.limiter.algorithm()
     }
 
-    fn update<R>(&self, _now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
-        Some(self.limiter.shared.cell.update(step))
+    fn state(&self, _now: Tick) -> State<'_> {
+        State::of_limiter(self.limiter)
     }
 
-    fn update_by<R>(
-        &self,
-        _rule: &AnyRule,
-        now: Tick,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R> {
-        self.update(now, step)
-    }
-
-    fn read<R>(&self, _now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
-        self.limiter.shared.cell.update(look)
+    fn state_by(&self, _rule: &AnyRule, now: Tick) -> State<'_> {
+        self.state(now)
     }
 
     fn lower_behind(&mut self, mark: u64, units: u64) {
@@ -301,10 +286,8 @@ impl Post for LimiterPost<'_> {
         self.limiter.shared.note_refund(units);
     }
 
-    fn refunded(&self, permits: u64) {
-        if let Some(watch) = self.limiter.watch() {
-            watch.refunded(permits);
-        }
+    fn watch(&self) -> Option<&Watch> {
+        self.limiter.watch()
     }
 
     fn changes_at(&self, _now: Tick) -> Option<Tick> {
@@ -312,15 +295,11 @@ impl Post for LimiterPost<'_> {
     }
 
     fn without_room(&self, now: Tick, cost: u64) -> Decision {
-        self.limiter.shared.cell.update(|entry| entry.peek(now, cost))
+        self.read(now, |entry| entry.peek(now, cost))
     }
 
-    fn can_wake(&self) -> bool {
-        self.alarm.can_wake(&self.limiter.shared.clock)
-    }
-
-    fn needs_driver(&mut self) -> bool {
-        self.alarm.needs_driver(&self.limiter.shared.clock)
+    fn with_timer<R>(&mut self, work: impl FnOnce(&mut Alarm, &Clock) -> R) -> R {
+        work(self.alarm, &self.limiter.shared.clock)
     }
 }
 

@@ -58,7 +58,9 @@ async fn three_processes_share_fairly_and_one_leaves() {
 #[tokio::test]
 async fn demand_is_measured_and_a_denial_asks_for_more_before_the_refresh() {
     let redis = Redis::start(Flavor::Redis);
-    let resource = partner().refresh(Duration::from_secs(30)).lease(Duration::from_secs(60));
+    // A rise is measured for a quarter of the refresh, and the next report is due after more than the
+    // patience.
+    let resource = partner().refresh(Duration::from_secs(12)).lease(Duration::from_secs(60));
     let resource = resource.learning(Duration::ZERO);
     let member = Member::new().at_least(Rate::per_second(3));
     let allotment = Allotment::join(patient(&redis.url()), resource, member).unwrap();

@@ -128,13 +128,7 @@ impl crate::wait::alarm::Driven for Waited {
 
     fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let (is_lost, old) = lock(&self.0.dues).alarm.abandoned(runtime, has_panicked);
-        self.0.each_line(|line, post, mut at| {
-            match is_lost {
-                true => line.refuse_tasks(post, &mut at),
-                false => line.wake_all(at.wakes),
-            }
-            line.settle(post, &mut at)
-        });
+        self.0.each_line(|line, post, at| line.abandon(post, at, is_lost));
         drop(old);
     }
 }

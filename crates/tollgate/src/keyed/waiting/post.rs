@@ -1,20 +1,24 @@
 //! A key's state as its line sees it, and where the line is kept.
 
 use crate::{
-    Algorithm, Decision, Quota, Reason, Tick,
-    algorithm::{AnyRule, Entry},
+    Algorithm, Clock, Decision, Quota, Reason, Tick,
+    algorithm::AnyRule,
     keyed::{
         claims::{KeyClaims, KeyLedger, Ledgers, Shard},
         core::{Core, Key},
         rule_cell::RuleCell,
     },
+    limits::locks::State,
     sync::{Arc, lock},
     table::KeyRef,
     wait::{
         Wakes,
+        alarm::Alarm,
         line::{At, Line, LineRules, Post, Settled},
     },
+    watch::Watch,
 };
+
 /// Lines that a shard keeps for the next key, and how large they may be: so that keys that are
 /// waited for again and again cost no allocation.
 const SPARES: usize = 4;
@@ -69,23 +73,13 @@ impl Post for KeyPost<'_> {
         self.core.algorithm
     }
 
-    fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
-        self.core.state(self.key(), now).update(step)
+    fn state(&self, now: Tick) -> State<'_> {
+        self.core.state(self.key(), now)
     }
 
-    fn update_by<R>(
-        &self,
-        rule: &AnyRule,
-        now: Tick,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R> {
+    fn state_by(&self, rule: &AnyRule, now: Tick) -> State<'_> {
         let fingerprint = (self.fingerprint ^ rule.salt()).max(1);
-        let who = KeyRef { fingerprint, now, rule: *rule, since: Tick::MAX };
-        self.core.tables.update(&who, step).ok()
-    }
-
-    fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
-        self.core.state(self.key(), now).read(look)
+        State::Key(self.core, KeyRef { fingerprint, now, rule: *rule, since: Tick::MAX })
     }
 
     fn lower_behind(&mut self, mark: u64, units: u64) {
@@ -94,10 +88,8 @@ impl Post for KeyPost<'_> {
         }
     }
 
-    fn refunded(&self, permits: u64) {
-        if let Some(watch) = self.core.watch() {
-            watch.refunded(permits);
-        }
+    fn watch(&self) -> Option<&Watch> {
+        self.core.watch()
     }
 
     fn changes_at(&self, now: Tick) -> Option<Tick> {
@@ -111,12 +103,8 @@ impl Post for KeyPost<'_> {
         decision.because(Reason::Saturated)
     }
 
-    fn can_wake(&self) -> bool {
-        lock(&self.core.dues).alarm.can_wake(&self.core.clock)
-    }
-
-    fn needs_driver(&mut self) -> bool {
-        lock(&self.core.dues).alarm.needs_driver(&self.core.clock)
+    fn with_timer<R>(&mut self, work: impl FnOnce(&mut Alarm, &Clock) -> R) -> R {
+        work(&mut lock(&self.core.dues).alarm, &self.core.clock)
     }
 }
 

@@ -1,12 +1,12 @@
 //! A fleet in virtual time on a real server.
 
-use super::model::Table;
 use crate::{
     Command, Link, Route, Script,
     allot::{
         Member, Mode, Rate, Resource,
         holder::Holder,
         report::{Answer, Desk, Report, SOURCE, Verb},
+        tests::model::Table,
     },
 };
 use std::time::Duration;

@@ -1,8 +1,15 @@
-//! How often something may leave: a pure part of machines.
+//! How often the runs of a debouncer or the batches of a coalescer may start: a pure part of their machines.
+//!
+//! The debouncer or coalescer comes **before** the rate. A rate in front of it would refuse events that it discards anyway,
+//! and might refuse the last one, which is the one that counts. One engine drives both: one worker, one lock, no queue
+//! between them.
 
-use super::{PaceError, booked::Booked};
+mod booked;
+
+pub(crate) use booked::Booked;
+
 use crate::{Limiter, Tick};
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 /// How often a job may leave its machine.
 #[derive(Debug)]
@@ -101,3 +108,38 @@ impl Pace {
         std::mem::take(&mut self.booked)
     }
 }
+
+/// Why the pace of a debouncer or coalescer cannot be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PaceError {
+    /// The interval is zero.
+    IntervalZero,
+    /// There is an interval and a limiter.
+    Both {
+        /// The interval.
+        interval: Duration,
+    },
+    /// The limiter never lets one pass.
+    Never,
+}
+
+impl fmt::Display for PaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IntervalZero => {
+                f.write_str("the interval is zero; set one above zero, or leave it out")
+            }
+            Self::Both { interval } => write!(
+                f,
+                "an interval of {interval:?} and a limiter are both set; use one of them: a \
+                 limiter with burst 1 acts as an interval"
+            ),
+            Self::Never => {
+                f.write_str("the limiter never admits cost 1; raise its burst, or reset it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PaceError {}
