@@ -58,6 +58,7 @@ Tables:
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
   middleware   what a limit adds to a request of axum, beside tower_governor
+  stacks       what full stacks add to a call, beside tower-resilience
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
@@ -78,7 +79,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "clocks",
     "direct",
     "threads",
@@ -91,6 +92,7 @@ const TABLES: [&str; 16] = [
     "keyed-insert",
     "keyed-expiry",
     "middleware",
+    "stacks",
     "debounce",
     "slots",
     "pacer",
@@ -159,6 +161,7 @@ impl Options {
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
                 "middleware" => middleware::run(self),
+                "stacks" => middleware::stacks::run(self),
                 "debounce" => debounce::run(self),
                 "slots" => slots::run(self),
                 "pacer" => pacer::run(self),
@@ -200,6 +203,7 @@ fn print_machine() {
 fn main() -> ExitCode {
     let child = keyed::child::answer(std::env::args().skip(1));
     let child = child.or_else(|| middleware::instructions::answer(std::env::args().skip(1)));
+    let child = child.or_else(|| middleware::stacks::answer(std::env::args().skip(1)));
     if let Some(code) = child.or_else(|| service::echo::answer(std::env::args().skip(1))) {
         return code;
     }
