@@ -59,6 +59,7 @@ Tables:
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
   middleware   what a limit adds to a request of axum, beside tower_governor
+  stacks       what full stacks add to a call, beside tower-resilience
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
   log          what a log throttle costs a line, beside tracing-throttle
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
@@ -93,6 +94,7 @@ const TABLES: [&str; 17] = [
     "keyed-insert",
     "keyed-expiry",
     "middleware",
+    "stacks",
     "debounce",
     "log",
     "slots",
@@ -162,6 +164,7 @@ impl Options {
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
                 "middleware" => middleware::run(self),
+                "stacks" => middleware::stacks::run(self),
                 "debounce" => debounce::run(self),
                 "log" => log::run(self),
                 "slots" => slots::run(self),
@@ -204,6 +207,7 @@ fn print_machine() {
 fn main() -> ExitCode {
     let child = keyed::child::answer(std::env::args().skip(1));
     let child = child.or_else(|| middleware::instructions::answer(std::env::args().skip(1)));
+    let child = child.or_else(|| middleware::stacks::answer(std::env::args().skip(1)));
     if let Some(code) = child.or_else(|| service::echo::answer(std::env::args().skip(1))) {
         return code;
     }
