@@ -23,7 +23,6 @@ pub use builder::PacerBuilder;
 pub use error::{Overflow, PacerError, Rejected};
 pub use job::Paced;
 pub use slot::Slot;
-#[cfg(feature = "tokio")]
 pub use waiting::PacerWait;
 
 use crate::{
@@ -42,7 +41,7 @@ use std::{fmt, time::Duration};
 /// | I want to | use |
 /// |---|---|
 /// | know when it is my turn | [`slot`](Self::slot) |
-/// | wait for my turn | [`wait_blocking`](Self::wait_blocking), or `wait` in a task (feature `tokio`) |
+/// | wait for my turn | [`wait`](Self::wait), awaited in a task (feature `tokio`) or [`block`](PacerWait::block)ed on |
 /// | have something run at its turn | [`run`](Self::run), or `run_async` (feature `tokio`) |
 ///
 /// # The plan

@@ -39,7 +39,7 @@ impl<'a> StateRef<'a> {
         }
     }
 
-    fn watch(self) -> Option<&'a Watch> {
+    pub(crate) fn watch(self) -> Option<&'a Watch> {
         match self {
             Self::Limiter(limiter) => limiter.watch(),
             Self::Key(core, _) => core.watch(),

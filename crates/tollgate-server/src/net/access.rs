@@ -128,13 +128,19 @@ impl Access {
             });
         }
         let Some(secret) = secret else { return Err(AuthError::NoSecret) };
-        let mut granted = None;
-        for token in self.tokens.iter().filter(|token| token.listeners.contains(&listener)) {
-            if token.secret.matches(secret) {
-                granted = Some(token.permissions.or(granted.unwrap_or_default()));
-            }
-        }
-        granted.ok_or(AuthError::WrongSecret)
+        self.granted(listener, |token| token.matches(secret)).ok_or(AuthError::WrongSecret)
+    }
+
+    /// Returns what the tokens of a listener grant that `is_it` finds; looks at each of them.
+    pub(crate) fn granted(
+        &self,
+        listener: Listener,
+        is_it: impl Fn(&Secret) -> bool,
+    ) -> Option<Permissions> {
+        let tokens = self.tokens.iter().filter(|token| token.listeners.contains(&listener));
+        tokens
+            .filter(|token| is_it(&token.secret))
+            .fold(None, |granted, token| Some(token.permissions.or(granted.unwrap_or_default())))
     }
 
     /// Returns why a client with these permissions may not send negative hits; `None` if it may.
