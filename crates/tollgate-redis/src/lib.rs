@@ -41,23 +41,23 @@
 //! [docs/redis.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis.md
 //! [docs/redis-failure.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis-failure.md
 
+mod failover;
 mod fair_share;
 mod file;
 mod fleet;
-mod guard;
 mod link;
 mod script;
 mod store;
 mod tier;
 mod wire;
 
-pub use fair_share::{Claim, FairShare, FairShareStatus, Member, Mode, Rate, Resource, Sharing};
-pub use file::read_regular;
-pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
-pub use guard::{
+pub use failover::{
     Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
     UnknownFailurePolicy,
 };
+pub use fair_share::{Claim, FairShare, FairShareStatus, Member, Mode, Rate, Resource, Sharing};
+pub use file::read_regular;
+pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
 pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
