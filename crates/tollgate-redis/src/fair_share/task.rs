@@ -1,10 +1,10 @@
 //! The task that reports, and what it shares with the handle.
 
 use super::{
-    AllotmentStatus, Mode, Rate, Resource,
+    FairShareStatus, Mode, Rate, Resource,
     demand::Demand,
     holder::Holder,
-    report::{Answer, Desk, Report, Verb},
+    report::{Answer, Registration, Report, Verb},
 };
 use crate::{JoinError, Link, Route, fleet::jittered, slot_of};
 use std::{
@@ -23,7 +23,7 @@ use tollgate::{
 /// What the handle and the task share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    desk: Desk,
+    registration: Registration,
     clock: Clock,
     limiter: Limiter,
     wake: Arc<Wake>,
@@ -56,9 +56,9 @@ struct Wake {
 
 /// Hears the denials of the limiter.
 #[derive(Debug)]
-struct Bell(Arc<Wake>);
+struct DenialObserver(Arc<Wake>);
 
-impl Observer for Bell {
+impl Observer for DenialObserver {
     fn decided(&self, event: &Event<'_>) {
         // ORDERING: Relaxed, here and below. The flag only saves wake-ups; the notification orders
         // what the task reads.
@@ -72,13 +72,13 @@ impl Observer for Bell {
 }
 
 impl Shared {
-    pub(super) fn new(desk: Desk, clock: Clock) -> Result<Self, JoinError> {
-        let (resource, member) = (desk.resource(), desk.member());
+    pub(super) fn new(registration: Registration, clock: Clock) -> Result<Self, JoinError> {
+        let (resource, member) = (registration.resource(), registration.member());
         let wake = Arc::new(Wake::default());
         let limiter = Limiter::builder(quota(Rate::ZERO, resource.burst))
             .name(resource.name.as_str())
             .clock(clock.clone())
-            .observer(Bell(wake.clone()))
+            .observer(DenialObserver(wake.clone()))
             .build()
             .map_err(|error| JoinError::new(error.to_string()))?;
         let least = member.least.unwrap_or(resource.capacity.split(100));
@@ -94,7 +94,7 @@ impl Shared {
             failures: 0,
             error: None,
         });
-        Ok(Self { desk, clock, limiter, wake, state })
+        Ok(Self { registration, clock, limiter, wake, state })
     }
 
     pub(super) fn limiter(&self) -> &Limiter {
@@ -119,11 +119,11 @@ impl Shared {
         self.wake.notify.notify_one();
     }
 
-    pub(super) fn status(&self) -> AllotmentStatus {
+    pub(super) fn status(&self) -> FairShareStatus {
         let state = self.state();
         let now = self.clock.now();
         let mode = if state.closed { Mode::Left } else { state.holder.share(now).1 };
-        AllotmentStatus {
+        FairShareStatus {
             share: state.in_force,
             wants: state.wants,
             mode,
@@ -136,7 +136,7 @@ impl Shared {
     }
 
     /// Puts the share of this moment in force. Returns when it changes by itself, or `None` when the
-    /// allotment has gone.
+    /// fair share has gone.
     fn settle(&self, now: Tick) -> Option<Tick> {
         let mut state = self.state();
         if state.closed {
@@ -152,7 +152,10 @@ impl Shared {
             return;
         }
         // What is left stays left: a share that grows brings no permits with it.
-        match self.limiter.set_quota(quota(share, self.desk.resource().burst), Inherit::AsIs) {
+        match self
+            .limiter
+            .set_quota(quota(share, self.registration.resource().burst), Inherit::AsIs)
+        {
             Ok(()) => state.in_force = share,
             Err(error) => tracing::error!(%error, %share, "the limiter rejects its new share"),
         }
@@ -176,7 +179,7 @@ impl Shared {
                 state.error = state.holder.refusal().map(str::to_owned);
                 state.is_enough =
                     matches!(answer, Answer::Granted { share, .. } if share >= report.wants);
-                // ORDERING: Relaxed, see `Bell`.
+                // ORDERING: Relaxed, see `DenialObserver`.
                 self.wake.armed.store(state.is_enough, Relaxed);
                 shrunk
             }
@@ -197,7 +200,7 @@ impl Shared {
         report: &Report,
         patience: Duration,
     ) -> Result<Answer, String> {
-        let answer = timeout(patience, table.tell(&self.desk, verb, report)).await;
+        let answer = timeout(patience, table.tell(&self.registration, verb, report)).await;
         answer.map_err(|_| format!("no reply within {patience:?}"))?
     }
 
@@ -208,7 +211,7 @@ impl Shared {
             return Duration::ZERO;
         }
         state.demand.ran_short(now, &self.limiter.counts());
-        self.desk.resource().refresh / 4
+        self.registration.resource().refresh / 4
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -232,16 +235,22 @@ pub(super) fn quota(share: Rate, burst: Duration) -> Quota {
 pub(super) trait Table: Send + Sync {
     fn tell(
         &self,
-        desk: &Desk,
+        registration: &Registration,
         verb: Verb,
         report: &Report,
     ) -> impl Future<Output = Result<Answer, String>> + Send;
 }
 
 impl Table for Link {
-    async fn tell(&self, desk: &Desk, verb: Verb, report: &Report) -> Result<Answer, String> {
-        let (route, call) = (Route::Slot(slot_of(desk.key())), desk.call(verb, report, 0));
-        let reply = self.run(route, desk.script(), call).await;
+    async fn tell(
+        &self,
+        registration: &Registration,
+        verb: Verb,
+        report: &Report,
+    ) -> Result<Answer, String> {
+        let (route, call) =
+            (Route::Slot(slot_of(registration.key())), registration.call(verb, report, 0));
+        let reply = self.run(route, registration.script(), call).await;
         Answer::read(&reply.map_err(|error| error.to_string())?)
     }
 }
@@ -293,9 +302,9 @@ impl Schedule {
     }
 }
 
-/// Reports until the allotment is closed, then gives the share back.
+/// Reports until the fair share is closed, then gives the share back.
 pub(super) async fn run(table: impl Table, shared: Arc<Shared>) {
-    let resource = shared.desk.resource();
+    let resource = shared.registration.resource();
     let mut schedule = Schedule::new(resource, shared.clock.now());
     loop {
         let now = shared.clock.now();
@@ -327,7 +336,7 @@ async fn refresh_once(table: &impl Table, shared: &Shared) {
         let sent = shared.clock.now();
         let Some(change) = shared.settle(sent) else { return };
         // The share must not outlive its lease because a report hangs.
-        let patience = change.since(sent).min(shared.desk.resource().refresh);
+        let patience = change.since(sent).min(shared.registration.resource().refresh);
         let report = shared.next_report(sent);
         let answer = shared.tell(table, Verb::Report, &report, patience).await;
         if !shared.take(sent, &report, answer) {

@@ -6,9 +6,9 @@
 use super::model;
 use crate::{
     Script,
-    allot::{
+    fair_share::{
         Member, Rate, Resource,
-        report::{Answer, Desk, Report, SOURCE, Verb},
+        report::{Answer, Registration, Report, SOURCE, Verb},
         task::{self, Shared, Table},
     },
 };
@@ -33,14 +33,19 @@ struct Server {
 }
 
 impl Table for Server {
-    async fn tell(&self, desk: &Desk, verb: Verb, report: &Report) -> Result<Answer, String> {
+    async fn tell(
+        &self,
+        registration: &Registration,
+        verb: Verb,
+        report: &Report,
+    ) -> Result<Answer, String> {
         sleep(Duration::from_millis(1)).await;
         let micros = self.clock.now().as_nanos() / 1_000;
-        let who = (desk.id(), self.process);
+        let who = (registration.id(), self.process);
         let answer = {
             let mut table = self.table.lock().unwrap();
             match verb {
-                Verb::Report => table.report(micros, who, desk, report),
+                Verb::Report => table.report(micros, who, registration, report),
                 Verb::Leave => {
                     table.leave(micros, who);
                     Answer::Stale
@@ -108,8 +113,8 @@ impl Seconds {
 
 async fn process(server: Server, resource: Resource, calls: Vec<f64>, secs: usize) -> Seconds {
     let member = Member::new().id(format!("p{}", server.process));
-    let desk = Desk::new(Script::new(SOURCE), resource, member).unwrap();
-    let shared = Arc::new(Shared::new(desk, server.clock.clone()).unwrap());
+    let registration = Registration::new(Script::new(SOURCE), resource, member).unwrap();
+    let shared = Arc::new(Shared::new(registration, server.clock.clone()).unwrap());
     tokio::spawn(task::run(server, shared.clone()));
     let start = Instant::now();
     let mut seconds = Seconds::default();
