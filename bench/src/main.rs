@@ -20,6 +20,7 @@ mod harness;
 mod keyed;
 mod latency;
 mod ledger;
+mod log;
 mod machine;
 mod middleware;
 mod pacer;
@@ -59,6 +60,7 @@ Tables:
   keyed-expiry what callers feel while a million keys expire
   middleware   what a limit adds to a request of axum, beside tower_governor
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
+  log          what a log throttle costs a line, beside tracing-throttle
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
@@ -78,7 +80,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 17] = [
     "clocks",
     "direct",
     "threads",
@@ -92,6 +94,7 @@ const TABLES: [&str; 16] = [
     "keyed-expiry",
     "middleware",
     "debounce",
+    "log",
     "slots",
     "pacer",
     "go",
@@ -160,6 +163,7 @@ impl Options {
                 "keyed-expiry" => keyed::expiry::run(self),
                 "middleware" => middleware::run(self),
                 "debounce" => debounce::run(self),
+                "log" => log::run(self),
                 "slots" => slots::run(self),
                 "pacer" => pacer::run(self),
                 "ledger" => ledger::run(self),

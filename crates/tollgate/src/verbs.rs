@@ -183,7 +183,7 @@ impl StateRef<'_> {
     /// Answers what [`ask`](Self::ask) would for a plain take, and changes nothing.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Decision {
         let without_state = self.exempt(now, cost).or_else(|| self.behind(now, cost));
-        without_state.unwrap_or_else(|| self.state(now).read(|entry| entry.peek(now, cost)))
+        without_state.unwrap_or_else(|| self.state(now).look(|entry| entry.peek(now, cost)))
     }
 
     /// Returns the level, as a decision about nothing.

@@ -1,7 +1,7 @@
 //! Random fleets: the script and its twin give the same answers, and the sum is within the capacity.
 
 use super::sim::{Path, Sim, resource};
-use crate::allot::{Member, Rate, Resource, Sharing};
+use crate::fair_share::{Member, Rate, Resource, Sharing};
 use std::time::Duration;
 
 /// Amounts from a few millionths to the highest.

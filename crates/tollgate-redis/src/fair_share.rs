@@ -6,7 +6,7 @@
 //! limiter of its own, which asks nobody.
 //!
 //! ```text
-//!  Allotment --(has, wants, weight, band)--> allot.lua: drop dead rows, share, write the own row
+//!  FairShare --(has, wants, weight, band)--> allot.lua: drop dead rows, share, write the own row
 //!      |     <--------- share, lease ------
 //!      '-- limiter(): the share as its quota
 //! ```
@@ -32,7 +32,7 @@
 //!
 //! # How
 //!
-//! A grant is never above the formula (`allot/shares.rs`), nor above C minus what all others *may* hold.
+//! A grant is never above the formula (`fair_share/shares.rs`), nor above C minus what all others *may* hold.
 //! That is the larger of what a process said it has and what it was granted last: a reply can be lost,
 //! and a smaller share is in force only when its holder has said so, which it does at once. Reports are
 //! numbered, so one that arrives late changes nothing.
@@ -51,7 +51,7 @@ pub use resource::{Member, Resource};
 pub use shares::{Claim, Sharing};
 
 use crate::{JoinError, Link, Script, fleet::runtime};
-use report::Desk;
+use report::Registration;
 use std::{sync::Arc, time::Duration};
 use task::Shared;
 use tokio::task::JoinHandle;
@@ -62,32 +62,32 @@ use tollgate::{Clock, Limiter};
 /// # Examples
 ///
 /// ```no_run
-/// use tollgate_redis::{Allotment, Link, Member, Rate, Resource};
+/// use tollgate_redis::{FairShare, Link, Member, Rate, Resource};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let link = Link::open("redis://localhost:6379".parse()?)?;
 /// let partner = Resource::new("partner", Rate::per_second(500));
-/// let allotment = Allotment::join(link, partner, Member::new())?;
+/// let fair_share = FairShare::join(link, partner, Member::new())?;
 ///
 /// // No call to the store: the limiter has the share as its quota.
-/// if allotment.limiter().try_acquire().is_allowed() {
-///     println!("go, {} of it all is ours", allotment.share());
+/// if fair_share.limiter().try_acquire().is_allowed() {
+///     println!("go, {} of it all is ours", fair_share.share());
 /// }
-/// allotment.leave().await;
+/// fair_share.leave().await;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Debug)]
 #[must_use = "dropping it gives the share back"]
-pub struct Allotment {
+pub struct FairShare {
     shared: Arc<Shared>,
     task: Option<JoinHandle<()>>,
 }
 
-/// The state of an [`Allotment`], for people and metrics.
+/// The state of a [`FairShare`], for people and metrics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct AllotmentStatus {
+pub struct FairShareStatus {
     /// The share in force.
     pub share: Rate,
     /// What was wanted in the last report.
@@ -106,7 +106,7 @@ pub struct AllotmentStatus {
     pub last_error: Option<String>,
 }
 
-impl Allotment {
+impl FairShare {
     /// Joins, and reports in the background from now on. Needs a tokio runtime.
     ///
     /// The share is nothing until the first answer. In a fleet that starts from nothing the first
@@ -116,16 +116,17 @@ impl Allotment {
     ///
     /// When the settings make no sense, or there is no runtime.
     pub fn join(link: Link, resource: Resource, member: Member) -> Result<Self, JoinError> {
-        let desk = Desk::new(Script::new(report::SOURCE), resource, member)?;
+        let registration = Registration::new(Script::new(report::SOURCE), resource, member)?;
         let runtime = runtime()?;
-        let shared = Arc::new(Shared::new(desk, Clock::monotonic())?);
+        let shared = Arc::new(Shared::new(registration, Clock::monotonic())?);
         let task = runtime.spawn(task::run(link, shared.clone()));
         Ok(Self { shared, task: Some(task) })
     }
 
     /// Says how much this process could use, from now on; it is reported soon.
     ///
-    /// Without it, demand is measured by what the [`limiter`](Self::limiter) is asked for.
+    /// Without it, demand is the mean of what the [`limiter`](Self::limiter) is asked for over a
+    /// refresh, and a quarter more.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl Allotment {
 
     /// Returns the limiter that has the share as its quota. Clones are the same limiter.
     ///
-    /// After the allotment has gone it denies everything. Its quota lags behind the share by the
+    /// After the fair share has gone it denies everything. Its quota lags behind the share by the
     /// time that the task needs to run: a process that was stopped for longer than a lease uses its
     /// old share for so long when it goes on.
     #[must_use]
@@ -161,7 +162,7 @@ impl Allotment {
 
     /// Returns the state, for people and metrics.
     #[must_use]
-    pub fn status(&self) -> AllotmentStatus {
+    pub fn status(&self) -> FairShareStatus {
         self.shared.status()
     }
 
@@ -175,7 +176,7 @@ impl Allotment {
     }
 }
 
-impl Drop for Allotment {
+impl Drop for FairShare {
     fn drop(&mut self) {
         self.shared.close();
     }

@@ -3,7 +3,7 @@
 use super::sim::{Path, Sim, resource};
 use crate::{
     Command, Route,
-    allot::{Member, Mode, Rate, Sharing, report::Answer},
+    fair_share::{Member, Mode, Rate, Sharing, report::Answer},
 };
 use std::time::Duration;
 

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 pub(super) const SOURCE: &str = include_str!("../lua/allot.lua");
 
-/// Who reports about what: all of a report that stays the same.
+/// The parts of a report that stay the same: the resource, the process and its run.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct Registration {
     script: Script,
     key: Vec<u8>,
     id: String,
@@ -52,7 +52,7 @@ pub(super) enum Verb {
     Leave,
 }
 
-impl Desk {
+impl Registration {
     pub(super) fn new(
         script: Script,
         resource: Resource,
@@ -135,8 +135,12 @@ impl Answer {
     }
 }
 
-#[cfg(all(test, feature = "test-servers"))]
-impl Desk {
+#[cfg(test)]
+impl Registration {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Returns the claim that a report makes.
     pub(super) fn claim(&self, wants: Rate) -> super::Claim {
         super::Claim { wants, weight: self.member.weight, band: self.member.band }

@@ -1,10 +1,10 @@
 //! The task that reports, and what it shares with the handle.
 
 use super::{
-    AllotmentStatus, Mode, Rate, Resource,
+    FairShareStatus, Mode, Rate, Resource,
     demand::Demand,
     holder::Holder,
-    report::{Answer, Desk, Report, Verb},
+    report::{Answer, Registration, Report, Verb},
 };
 use crate::{JoinError, Link, Route, fleet::jittered, slot_of};
 use std::{
@@ -23,7 +23,7 @@ use tollgate::{
 /// What the handle and the task share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    desk: Desk,
+    registration: Registration,
     clock: Clock,
     limiter: Limiter,
     wake: Arc<Wake>,
@@ -37,6 +37,8 @@ struct State {
     /// What the caller wants; measured if `None`.
     wish: Option<Rate>,
     wants: Rate,
+    /// Whether the last answer granted all that was wanted.
+    is_enough: bool,
     in_force: Rate,
     closed: bool,
     answers: u64,
@@ -54,9 +56,9 @@ struct Wake {
 
 /// Hears the denials of the limiter.
 #[derive(Debug)]
-struct Bell(Arc<Wake>);
+struct DenialObserver(Arc<Wake>);
 
-impl Observer for Bell {
+impl Observer for DenialObserver {
     fn decided(&self, event: &Event<'_>) {
         // ORDERING: Relaxed, here and below. The flag only saves wake-ups; the notification orders
         // what the task reads.
@@ -70,28 +72,29 @@ impl Observer for Bell {
 }
 
 impl Shared {
-    pub(super) fn new(desk: Desk, clock: Clock) -> Result<Self, JoinError> {
-        let (resource, member) = (desk.resource(), desk.member());
+    pub(super) fn new(registration: Registration, clock: Clock) -> Result<Self, JoinError> {
+        let (resource, member) = (registration.resource(), registration.member());
         let wake = Arc::new(Wake::default());
         let limiter = Limiter::builder(quota(Rate::ZERO, resource.burst))
             .name(resource.name.as_str())
             .clock(clock.clone())
-            .observer(Bell(wake.clone()))
+            .observer(DenialObserver(wake.clone()))
             .build()
             .map_err(|error| JoinError::new(error.to_string()))?;
         let least = member.least.unwrap_or(resource.capacity.split(100));
         let state = Mutex::new(State {
             holder: Holder::new(resource.capacity, resource.safe_capacity, resource.lease),
-            demand: Demand::new(least, clock.now()),
+            demand: Demand::new(least, resource.refresh, clock.now()),
             wish: None,
             wants: Rate::ZERO,
+            is_enough: false,
             in_force: Rate::ZERO,
             closed: false,
             answers: 0,
             failures: 0,
             error: None,
         });
-        Ok(Self { desk, clock, limiter, wake, state })
+        Ok(Self { registration, clock, limiter, wake, state })
     }
 
     pub(super) fn limiter(&self) -> &Limiter {
@@ -116,11 +119,11 @@ impl Shared {
         self.wake.notify.notify_one();
     }
 
-    pub(super) fn status(&self) -> AllotmentStatus {
+    pub(super) fn status(&self) -> FairShareStatus {
         let state = self.state();
         let now = self.clock.now();
         let mode = if state.closed { Mode::Left } else { state.holder.share(now).1 };
-        AllotmentStatus {
+        FairShareStatus {
             share: state.in_force,
             wants: state.wants,
             mode,
@@ -133,7 +136,7 @@ impl Shared {
     }
 
     /// Puts the share of this moment in force. Returns when it changes by itself, or `None` when the
-    /// allotment has gone.
+    /// fair share has gone.
     fn settle(&self, now: Tick) -> Option<Tick> {
         let mut state = self.state();
         if state.closed {
@@ -149,7 +152,10 @@ impl Shared {
             return;
         }
         // What is left stays left: a share that grows brings no permits with it.
-        match self.limiter.set_quota(quota(share, self.desk.resource().burst), Inherit::AsIs) {
+        match self
+            .limiter
+            .set_quota(quota(share, self.registration.resource().burst), Inherit::AsIs)
+        {
             Ok(()) => state.in_force = share,
             Err(error) => tracing::error!(%error, %share, "the limiter rejects its new share"),
         }
@@ -171,10 +177,10 @@ impl Shared {
                 let shrunk = state.holder.answered(sent, report, answer);
                 state.answers += 1;
                 state.error = state.holder.refusal().map(str::to_owned);
-                let enough =
+                state.is_enough =
                     matches!(answer, Answer::Granted { share, .. } if share >= report.wants);
-                // ORDERING: Relaxed, see `Bell`.
-                self.wake.armed.store(enough, Relaxed);
+                // ORDERING: Relaxed, see `DenialObserver`.
+                self.wake.armed.store(state.is_enough, Relaxed);
                 shrunk
             }
             Err(error) => {
@@ -189,34 +195,23 @@ impl Shared {
     /// Reports or leaves, and waits for the answer.
     async fn tell(
         &self,
-        link: &Link,
+        table: &impl Table,
         verb: Verb,
         report: &Report,
         patience: Duration,
     ) -> Result<Answer, String> {
-        let route = Route::Slot(slot_of(self.desk.key()));
-        let call = self.desk.call(verb, report, 0);
-        let reply = timeout(patience, link.run(route, self.desk.script(), call)).await;
-        let reply = reply.map_err(|_| format!("no reply within {patience:?}"))?;
-        Answer::read(&reply.map_err(|error| error.to_string())?)
+        let answer = timeout(patience, table.tell(&self.registration, verb, report)).await;
+        answer.map_err(|_| format!("no reply within {patience:?}"))?
     }
 
-    /// Returns when the next report is due after one that was sent at `sent`: soon if nobody
-    /// answered, and when learning is over.
-    fn next_due(&self, sent: Tick) -> Tick {
-        let Resource { refresh, soonest, .. } = *self.desk.resource();
-        let holder = &self.state().holder;
-        if holder.is_failing() {
-            return sent.saturating_add(jittered(soonest));
+    /// Returns how long a rise of demand is measured from now on: not at all if demand is stated.
+    fn measure_rise(&self, now: Tick) -> Duration {
+        let mut state = self.state();
+        if state.wish.is_some() {
+            return Duration::ZERO;
         }
-        let regular = sent.saturating_add(jittered(refresh));
-        match holder.learned() {
-            // Not all at the same moment.
-            Some(learned) => {
-                regular.min(learned.saturating_add(refresh.mul_f64(0.1 * fastrand::f64())))
-            }
-            None => regular,
-        }
+        state.demand.ran_short(now, &self.limiter.counts());
+        self.registration.resource().refresh / 4
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -236,31 +231,98 @@ pub(super) fn quota(share: Rate, burst: Duration) -> Quota {
     Quota::per(share.as_micros(), Duration::from_secs(1_000_000)).burst(permits)
 }
 
-/// Reports until the allotment is closed, then gives the share back.
-pub(super) async fn run(link: Link, shared: Arc<Shared>) {
-    let resource = shared.desk.resource();
-    let (refresh, soonest) = (resource.refresh, resource.soonest);
-    // When the last report was sent, and when the next is due.
-    let mut last: Option<Tick> = None;
-    let mut due = shared.clock.now();
-    let mut is_asked = false;
+/// Where the reports of all processes meet: a script in Redis, or its twin in a test.
+pub(super) trait Table: Send + Sync {
+    fn tell(
+        &self,
+        registration: &Registration,
+        verb: Verb,
+        report: &Report,
+    ) -> impl Future<Output = Result<Answer, String>> + Send;
+}
+
+impl Table for Link {
+    async fn tell(
+        &self,
+        registration: &Registration,
+        verb: Verb,
+        report: &Report,
+    ) -> Result<Answer, String> {
+        let (route, call) =
+            (Route::Slot(slot_of(registration.key())), registration.call(verb, report, 0));
+        let reply = self.run(route, registration.script(), call).await;
+        Answer::read(&reply.map_err(|error| error.to_string())?)
+    }
+}
+
+/// When the task reports.
+///
+/// Every refresh; and earlier if more is wanted: as soon as the rise is measured, and then as often as
+/// is allowed until others have made room or a refresh has passed.
+#[derive(Debug)]
+struct Schedule {
+    refresh: Duration,
+    soonest: Duration,
+    /// When the last report was sent.
+    last: Option<Tick>,
+    due: Tick,
+    /// Until when reports that are granted too little are repeated as soon as is allowed.
+    rising_until: Tick,
+}
+
+impl Schedule {
+    fn new(resource: &Resource, now: Tick) -> Self {
+        let Resource { refresh, soonest, .. } = *resource;
+        Self { refresh, soonest, last: None, due: now, rising_until: Tick::ZERO }
+    }
+
+    /// More is wanted, and `known` is when it is known how much.
+    fn report_rise(&mut self, known: Tick) {
+        let earliest = self.last.map_or(known, |last| last.saturating_add(self.soonest));
+        self.due = self.due.min(earliest.max(known));
+        // Others report within a refresh and its jitter; then the room is there.
+        self.rising_until = self.due.saturating_add(self.refresh + self.refresh / 5);
+    }
+
+    /// Plans the report after one that was sent at `sent`.
+    fn sent(&mut self, sent: Tick, holder: &Holder, is_enough: bool) {
+        self.last = Some(sent);
+        let soon = sent.saturating_add(jittered(self.soonest));
+        let is_rising = !is_enough && sent < self.rising_until;
+        self.due = match holder.learned() {
+            _ if holder.is_failing() || is_rising => soon,
+            // Not all at the same moment.
+            Some(learned) => {
+                let regular = sent.saturating_add(jittered(self.refresh));
+                let spread = self.refresh.mul_f64(0.1 * fastrand::f64());
+                regular.min(learned.saturating_add(spread))
+            }
+            None => sent.saturating_add(jittered(self.refresh)),
+        };
+    }
+}
+
+/// Reports until the fair share is closed, then gives the share back.
+pub(super) async fn run(table: impl Table, shared: Arc<Shared>) {
+    let resource = shared.registration.resource();
+    let mut schedule = Schedule::new(resource, shared.clock.now());
     loop {
         let now = shared.clock.now();
         let Some(change) = shared.settle(now) else { break };
-        let earliest = last.map_or(now, |last| last.saturating_add(soonest));
-        let next = if is_asked { due.min(earliest) } else { due };
-        if now < next {
-            let wait = next.min(change).since(now);
-            is_asked |= timeout(wait, shared.wake.notify.notified()).await.is_ok();
+        if now < schedule.due {
+            let wait = schedule.due.min(change).since(now);
+            if timeout(wait, shared.wake.notify.notified()).await.is_ok() {
+                let now = shared.clock.now();
+                schedule.report_rise(now.saturating_add(shared.measure_rise(now)));
+            }
             continue;
         }
-        is_asked = false;
-        last = Some(now);
-        refresh_once(&link, &shared).await;
-        due = shared.next_due(now);
+        refresh_once(&table, &shared).await;
+        let state = shared.state();
+        schedule.sent(now, &state.holder, state.is_enough);
     }
     let report = shared.next_report(shared.clock.now());
-    if let Err(error) = shared.tell(&link, Verb::Leave, &report, refresh).await {
+    if let Err(error) = shared.tell(&table, Verb::Leave, &report, resource.refresh).await {
         tracing::debug!(
             error,
             "could not give a share back; it becomes free when the lease expires"
@@ -269,14 +331,14 @@ pub(super) async fn run(link: Link, shared: Arc<Shared>) {
 }
 
 /// Reports, and once more if the share has become smaller.
-async fn refresh_once(link: &Link, shared: &Shared) {
+async fn refresh_once(table: &impl Table, shared: &Shared) {
     for _ in 0..2 {
         let sent = shared.clock.now();
         let Some(change) = shared.settle(sent) else { return };
         // The share must not outlive its lease because a report hangs.
-        let patience = change.since(sent).min(shared.desk.resource().refresh);
+        let patience = change.since(sent).min(shared.registration.resource().refresh);
         let report = shared.next_report(sent);
-        let answer = shared.tell(link, Verb::Report, &report, patience).await;
+        let answer = shared.tell(table, Verb::Report, &report, patience).await;
         if !shared.take(sent, &report, answer) {
             return;
         }

@@ -2,7 +2,7 @@
 //!
 //! `lua/allot.lua` has the same formulas. All amounts are integers, and every division rounds down, so
 //! the shares of a table never add up to more than the capacity, and are below it by less than one
-//! millionth for each process. The tests below and `allot/tests/` hold both to each other.
+//! millionth for each process. The tests below and `fair_share/tests/` hold both to each other.
 //!
 //! With capacity C, wants w, weights g and equal parts e = C g / (sum of g):
 //!

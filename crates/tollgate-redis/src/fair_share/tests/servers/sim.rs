@@ -1,12 +1,12 @@
 //! A fleet in virtual time on a real server.
 
-use super::model::Table;
 use crate::{
     Command, Link, Route, Script,
-    allot::{
+    fair_share::{
         Member, Mode, Rate, Resource,
         holder::Holder,
-        report::{Answer, Desk, Report, SOURCE, Verb},
+        report::{Answer, Registration, Report, SOURCE, Verb},
+        tests::model::Table,
     },
 };
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(super) struct Sim {
 }
 
 struct Client {
-    desk: Desk,
+    registration: Registration,
     id: String,
     holder: Holder,
     wants: Rate,
@@ -93,11 +93,18 @@ impl Sim {
     }
 
     pub(super) fn join_as(&mut self, id: &str, member: Member, wants: u64) -> usize {
-        let desk = Desk::new(script(), self.resource.clone(), member.id(id)).unwrap();
+        let registration =
+            Registration::new(script(), self.resource.clone(), member.id(id)).unwrap();
         let Resource { capacity, safe_capacity, lease, .. } = self.resource;
         let holder = Holder::new(capacity, safe_capacity, lease);
         let wants = Rate::per_second(wants);
-        self.clients.push(Client { desk, id: id.to_owned(), holder, wants, is_alive: true });
+        self.clients.push(Client {
+            registration,
+            id: id.to_owned(),
+            holder,
+            wants,
+            is_alive: true,
+        });
         self.clients.len() - 1
     }
 
@@ -165,10 +172,10 @@ impl Sim {
     /// Delivers a report to the server and to its twin. They agree.
     pub(super) async fn deliver(&mut self, who: usize, report: &Report) -> Answer {
         let client = &self.clients[who];
-        let call = client.desk.call(Verb::Report, report, 2);
-        let answer = run(&self.link, &client.desk, call, self.server_micros()).await;
+        let call = client.registration.call(Verb::Report, report, 2);
+        let answer = run(&self.link, &client.registration, call, self.server_micros()).await;
         let micros = self.server_micros();
-        let expected = self.table.report(micros, (&client.id, who), &client.desk, report);
+        let expected = self.table.report(micros, (&client.id, who), &client.registration, report);
         assert_eq!(answer, expected, "{} with {report:?} at {}", client.id, self.now);
         assert!(self.table.granted(micros) <= self.resource.capacity);
         answer
@@ -178,8 +185,8 @@ impl Sim {
         self.clients[who].is_alive = false;
         let report = self.prepare(who);
         let client = &self.clients[who];
-        let call = client.desk.call(Verb::Leave, &report, 2);
-        run(&self.link, &client.desk, call, self.server_micros()).await;
+        let call = client.registration.call(Verb::Leave, &report, 2);
+        run(&self.link, &client.registration, call, self.server_micros()).await;
         let micros = self.server_micros();
         self.table.leave(micros, (&self.clients[who].id, who));
     }
@@ -212,8 +219,8 @@ impl Sim {
     }
 }
 
-async fn run(link: &Link, desk: &Desk, mut call: Command, micros: u64) -> Answer {
+async fn run(link: &Link, registration: &Registration, mut call: Command, micros: u64) -> Answer {
     call.push_number(micros / 1_000_000);
     call.push_number(micros % 1_000_000);
-    Answer::read(&link.run(Route::Any, desk.script(), call).await.unwrap()).unwrap()
+    Answer::read(&link.run(Route::Any, registration.script(), call).await.unwrap()).unwrap()
 }

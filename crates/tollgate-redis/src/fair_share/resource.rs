@@ -75,8 +75,8 @@ impl Resource {
         self
     }
 
-    /// Sets the time between two reports, give or take a tenth; by default 3 s, so that two reports
-    /// may be lost in a lease.
+    /// Sets the time between two reports, give or take a tenth, over which demand is averaged; by
+    /// default 3 s, so that two reports may be lost in a lease.
     pub fn refresh(mut self, refresh: Duration) -> Self {
         self.refresh = refresh;
         self

@@ -1,9 +1,11 @@
-//! The script against its twin, in virtual time: every report of every test here goes to a real
-//! server, with the time as an argument, and to `servers/model.rs`, and the answers must be the same.
+//! Fleets in virtual time. In `servers`, every report goes to a real server, with the time as an
+//! argument, and to its twin `model.rs`, and the answers must be the same. In `load.rs`, whole processes
+//! measure the demand of simulated loads and report to the twin.
 
+mod load;
+mod model;
 #[cfg(feature = "test-servers")]
 mod servers {
-    mod model;
     mod random;
     mod scenario;
     mod sim;

@@ -1,8 +1,8 @@
 //! The script in Rust: the same table, with the formulas of `shares.rs`.
 
-use crate::allot::{
+use crate::fair_share::{
     Claim, Rate,
-    report::{Answer, Desk, Report},
+    report::{Answer, Registration, Report},
     resource::CLIENTS_MAX,
 };
 use std::{collections::BTreeMap, time::Duration};
@@ -30,7 +30,7 @@ impl Table {
         &mut self,
         now: u64,
         (id, run): (&str, usize),
-        desk: &Desk,
+        registration: &Registration,
         report: &Report,
     ) -> Answer {
         let is_live = |row: &Row| row.ends > now;
@@ -45,7 +45,7 @@ impl Table {
         if mine.is_none() && live as u64 >= CLIENTS_MAX {
             return Answer::Full;
         }
-        let resource = desk.resource();
+        let resource = registration.resource();
         let learning = now + resource.learning_time().as_micros() as u64;
         let went_back = self.learn_until.is_some_and(|until| until > learning);
         let nobody = live == 0 && !self.rows.is_empty();
@@ -56,7 +56,7 @@ impl Table {
         let learn_until = self.learn_until.unwrap_or_default();
         let held: u64 = self.rows.values().map(|row| row.held).sum();
         let unused = resource.capacity.as_micros().saturating_sub(held);
-        let claim = desk.claim(report.wants);
+        let claim = registration.claim(report.wants);
         let formula = if now < learn_until {
             report.has
         } else {
