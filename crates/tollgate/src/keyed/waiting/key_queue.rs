@@ -14,7 +14,7 @@ use crate::{
     wait::{
         Wakes,
         alarm::Alarm,
-        line::{At, Line, LineRules, Post, Settled},
+        line::{At, Line, LineRules, Post},
     },
     watch::Watch,
 };
@@ -131,21 +131,26 @@ impl KeyClaims<'_> {
     }
 
     /// Runs `work` on the line of the key, if there is one.
-    pub(crate) fn at_line<R: Settled>(
+    pub(crate) fn at_line<R>(
         &mut self,
         core: &Core,
         wakes: &mut Wakes,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> Option<R> {
-        self.shard.at_line(core, (self.fingerprint, wakes), work)
+        let (fingerprint, shard) = (self.fingerprint, &mut *self.shard);
+        let known = shard.lines.get_mut(&fingerprint)?;
+        let caller = Caller { core, own: None };
+        let done = known.work(&caller, (fingerprint, &mut shard.ledgers), wakes, work);
+        shard.tidy_line(fingerprint);
+        Some(done)
     }
 
     /// Runs `work` on the line of the key, which is made if there is none: somebody comes.
-    pub(super) fn at_own_line<R: Settled>(
+    pub(super) fn at_own_line<R>(
         &mut self,
         core: &Arc<Core>,
         wakes: &mut Wakes,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let (fingerprint, shard) = (self.fingerprint, &mut *self.shard);
         let spares = &mut shard.spares;
@@ -170,19 +175,6 @@ impl KeyClaims<'_> {
 }
 
 impl Shard {
-    fn at_line<R: Settled>(
-        &mut self,
-        core: &Core,
-        (fingerprint, wakes): (u64, &mut Wakes),
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
-    ) -> Option<R> {
-        let known = self.lines.get_mut(&fingerprint)?;
-        let caller = Caller { core, own: None };
-        let done = known.work(&caller, (fingerprint, &mut self.ledgers), wakes, work);
-        self.tidy_line(fingerprint);
-        Some(done)
-    }
-
     /// Removes a line in which nobody is.
     fn tidy_line(&mut self, fingerprint: u64) {
         if self.lines.get(&fingerprint).is_some_and(|known| known.line.is_idle())
@@ -220,7 +212,9 @@ impl Shard {
     ) {
         let (ledgers, caller) = (&mut self.ledgers, Caller { core, own: None });
         self.lines.retain(|fingerprint, known| {
-            known.work(&caller, (*fingerprint, ledgers), wakes, &mut *work);
+            let work =
+                |line: &mut Line, post: &mut KeyPost<'_>, at: At<'_>| ((), work(line, post, at));
+            known.work(&caller, (*fingerprint, ledgers), wakes, work);
             !known.line.is_idle()
         });
     }
@@ -243,18 +237,18 @@ impl KeyLine {
     }
 
     /// Runs `work`, counts who waits, and sees that somebody is awake when the line is due.
-    fn work<R: Settled>(
+    fn work<R>(
         &mut self,
         caller: &Caller<'_>,
         (fingerprint, ledgers): (u64, &mut Ledgers),
         wakes: &mut Wakes,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let (core, before) = (caller.core, self.line.len());
         let mut post = KeyPost { core, fingerprint, ledgers, has_place: false };
-        let done = work(&mut self.line, &mut post, At { now: core.clock.now(), wakes });
+        let (done, target) = work(&mut self.line, &mut post, At { now: core.clock.now(), wakes });
         let counted = before + usize::from(post.has_place);
-        let (has_place, after, target) = (post.has_place, self.line.len(), done.target());
+        let (has_place, after) = (post.has_place, self.line.len());
         core.count_waiting(counted as u64, after as u64);
         // Who took a place and did not wait may have kept another from seeing that it is over.
         if self.due != target || (before == 0) != (after == 0) || has_place {

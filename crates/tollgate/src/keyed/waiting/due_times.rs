@@ -1,6 +1,6 @@
 //! When the lines of all keys are next due, and the one timer for the first of them.
 
-use super::post::Caller;
+use super::key_queue::Caller;
 #[cfg(feature = "tokio")]
 use crate::wait::alarm::RuntimeId;
 use crate::{
@@ -78,7 +78,7 @@ impl Core {
             last = lock(&self.dues).next_due(now, last);
             let Some((_, fingerprint)) = last else { return };
             let mut claims = self.claims.lock(fingerprint);
-            claims.at_line(self, wakes, |line, post, mut at| line.settle(post, &mut at));
+            claims.at_line(self, wakes, |line, post, mut at| ((), line.settle(post, &mut at)));
         }
     }
 
