@@ -20,6 +20,7 @@ mod harness;
 mod keyed;
 mod latency;
 mod ledger;
+mod log;
 mod machine;
 mod middleware;
 mod pacer;
@@ -60,6 +61,7 @@ Tables:
   middleware   what a limit adds to a request of axum, beside tower_governor
   stacks       what full stacks add to a call, beside tower-resilience
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
+  log          what a log throttle costs a line, beside tracing-throttle
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
@@ -79,7 +81,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 17] = [
+const TABLES: [&str; 18] = [
     "clocks",
     "direct",
     "threads",
@@ -94,6 +96,7 @@ const TABLES: [&str; 17] = [
     "middleware",
     "stacks",
     "debounce",
+    "log",
     "slots",
     "pacer",
     "go",
@@ -163,6 +166,7 @@ impl Options {
                 "middleware" => middleware::run(self),
                 "stacks" => middleware::stacks::run(self),
                 "debounce" => debounce::run(self),
+                "log" => log::run(self),
                 "slots" => slots::run(self),
                 "pacer" => pacer::run(self),
                 "ledger" => ledger::run(self),

@@ -223,9 +223,10 @@ impl<S: Store + 'static> TwoTier<S> {
     /// assert_eq!(
     ///     bounds.to_string(),
     ///     "policy \"api\", 1000/s, 8 processes: each holds at most 62 permits of a key for 200ms; at \
-    ///      most 496 above the limit in any window and 0 in the long run; at most 496 unused are lost \
-    ///      per 200ms, and 62 if a process dies; about 0.080 store calls per request near the limit; \
-    ///      a refund in another process is noticed within 1s",
+    ///      most 496 above the limit in any window and 0 in the long run; at most 496 are lost when \
+    ///      traffic stops, 62 when a process dies, and about 6% of the rate while traffic keeps moving \
+    ///      between processes; about 0.080 store calls per request near the limit; a refund in another \
+    ///      process is noticed within 1s",
     /// );
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

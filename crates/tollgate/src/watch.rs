@@ -30,7 +30,7 @@ pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]
 pub use self::tracing::TracingObserver;
 pub use counters::Counts;
-pub(crate) use counters::{STRIPES, stripe};
+pub(crate) use counters::{STRIPES, StripedCounters, stripe};
 pub use denial_log::{DenialLine, DenialLog};
 pub use health::Health;
 pub use histogram::WaitHistogram;

@@ -115,8 +115,9 @@ impl<S: Store + 'static> GuardedBuilder<S> {
         self
     }
 
-    /// Says whether what the store admits is booked in the local limiter too, by default true: else
-    /// a failure starts with a full burst in every process. Only for [`FailurePolicy::Local`].
+    /// Sets whether the local limiter follows the store, by default true: it books what the store
+    /// admits, and gives up its saved burst when the store refuses. Without this an outage begins with
+    /// a full burst in every process. Only for [`FailurePolicy::Local`].
     pub fn warm(mut self, warm: bool) -> Self {
         self.is_warm = warm;
         self

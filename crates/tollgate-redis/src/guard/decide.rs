@@ -226,24 +226,37 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// Books what the store has admitted in the local limiter too, as far as there is room: never into
-    /// debt, for this process may well have more than its share of the traffic.
-    pub(super) fn warm(&self, demand: &Demand<'_>, permits: u64, at: Tick) {
+    /// Brings the local limiter to where the store is, so that an outage does not begin with a burst:
+    /// books what the store has `taken`, and if the store is used up, leaves at most this process's
+    /// share of what the store has left. Never into debt, for this process may well have more than its
+    /// share of the traffic.
+    ///
+    /// The share matters where traffic or leases are uneven: a process that gets little of a quota
+    /// that others use up would else save up its burst.
+    pub(super) fn warm(&self, demand: &Demand<'_>, taken: u64, told: &Decision) {
         let Shared { plans, local, is_warm, .. } = &*self.shared;
-        if !is_warm || permits == 0 {
+        if !is_warm || told.is_never() {
             return;
         }
         let Ok(plan) = plans.of(demand.policy()) else { return };
-        if plan.failure != FailurePolicy::Local {
+        if plan.failure != FailurePolicy::Local || demand.quota().is_unlimited() {
             return;
         }
         let take = |permits| {
-            let taken = local.acquire_at(at, &mut [plan.demand(demand, permits)?])?;
+            let taken = local.acquire_at(told.at(), &mut [plan.demand(demand, permits)?])?;
             Ok::<_, StoreError>((taken.is_denied(), taken.remaining()))
         };
-        if let Ok((true, left @ 1..)) = take(permits) {
-            // Fewer are left than the store has admitted. If even those are gone now, all the better.
-            let _ = take(left.min(permits));
+        let Ok((is_denied, left)) = take(taken) else { return };
+        // It has refused, or granted less than was asked for.
+        let is_used_up = told.is_denied() || told.cost() < demand.cost();
+        let kept = match is_denied {
+            true => 0,
+            false if is_used_up => plan.share_of(told.remaining()),
+            false => left,
+        };
+        if left > kept {
+            // If they are gone now, all the better.
+            let _ = take(left - kept);
         }
     }
 }

@@ -49,6 +49,11 @@ impl Plan {
         own == (policy.quota(), policy.algorithm(), policy.is_ad_hoc(), ratio)
     }
 
+    /// Returns this process's share of a number of permits, at least one if there are any.
+    pub(super) fn share_of(&self, permits: u64) -> u64 {
+        self.ratio.of(permits)
+    }
+
     /// Returns a demand as the local store knows it. The local store refuses one that lacks its quota.
     pub(super) fn demand<'a>(
         &'a self,

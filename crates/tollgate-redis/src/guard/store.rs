@@ -45,18 +45,19 @@ impl<S: Store + 'static> Guarded<S> {
         }
     }
 
-    /// Books what the store has admitted in the local limiter too.
+    /// Brings the local limiter to where the store is, for each demand.
     fn warm_all(&self, decision: &Decision, demands: &[Demand<'_>]) {
-        if decision.is_allowed() {
-            demands.iter().for_each(|demand| self.warm(demand, demand.cost(), decision.at()));
+        for demand in demands {
+            let taken = if decision.is_allowed() { demand.cost() } else { 0 };
+            if let Some(told) = demand.decision() {
+                self.warm(demand, taken, &told);
+            }
         }
     }
 
     /// [`warm_all`](Self::warm_all) for as much as was taken.
     fn warm_taken(&self, decision: &Decision, demand: &Demand<'_>) {
-        if decision.is_allowed() {
-            self.warm(demand, decision.cost(), decision.at());
-        }
+        self.warm(demand, if decision.is_allowed() { decision.cost() } else { 0 }, decision);
     }
 
     /// Passes a call about an id on: to the local store if the id looks like one of its own, and to
@@ -103,7 +104,7 @@ impl<S: Store + 'static> Store for Guarded<S> {
     async fn force(&self, demand: &Demand<'_>) -> Result<Decision, StoreError> {
         match self.heard(self.shared.inner.force(demand).await)? {
             Ok(decision) => {
-                self.warm_all(&decision, std::slice::from_ref(demand));
+                self.warm_taken(&decision, demand);
                 Ok(decision)
             }
             Err(away) => self.force_here(demand, away),

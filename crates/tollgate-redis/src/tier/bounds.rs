@@ -56,8 +56,10 @@ impl Bounds {
         self.lease_max().saturating_mul(u64::from(self.processes))
     }
 
-    /// Returns how many permits can be lost when traffic stops or moves elsewhere, at most once in
-    /// [`life`](Self::life): those that nobody used.
+    /// Returns how many permits can be lost when traffic stops: those that nobody used.
+    ///
+    /// Leases shrink by what they lose, so traffic that keeps moving between processes loses about 6 %
+    /// of the rate (`tests/leases/servers/tier_fleet.rs`).
     #[must_use]
     pub fn under_admission(&self) -> u64 {
         self.over_admission()
@@ -110,13 +112,13 @@ impl fmt::Display for Bounds {
             Some(terms) => write!(
                 f,
                 "each holds at most {} permits of a key for {:?}; at most {} above the limit in any \
-                 window and 0 in the long run; at most {} unused are lost per {:?}, and {} if a \
-                 process dies; about {:.3} store calls per request near the limit",
+                 window and 0 in the long run; at most {} are lost when traffic stops, {} when a \
+                 process dies, and about 6% of the rate while traffic keeps moving between processes; \
+                 about {:.3} store calls per request near the limit",
                 terms.lease_max,
                 self.life(),
                 self.over_admission(),
                 self.under_admission(),
-                self.life(),
                 self.lost_by_a_crash(),
                 self.calls_per_request(),
             )?,
@@ -149,9 +151,10 @@ mod tests {
                 1,
                 Duration::ZERO,
                 "policy \"p\", 1000/s, 1 process: each holds at most 100 permits of a key for 200ms; \
-                 at most 100 above the limit in any window and 0 in the long run; at most 100 unused \
-                 are lost per 200ms, and 100 if a process dies; about 0.010 store calls per request \
-                 near the limit; a refund in another process is noticed within 110ms",
+                 at most 100 above the limit in any window and 0 in the long run; at most 100 are lost \
+                 when traffic stops, 100 when a process dies, and about 6% of the rate while traffic \
+                 keeps moving between processes; about 0.010 store calls per request near the limit; a \
+                 refund in another process is noticed within 110ms",
             ),
             (
                 20,

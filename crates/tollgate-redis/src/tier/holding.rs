@@ -8,7 +8,9 @@
 //!   somebody is asking already           -> wait for that
 //!   else                                 -> fetch `want`, then take
 //!
-//! want = what was asked for in a sync period, at least the cost, at most the largest lease
+//! want = what was asked for in a sync period, at least the cost, at most the current lease
+//! current lease: from 2 to the largest; less by every permit that expires unused, more by a 32nd
+//!                with every fetch that finds the last lease used up
 //! land(granted of want):
 //!   all of it    -> hold it for two sync periods
 //!   less         -> hold it, and ask no more for a pace (0.9 to 1.1 of it, so that the processes
@@ -30,8 +32,12 @@ use super::{
 use std::{sync::Arc, time::Duration};
 use tollgate::{Algorithm, Answer, Decision, Outcome, Quota, Tick, store::Demand};
 
-/// Fraction bits of the average demand.
+/// Fraction bits of the average demand, and of the current lease.
 const FRACTION: u32 = 8;
+/// A lease grows by 1/2^5 of itself.
+const GROWTH: u32 = 5;
+/// The smallest current lease: one permit would save no call.
+const LEASE_MIN: u64 = 2;
 
 pub(super) struct Holding {
     /// Of the plan and the number of processes that the terms follow from.
@@ -41,6 +47,8 @@ pub(super) struct Holding {
     algorithm: Algorithm,
 
     tokens: u64,
+    /// The most that is fetched at once, in 1/256 permits: few if the last leases expired unused.
+    current: u64,
     expires: Tick,
     flight: Option<Arc<Flight>>,
 
@@ -116,6 +124,7 @@ impl Holding {
             quota,
             algorithm: demand.policy().algorithm(),
             tokens: 0,
+            current: of.1.lease_max << FRACTION,
             expires: now,
             flight: None,
             demand: 0,
@@ -200,7 +209,11 @@ impl Holding {
         if self.flight.is_some() || least > room {
             return None;
         }
-        let want = self.usual().clamp(least, room);
+        // The last lease was of use to the end: this one may be larger. OVERFLOW: the largest lease is
+        // half a burst, below 2^50.
+        self.current += self.current >> GROWTH;
+        self.current = self.current.min(self.terms.lease_max << FRACTION);
+        let want = self.usual().min(self.current >> FRACTION).clamp(least, room);
         let flight = Arc::new(Flight::new(now));
         self.flight = Some(Arc::clone(&flight));
         Some(Fetch { want, flight })
@@ -283,6 +296,8 @@ impl Holding {
     fn expire(&mut self, now: Tick, tally: &mut Tally) {
         if now >= self.expires {
             tally.wasted += self.tokens;
+            let less = self.current.saturating_sub(self.tokens << FRACTION);
+            self.current = less.max(LEASE_MIN << FRACTION);
             self.tokens = 0;
         }
     }
@@ -351,6 +366,6 @@ mod tests {
     #[test]
     fn entries_are_as_small_as_stated() {
         use crate::tier::denial::Denial;
-        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (224, 144));
+        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (240, 144));
     }
 }

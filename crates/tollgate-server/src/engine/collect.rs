@@ -6,9 +6,8 @@ use super::{
     special::{By, Mode, PartKind},
 };
 use crate::plan::{AdaptiveRule, DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, RuleIndex, ValueOf};
-use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
 use tollgate::{Quota, Tick, store::Demand};
+use tollgate_tower::key::rollout_place;
 
 /// Parents of parents are followed so far.
 const MAX_PARENTS: usize = 8;
@@ -162,7 +161,9 @@ impl Engine {
             (None, None) => By::Nothing,
         };
         let mode = match () {
-            () if rule.is_shadow() || !is_enforced(rule.enforce(), key_bytes, made.now) => {
+            () if rule.is_shadow()
+                || !is_enforced(rule.enforce(), made.values.as_slice(), made.now) =>
+            {
                 Mode::Shadow
             }
             () if rule.is_quota_mode() => Mode::Quota,
@@ -389,16 +390,11 @@ fn replaced<'p>(plan: &'p Plan, answer: &Answer) -> Vec<&'p str> {
 }
 
 /// Tells whether a key is among the percentage for which refusals count. The same key always is or is
-/// not, in every process; without a key it is decided anew each time.
-fn is_enforced(percent: u8, key: &[u8], now: Tick) -> bool {
-    if percent >= 100 {
-        return true;
-    }
-    let mut hasher = SipHasher13::new_with_keys(0x656e_666f, 0x7263_6564);
-    if key.is_empty() {
-        hasher.write_u64(now.as_nanos());
-    } else {
-        hasher.write(key);
-    }
-    hasher.finish() % 100 < u64::from(percent)
+/// not, in every process and in the layers of `tollgate-tower`; without a key it is decided anew each time.
+fn is_enforced(percent: u8, values: &[&[u8]], now: Tick) -> bool {
+    let place = || match values {
+        [] => rollout_place([now.as_nanos().to_le_bytes()]),
+        values => rollout_place(values),
+    };
+    percent >= 100 || place() < percent
 }

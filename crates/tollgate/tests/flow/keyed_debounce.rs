@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceError, Driver, Edge, KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder,
-    ManualClock, OnDrop, WhenKeysFull,
+    DebounceError, Driver, Edge, KeyedDebouncer, KeyedDebouncerBuilder, ManualClock, OnDrop,
+    WhenKeysFull,
 };
 
 const fn ms(millis: u64) -> Duration {
@@ -323,12 +323,12 @@ fn what_makes_no_sense_is_refused_with_value_rule_and_way_out() {
         ),
         (
             Keyed::builder(delay).max_keys(0),
-            KeyedDebounceError::MaxKeys { max_keys: 0 },
+            DebounceError::MaxKeys { max_keys: 0 },
             ["max_keys 0", "use 1"],
         ),
         (
             Keyed::builder(delay).max_keys(usize::MAX),
-            KeyedDebounceError::MaxKeys { max_keys: usize::MAX },
+            DebounceError::MaxKeys { max_keys: usize::MAX },
             ["max_keys 18", "268435456"],
         ),
     ] {
