@@ -123,8 +123,7 @@ impl Exposition {
 /// Tells for each rule whether its name is its own: no other of the domain has it, as name or as id.
 fn named(plan: &Plan) -> Vec<bool> {
     let mut uses: HashMap<(&str, &str), u32> = HashMap::new();
-    let all = || plan.rules().iter().chain(plan.per_call_rules());
-    for rule in all() {
+    for rule in plan.all_rules() {
         *uses.entry((rule.domain(), rule.id())).or_default() += 1;
         if let Some(name) = rule.name() {
             *uses.entry((rule.domain(), name)).or_default() += 1;
@@ -132,7 +131,7 @@ fn named(plan: &Plan) -> Vec<bool> {
     }
     let is_own =
         |rule: &Rule| rule.name().is_some_and(|name| uses.get(&(rule.domain(), name)) == Some(&1));
-    all().map(is_own).collect()
+    plan.all_rules().iter().map(is_own).collect()
 }
 
 impl Iterator for Exposition {

@@ -180,6 +180,12 @@ impl Plan {
         &self.rules[..self.configured]
     }
 
+    /// Returns all rules: those of the configuration, and then the [`per_call_rules`](Self::per_call_rules).
+    #[must_use]
+    pub fn all_rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
     /// Returns the rules that count limits that come with calls: one for each domain, named after it
     /// (`shop!override`), and `cl.throttle`.
     #[must_use]

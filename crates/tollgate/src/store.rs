@@ -157,7 +157,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Gives back up to the demand's cost of what its key has outstanding. Returns how many permits
-    /// that were.
+    /// that were; one that has refilled in part is given back for the rest, and counts.
     fn refund(&self, demand: &Demand<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send {
         unsupported(Operation::Refund)
     }

@@ -35,7 +35,7 @@ pub(super) fn health(query: &Query) -> Result<Value, Problem> {
 
 /// Tells why decisions are not what they should be, if so: a store cannot be asked, and each policy's
 /// `failure` decides.
-fn degraded(shared: &Shared) -> Option<String> {
+pub(super) fn degraded(shared: &Shared) -> Option<String> {
     if let Some((number, why)) = shared.engine.degraded() {
         let plan = shared.engine.plan();
         let name = store_name(&plan, number);
@@ -81,7 +81,16 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     let percent = query.number("percent", u64::from(usual.percent), 100).map_err(Problem::bad)?;
     let least = query.number("least", usual.least, u64::MAX).map_err(Problem::bad)?;
     // OVERFLOW: a percentage is at most 100.
-    let alarm = Alarm { percent: percent as u8, least };
+    let wrong = problems(shared, Alarm { percent: percent as u8, least });
+    let (status, word) = match wrong.is_empty() {
+        true => (StatusCode::OK, "well"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unwell"),
+    };
+    Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
+}
+
+/// Lists what is wrong, in words.
+pub(super) fn problems(shared: &Shared, alarm: Alarm) -> Vec<Value> {
     let plan = shared.engine.plan_arc();
     let mut wrong: Vec<Value> = Vec::new();
     if let Some(why) = shared.not_ready() {
@@ -123,11 +132,7 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
             }
         }
     }
-    let (status, word) = match wrong.is_empty() {
-        true => (StatusCode::OK, "well"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "unwell"),
-    };
-    Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
+    wrong
 }
 
 /// `GET /top`

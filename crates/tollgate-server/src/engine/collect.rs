@@ -9,9 +9,8 @@ use super::{
 use crate::plan::{
     AdaptiveRule, DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, Rule, RuleIndex, ValueOf,
 };
-use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
 use tollgate::Tick;
+use tollgate_tower::key::rollout_place;
 
 /// Parents of parents are followed so far.
 const MAX_PARENTS: usize = 8;
@@ -148,7 +147,7 @@ impl Engine {
             (None, Some(_)) => By::Rule,
             (None, None) => By::Nothing,
         };
-        let mode = mode_of(rule, key_bytes, made.now);
+        let mode = mode_of(rule, made);
         let banned = rule.live().bans().and_then(|bans| bans.blocked_until(key_bytes, made.now));
         let blocked = special.as_ref().and_then(|special| special.blocked_until).or(banned);
         let is_bypassed = rule.live().bypassed_until(made.now).is_some();
@@ -375,26 +374,22 @@ fn replaced<'p>(plan: &'p Plan, answer: &Answer) -> Vec<&'p str> {
     names
 }
 
-/// Returns what a refusal of a key means.
-fn mode_of(rule: &Rule, key: &[u8], now: Tick) -> Mode {
+/// Returns what a refusal means.
+fn mode_of(rule: &Rule, made: &Made<'_>) -> Mode {
+    let is_enforced = || is_enforced(rule.enforce(), made.values.as_slice(), made.now);
     match () {
-        () if rule.is_shadow() || !is_enforced(rule.enforce(), key, now) => Mode::Shadow,
+        () if rule.is_shadow() || !is_enforced() => Mode::Shadow,
         () if rule.is_quota_mode() => Mode::Quota,
         () => Mode::Enforced,
     }
 }
 
 /// Tells whether a key is among the percentage for which refusals count. The same key always is or is
-/// not, in every process; without a key it is decided anew each time.
-fn is_enforced(percent: u8, key: &[u8], now: Tick) -> bool {
-    if percent >= 100 {
-        return true;
-    }
-    let mut hasher = SipHasher13::new_with_keys(0x656e_666f, 0x7263_6564);
-    if key.is_empty() {
-        hasher.write_u64(now.as_nanos());
-    } else {
-        hasher.write(key);
-    }
-    hasher.finish() % 100 < u64::from(percent)
+/// not, in every process and in the layers of `tollgate-tower`; without a key it is decided anew each time.
+fn is_enforced(percent: u8, values: &[&[u8]], now: Tick) -> bool {
+    let place = || match values {
+        [] => rollout_place([now.as_nanos().to_le_bytes()]),
+        values => rollout_place(values),
+    };
+    percent >= 100 || place() < percent
 }

@@ -120,9 +120,8 @@ fn read_ticket(text: &str) -> Option<Ticket> {
 /// Returns the rule of a reserved limit, if it is still there.
 fn reserved_rule<'p>(plan: &'p Plan, part: &TicketPart) -> Option<&'p Rule> {
     let is_it = |rule: &&Rule| rule_mark(rule) == part.rule_mark;
-    let all = || plan.rules().iter().chain(plan.per_call_rules());
-    let usual = all().nth(part.rule as usize).filter(is_it);
-    usual.or_else(|| all().find(is_it))
+    let usual = plan.all_rules().get(part.rule as usize).filter(is_it);
+    usual.or_else(|| plan.all_rules().iter().find(is_it))
 }
 
 pub(super) fn random_secret() -> (u64, u64) {

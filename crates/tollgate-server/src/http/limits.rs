@@ -9,11 +9,12 @@ use super::reply::{JSON, PROBLEM, Reply};
 use crate::{
     engine::{Answer, LimitReport},
     plan::Plan,
+    server::Shared,
 };
 use std::time::Duration;
 use tollgate::Tick;
 use tollgate_tower::answer::{
-    Refusal,
+    Legacy, Refusal,
     raw::{
         self, Allowance, POLICIES_MAX, push_left, push_number, push_problem, push_text,
         retry_seconds, seconds,
@@ -34,7 +35,7 @@ impl<'a> Told<'a> {
     }
 
     /// Writes the headers.
-    pub(super) fn headers(&self, reply: &mut Reply) {
+    pub(super) fn headers(&self, shared: &Shared, reply: &mut Reply) {
         reply.header_text("Cache-Control", "no-store");
         if self.answer.is_degraded() {
             reply.header_text("Tollgate-Degraded", "true");
@@ -46,12 +47,30 @@ impl<'a> Told<'a> {
         if let Some(reset) = reset {
             reply.header("RateLimit-Reset", |out| push_number(out, reset));
         }
+        self.legacy(&report, shared, reply);
         reply.header("RateLimit-Policy", |out| self.policies(out, &report));
         reply.header("RateLimit", |out| {
             push_left(out, report.policy, report.remaining, wait.or(reset));
         });
         if let Some(wait) = wait {
             reply.header("Retry-After", |out| push_number(out, wait));
+        }
+    }
+
+    /// Writes the `X-RateLimit-*` headers, if they are wanted.
+    fn legacy(&self, report: &LimitReport<'_>, shared: &Shared, reply: &mut Reply) {
+        let reset = match shared.settings.x_ratelimit_headers {
+            Legacy::Off => return,
+            Legacy::Epoch => {
+                let wall = shared.engine.clock().to_wall(self.now);
+                wall.checked_add(report.reset_after).and_then(seconds)
+            }
+            _ => seconds(report.reset_after),
+        };
+        reply.header("X-RateLimit-Limit", |out| push_number(out, report.limit));
+        reply.header("X-RateLimit-Remaining", |out| push_number(out, report.remaining));
+        if let Some(reset) = reset {
+            reply.header("X-RateLimit-Reset", |out| push_number(out, reset));
         }
     }
 

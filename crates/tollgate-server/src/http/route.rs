@@ -311,7 +311,7 @@ impl Desk {
         let request = Request { domain: body.domain(), asks: asks.as_slice(), verb };
         shared.engine.decide(plan, now, &request, answer).await.map_err(|error| problem(&error))?;
         let told = Told { plan, now, answer };
-        told.headers(reply);
+        told.headers(shared, reply);
         told.open_body(&mut reply.body);
         if let Verb::Reserve(_) = verb {
             let id = match answer.ticket() {

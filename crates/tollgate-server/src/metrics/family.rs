@@ -84,11 +84,9 @@ impl Family {
     pub(super) fn write(&self, from: &Exposition, writer: &mut Writer) -> Next {
         match &self.samples {
             Samples::Rules(write) => {
-                let all = from.plan.rules().iter().map(|rule| (rule, true));
-                let per_call = from.plan.per_call_rules().iter();
-                let all = all.chain(per_call.map(|rule| (rule, rule.live().is_used())));
-                for (index, (rule, is_shown)) in all.enumerate().skip(from.at) {
-                    if !is_shown {
+                let configured = from.plan.rules().len();
+                for (index, rule) in from.plan.all_rules().iter().enumerate().skip(from.at) {
+                    if index >= configured && !rule.live().is_used() {
                         continue;
                     }
                     if writer.len() > super::PIECE {

@@ -4,6 +4,7 @@
 
 mod admin;
 mod admin_harness;
+mod dashboard;
 mod edges;
 mod forward_auth;
 mod http_api;

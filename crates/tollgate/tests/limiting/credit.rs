@@ -71,7 +71,7 @@ fn an_anchored_window_owes_until_it_ends() {
 fn a_sliding_counter_owes_until_its_estimate_is_below_the_limit() {
     let rows: Rows<'_> = &[
         (0, 15, allowed(0)),
-        // floor(15 x (W - e) / W) is 9 from e = 333.333334 ms of the next window on.
+        // 15 x (W - e) / W is at most 10 from e = 333.333334 ms of the next window on.
         (0, 1, denied_for_ns(1_333_333_334)),
         (1333, 1, denied_for_ns(333_334)),
         (1334, 1, allowed(0)),
