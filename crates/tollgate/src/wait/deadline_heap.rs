@@ -120,7 +120,7 @@ impl DeadlineHeap {
     /// Returns the place of what lies at `index` in the list.
     fn number(&self, index: usize) -> u32 {
         // OVERFLOW: both are below 2^30: see `insert`.
-        LISTED | (self.first_number + narrow(index)) % NUMBERS
+        LISTED | ((self.first_number + narrow(index)) % NUMBERS)
     }
 
     /// Takes a deadline out of the list.
