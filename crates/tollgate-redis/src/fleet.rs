@@ -18,7 +18,7 @@
 
 mod heartbeat;
 mod name;
-mod peak;
+mod recent_max;
 
 pub use heartbeat::{Heartbeat, HeartbeatSettings};
 pub(crate) use name::escaped;

@@ -32,7 +32,7 @@ mod writer;
 pub use layer::ThrottledLayer;
 pub use writer::{LossyWriter, LossyWriterBuilder};
 
-use crate::{Driver, KeyedError, Quota, Throttle, ThrottleError};
+use crate::{DebounceError, Driver, KeyedError, Quota, Throttle};
 use state::State;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -97,7 +97,6 @@ impl LogThrottle {
     }
 
     /// Returns a handle that reads counts and flushes.
-    #[must_use]
     pub fn handle(&self) -> LogThrottleHandle {
         LogThrottleHandle { shared: Arc::clone(&self.shared) }
     }
@@ -228,7 +227,7 @@ pub enum LogThrottleError {
     /// The quota or the number of keys makes no sense.
     Limit(KeyedError),
     /// The time until a notice makes no sense.
-    Notice(ThrottleError),
+    Notice(DebounceError),
 }
 
 impl fmt::Display for LogThrottleError {

@@ -254,8 +254,8 @@ impl Worker {
                     buffer = shared.work.wait(buffer).unwrap_or_else(PoisonError::into_inner);
                 }
                 if buffer.is_idle {
-                    shared.idle.notify_all();
-                    return;
+                    drop(buffer);
+                    return self.write_notice();
                 }
                 std::mem::swap(&mut buffer.lines, &mut lines);
                 buffer.being_written = lines.bytes.len();
@@ -271,8 +271,8 @@ impl Worker {
 
     fn write_lines(&mut self, lines: &Lines) {
         let taken_bytes = self.write(&lines.bytes);
-        let taken = lines.ends.partition_point(|end| *end <= taken_bytes);
-        self.is_torn |= taken.checked_sub(1).map_or(0, |last| lines.ends[last]) < taken_bytes;
+        let is_taken = |end: &usize| without_break(&lines.bytes[..*end]) <= taken_bytes;
+        let taken = lines.ends.partition_point(is_taken);
         // ORDERING: Relaxed. A count that publishes nothing.
         self.shared.written.fetch_add(taken as u64, Relaxed);
         self.shared.drop_lines((lines.ends.len() - taken) as u64);
@@ -287,11 +287,8 @@ impl Worker {
             return;
         }
         let notice = (self.notice)(lines);
-        let taken = self.write(notice.as_bytes());
-        if taken == notice.len() {
+        if self.write(notice.as_bytes()) >= without_break(notice.as_bytes()) {
             self.reported = dropped;
-        } else {
-            self.is_torn |= taken > 0;
         }
     }
 
@@ -306,6 +303,7 @@ impl Worker {
             }
             self.is_torn = false;
         }
+        // INVARIANT: `at` is at most the length, and the byte before it is the last one that the output has taken.
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             match self.take_some(rest) {
@@ -313,6 +311,7 @@ impl Worker {
                 taken => at += taken.min(rest.len()),
             }
         }
+        self.is_torn = at > 0 && bytes[at - 1] != b'\n';
         let _ = self.output.flush();
         at
     }
@@ -327,4 +326,9 @@ impl Worker {
             }
         }
     }
+}
+
+/// Returns the length without a line break at the end: a line is whole without it, because the next one adds it.
+fn without_break(line: &[u8]) -> usize {
+    line.strip_suffix(b"\n").unwrap_or(line).len()
 }

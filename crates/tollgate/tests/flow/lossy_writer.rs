@@ -124,9 +124,22 @@ fn a_full_disk_costs_counted_lines_and_the_next_line_starts_anew() {
 }
 
 #[test]
+fn a_line_that_lacks_only_its_break_is_written() {
+    let disk = Disk::default();
+    let mut log = start(&disk, 1 << 20);
+    disk.change(|content| content.room = Some(6));
+    writeln_whole(&mut log, "line 0");
+    assert!(log.flush_within(LONG));
+    disk.change(|content| content.room = None);
+    writeln_whole(&mut log, "line 1");
+    assert!(log.flush_within(LONG));
+    assert_eq!((disk.text().as_str(), log.written()), ("line 0\nline 1\n", 2));
+}
+
+#[test]
 fn written_and_dropped_are_all_with_eight_threads() {
     let disk = Disk::default();
-    let log = start(&disk, 500);
+    let mut log = start(&disk, 500);
     thread::scope(|scope| {
         for _ in 0..8 {
             let mut log = log.clone();
@@ -138,8 +151,10 @@ fn written_and_dropped_are_all_with_eight_threads() {
         }
         disk.change(|content| content.room = None);
     });
+    // The disk may have been full until the last line.
+    writeln_whole(&mut log, "0123456789");
     assert!(log.flush_within(LONG));
-    assert_eq!(log.written() + log.dropped(), 40_000);
+    assert_eq!(log.written() + log.dropped(), 40_001);
     let text = disk.text();
     let whole = text.lines().filter(|line| *line == "0123456789").count();
     assert_eq!(whole as u64, log.written());

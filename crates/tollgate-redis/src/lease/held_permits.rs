@@ -25,7 +25,7 @@
 //! bounds of `Bounds` follow from this, and from the store having charged every permit before.
 
 use super::{
-    flight::Flight,
+    single_flight::SingleFlight,
     table::{Slot, Tally},
     terms::Terms,
 };
@@ -39,7 +39,7 @@ const GROWTH: u32 = 5;
 /// The smallest current lease: one permit would save no call.
 const LEASE_MIN: u64 = 2;
 
-pub(super) struct Holding {
+pub(super) struct HeldPermits {
     /// Of the plan and the number of processes that the terms follow from.
     stamp: u64,
     terms: Terms,
@@ -50,7 +50,7 @@ pub(super) struct Holding {
     /// The most that is fetched at once, in 1/256 permits: few if the last leases expired unused.
     current: u64,
     expires: Tick,
-    flight: Option<Arc<Flight>>,
+    flight: Option<Arc<SingleFlight>>,
 
     /// Demand per sync period; that of the period which has begun at `since`.
     demand: u64,
@@ -88,14 +88,14 @@ pub(super) enum Step {
     /// It passes. Few are left: fetch more, if so.
     Taken(Decision, Option<Fetch>),
     Refused(Decision),
-    Wait(Arc<Flight>),
+    Wait(Arc<SingleFlight>),
     Fetch(Fetch),
 }
 
 /// A store call to be made.
 pub(super) struct Fetch {
     pub(super) want: u64,
-    pub(super) flight: Arc<Flight>,
+    pub(super) flight: Arc<SingleFlight>,
 }
 
 /// What came back for a [`Fetch`].
@@ -108,7 +108,7 @@ pub(super) struct Landing {
     pub(super) believed: Duration,
 }
 
-impl Holding {
+impl HeldPermits {
     pub(super) fn new(demand: &Demand<'_>, now: Tick, of: (u64, Terms)) -> Self {
         let quota = demand.quota();
         let told = Told {
@@ -214,7 +214,7 @@ impl Holding {
         self.current += self.current >> GROWTH;
         self.current = self.current.min(self.terms.lease_max << FRACTION);
         let want = self.usual().min(self.current >> FRACTION).clamp(least, room);
-        let flight = Arc::new(Flight::new(now));
+        let flight = Arc::new(SingleFlight::new(now));
         self.flight = Some(Arc::clone(&flight));
         Some(Fetch { want, flight })
     }
@@ -267,12 +267,12 @@ impl Holding {
     }
 
     /// Tells whether this call is the one that is under way.
-    pub(super) fn is_flight(&self, flight: &Arc<Flight>) -> bool {
+    pub(super) fn is_flight(&self, flight: &Arc<SingleFlight>) -> bool {
         self.flight.as_ref().is_some_and(|own| Arc::ptr_eq(own, flight))
     }
 
     /// Notes that a call has brought nothing, unless it is over already.
-    pub(super) fn give_up(&mut self, now: Tick, flight: &Arc<Flight>) {
+    pub(super) fn give_up(&mut self, now: Tick, flight: &Arc<SingleFlight>) {
         if self.is_flight(flight) {
             self.flight = None;
             self.next_ahead = now.saturating_add(Duration::from_nanos(self.terms.pace_ns));
@@ -345,7 +345,7 @@ impl Holding {
     }
 }
 
-impl Slot for Holding {
+impl Slot for HeldPermits {
     fn rank(&self) -> Option<u64> {
         let has = u64::from(self.tokens > 0) << 63;
         self.flight.is_none().then_some(has | self.expires.as_nanos() >> 1)
@@ -365,7 +365,7 @@ mod tests {
     /// The memory that the docs of the builder state.
     #[test]
     fn entries_are_as_small_as_stated() {
-        use crate::tier::denial::Denial;
-        assert_eq!((size_of::<(u128, Holding)>(), size_of::<(u128, Denial)>()), (240, 144));
+        use crate::lease::denial_cache::Denial;
+        assert_eq!((size_of::<(u128, HeldPermits)>(), size_of::<(u128, Denial)>()), (240, 144));
     }
 }

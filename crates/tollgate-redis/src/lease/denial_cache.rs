@@ -88,12 +88,12 @@ fn refill_time(quota: &Quota, permits: u64) -> Option<Duration> {
 }
 
 /// The refusals of this process.
-pub(super) struct Denials {
+pub(super) struct DenialCache {
     table: Table<Denial>,
     cap: Duration,
 }
 
-impl Denials {
+impl DenialCache {
     pub(super) fn new(entries: usize, cap: Duration) -> Self {
         Self { table: Table::new(entries), cap }
     }

@@ -2,7 +2,7 @@
 
 use super::{
     FailurePolicy, Failures,
-    share::{Ratio, Share},
+    local_share::{Ratio, Share},
 };
 use std::{
     collections::HashMap,

@@ -12,14 +12,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A store call that is under way. Others who need the same permits wait for it.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct SingleFlight {
     since: Tick,
     /// Never has a permit: closing it wakes all who wait, and whoever comes later at once.
     over: Semaphore,
     has_failed: AtomicBool,
 }
 
-impl Flight {
+impl SingleFlight {
     pub(super) fn new(since: Tick) -> Self {
         Self { since, over: Semaphore::new(0), has_failed: AtomicBool::new(false) }
     }

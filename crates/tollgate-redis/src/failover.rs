@@ -11,7 +11,7 @@
 //! | [`Local`](FailurePolicy::Local), the default | a limiter in this process, with its share | see [`Guarded::bound`] |
 //!
 //! ```text
-//!  call -> inner store -> answer ------------------------> booked in the local limiter too
+//!  call -> inner store -> answer ------------------------> the local limiter follows
 //!                \                                         (so that a failure starts with no burst)
 //!                 error -> failure policy of each policy -> degraded answer
 //!                                   \
@@ -25,17 +25,17 @@
 //! Deadlines and the breaker are below, in the [`Link`](crate::Link): a store that is known to be away
 //! fails in microseconds. Nothing here has a timer that a caller waits for.
 //!
-//! Files: `failure.rs` the choice, `share.rs` the arithmetic of shares, `plan.rs` both per policy,
-//! `decide.rs` decisions without the store, `store.rs` the calls, `spend.rs` and `carry.rs` the way
-//! back, `bound.rs` what can be promised.
+//! Files: `failure.rs` the choice, `local_share.rs` the arithmetic of shares, `plan.rs` both per policy,
+//! `decide.rs` decisions without the store, `store.rs` the calls, `spend.rs` and `replay_spend.rs` the
+//! spend that is booked after recovery, `bound.rs` what can be promised.
 
 mod bound;
 mod builder;
-mod carry;
 mod decide;
 mod failure;
+mod local_share;
 mod plan;
-mod share;
+mod replay_spend;
 mod spend;
 mod status;
 mod store;

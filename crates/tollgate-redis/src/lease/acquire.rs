@@ -1,9 +1,9 @@
-//! The way of a decision: leases, remembered refusals, the store.
+//! A decision: held permits, remembered refusals, the store.
 
 use super::{
     Shared,
-    flight::Flight,
-    holding::{Asking, Fetch, Holding, Landing, Step},
+    held_permits::{Asking, Fetch, HeldPermits, Landing, Step},
+    single_flight::SingleFlight,
     status::Counters,
     terms::Terms,
 };
@@ -185,7 +185,7 @@ impl<S: Store + 'static> Shared<S> {
             if let Some((holding, tally)) = bucket.get(id) {
                 holding.retune(demand, (stamp, terms), tally);
             } else {
-                let holding = Holding::new(demand, now, (stamp, terms));
+                let holding = HeldPermits::new(demand, now, (stamp, terms));
                 let displaced = bucket.insert(id, holding).map_or(0, |holding| holding.tokens());
                 bucket.tally.wasted += displaced;
             }
@@ -241,7 +241,7 @@ impl<S: Store + 'static> Shared<S> {
 struct Lead<'a, S: Store + 'static> {
     shared: &'a Shared<S>,
     id: u128,
-    flight: Arc<Flight>,
+    flight: Arc<SingleFlight>,
 }
 
 impl<S: Store + 'static> Lead<'_, S> {

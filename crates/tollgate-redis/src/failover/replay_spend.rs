@@ -1,4 +1,4 @@
-//! The way back of what was admitted here.
+//! Books what was admitted here into the store, after recovery.
 //!
 //! What the local limiter admitted is booked into the store by [`Store::force`] when the store
 //! answers again, by one task, with at most [`AT_ONCE`] calls under way, so callers neither wait for

@@ -6,13 +6,13 @@ use tollgate::Tick;
 /// The highest count of the last `span`. Holds only counts that can still become the highest, so at
 /// most one for each answer within the span.
 #[derive(Debug)]
-pub(super) struct Peak {
+pub(super) struct RecentMax {
     span: Duration,
     /// Counts fall from front to back.
     seen: VecDeque<(Tick, u32)>,
 }
 
-impl Peak {
+impl RecentMax {
     pub(super) fn new(span: Duration) -> Self {
         Self { span, seen: VecDeque::new() }
     }
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn a_count_falls_only_after_the_span() {
-        let mut peak = Peak::new(Duration::from_secs(5));
+        let mut recent_max = RecentMax::new(Duration::from_secs(5));
         for (row, (at, count, expected)) in [
             (0, 1, 1),
             (1, 10, 10),
@@ -59,17 +59,17 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert_eq!(peak.add(Tick::from_secs(at), count), expected, "row {row}");
+            assert_eq!(recent_max.add(Tick::from_secs(at), count), expected, "row {row}");
         }
-        assert!(peak.seen.len() <= 6, "{peak:?}");
+        assert!(recent_max.seen.len() <= 6, "{recent_max:?}");
     }
 
     #[test]
     fn an_outage_does_not_count() {
-        let mut peak = Peak::new(Duration::from_secs(5));
-        assert_eq!(peak.add(Tick::from_secs(0), 10), 10);
-        peak.resume(Tick::from_secs(100));
-        assert_eq!(peak.add(Tick::from_secs(100), 1), 10);
-        assert_eq!(peak.add(Tick::from_secs(106), 3), 3);
+        let mut recent_max = RecentMax::new(Duration::from_secs(5));
+        assert_eq!(recent_max.add(Tick::from_secs(0), 10), 10);
+        recent_max.resume(Tick::from_secs(100));
+        assert_eq!(recent_max.add(Tick::from_secs(100), 1), 10);
+        assert_eq!(recent_max.add(Tick::from_secs(106), 3), 3);
     }
 }

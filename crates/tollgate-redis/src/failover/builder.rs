@@ -2,8 +2,8 @@
 
 use super::{
     FailurePolicy, Failures, Guarded, Shared,
+    local_share::{Share, WHOLE},
     plan::Plans,
-    share::{Share, WHOLE},
     spend::Spends,
     status::Counts,
 };

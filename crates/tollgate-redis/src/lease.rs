@@ -10,21 +10,21 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `holding.rs` | what the process holds of a key: the algorithm |
+//! | `held_permits.rs` | the permits that the process holds of a key: the algorithm |
 //! | `terms.rs` | how large a lease may be |
-//! | `denial.rs` | remembered refusals, and when they are exact |
-//! | `acquire.rs` | the way of a decision through both and the store |
-//! | `flight.rs` | one store call for many who wait |
+//! | `denial_cache.rs` | remembered refusals, and when they are exact |
+//! | `acquire.rs` | a decision: held permits, remembered refusals, the store |
+//! | `single_flight.rs` | one store call for many requests that wait |
 //! | `table.rs` | the bounded tables of both, and fingerprints of keys |
 //! | `bounds.rs` | what a configuration promises, in numbers |
 
 mod acquire;
 mod bounds;
 mod builder;
-mod denial;
-mod flight;
-mod holding;
+mod denial_cache;
+mod held_permits;
 mod settings;
+mod single_flight;
 mod status;
 mod table;
 mod terms;
@@ -35,8 +35,8 @@ pub use settings::{LeasePlan, LeaseSettings};
 pub use status::TierStatus;
 
 use crate::FleetSize;
-use denial::Denials;
-use holding::Holding;
+use denial_cache::DenialCache;
+use held_permits::HeldPermits;
 use status::Counters;
 use std::{
     fmt,
@@ -132,8 +132,8 @@ struct Shared<S> {
     /// Twice how often the plan was changed, plus one if any policy may lease.
     version: AtomicU64,
     ids: Ids,
-    holdings: Table<Holding>,
-    denials: Denials,
+    holdings: Table<HeldPermits>,
+    denials: DenialCache,
     /// The keys of reservations that this process has made.
     reserved: Table<Keys>,
     counters: Counters,
@@ -178,7 +178,7 @@ impl<S: Store + 'static> TwoTier<S> {
             plan: RwLock::new(plan),
             ids: Ids::new(),
             holdings: Table::new(lease_entries),
-            denials: Denials::new(deny_entries, deny_cap),
+            denials: DenialCache::new(deny_entries, deny_cap),
             reserved: Table::new(RESERVATIONS),
             counters: Counters::default(),
         };
