@@ -17,6 +17,8 @@ mod keyed_debounce;
 mod lease;
 mod limiter;
 mod limits;
+#[cfg(feature = "log")]
+pub mod log;
 mod outcome;
 mod pace;
 mod pacer;
@@ -112,6 +114,9 @@ mod pages {
     struct Stores;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
+    #[cfg(feature = "log")]
+    #[doc = include_str!("../../../docs/logging.md")]
+    struct Logging;
     #[doc = include_str!("../../../docs/concurrency.md")]
     struct Concurrency;
     #[doc = include_str!("../../../docs/adaptive.md")]

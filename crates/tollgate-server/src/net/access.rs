@@ -10,6 +10,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
+use tollgate_tower::key::ClientAddress;
 
 /// A secret, where it is valid, and what it grants there.
 #[derive(Clone, Debug)]
@@ -195,14 +196,11 @@ impl fmt::Display for Client {
     }
 }
 
-/// Returns an IPv4 address as it is, also if it is written as IPv6, and the /64 network of an IPv6
-/// address: one client has at least so many addresses.
+/// Returns an IPv4 address as it is, also if it is written as IPv6 or comes through NAT64, and the /64 network of an
+/// IPv6 address: one client has at least so many addresses.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & (u128::MAX << 64))),
-        v4 => v4,
-    }
+    ClientAddress::peer().counted(address)
 }
 
 /// Returns the token of an `Authorization` header. Its scheme may be in any case.

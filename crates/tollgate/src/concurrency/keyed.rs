@@ -109,7 +109,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     #[must_use]
     pub fn len(&self) -> usize {
         // OVERFLOW: every key has a line in memory.
-        self.table.keys() as usize
+        self.table.keys.get() as usize
     }
 
     /// Tells whether no key is in use.
@@ -122,7 +122,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     #[must_use]
     pub fn key_limits(&self) -> usize {
         // OVERFLOW: every one is in memory.
-        self.table.overrides() as usize
+        self.table.overrides.get() as usize
     }
 
     /// Returns how many permits of all keys are in flight. Looks at one shard after the other.
@@ -134,7 +134,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// Returns how many wait, for all keys.
     #[must_use]
     pub fn total_waiting(&self) -> u64 {
-        self.table.total_waiting()
+        self.table.waiting.get()
     }
 
     /// Returns what happened on all keys; all zero unless built with
@@ -218,7 +218,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     pub fn set_key_limit(&self, key: &K, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
         let key = self.key(key);
-        match self.table.set_key_limit((&self.place(key), key), limit) {
+        match self.table.set_key_limit((&self.place(key), key), Some(limit)) {
             true => Ok(()),
             false => Err(ConcurrencyError::TooManyKeyLimits {
                 max_key_limits: self.table.bounds.max_overrides,
@@ -229,7 +229,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     /// Takes a key's own limit away: that of all others holds for it at once.
     pub fn clear_key_limit(&self, key: &K) {
         let key = self.key(key);
-        self.table.clear_key_limit((&self.place(key), key));
+        self.table.set_key_limit((&self.place(key), key), None);
     }
 
     /// Returns the limit in force for a key.

@@ -7,13 +7,13 @@
 //!
 //! Lock order: claims, then dues.
 
-mod due;
-mod post;
+mod due_times;
+mod key_queue;
 
-pub(super) use due::Dues;
-pub(super) use post::KeyLine;
+pub(super) use due_times::Dues;
+pub(super) use key_queue::KeyLine;
 
-use self::post::KeyPost;
+use self::key_queue::KeyPost;
 use super::{
     KeyedLimiter,
     claims::{AllClaims, KeyClaims},
@@ -28,7 +28,7 @@ use crate::{
     verbs::StateRef,
     wait::{
         Wait, Wakes,
-        line::{At, Host, Line, Settled, Wish},
+        line::{At, Host, Line, Wish},
     },
     watch::Verb,
 };
@@ -158,7 +158,7 @@ impl Core {
             (decision, line.settle(post, &mut at))
         });
         let decision = match ahead {
-            Some((decision, _)) => decision,
+            Some(decision) => decision,
             None => self.state(key, now).update(|entry| entry.decide(now, cost)),
         };
         drop(claims);
@@ -179,7 +179,7 @@ impl Core {
         });
         drop(claims);
         wakes.fire();
-        behind.and_then(|(behind, _)| behind)
+        behind.flatten()
     }
 
     /// Serves whom a change lets pass who waits for a key.
@@ -210,7 +210,7 @@ impl KeyClaims<'_> {
     /// Serves whom a change lets pass who waits for the key, and unlocks.
     pub(crate) fn release(mut self, core: &Core) {
         let mut wakes = Wakes::new();
-        self.at_line(core, &mut wakes, |line, post, mut at| line.settle(post, &mut at));
+        self.at_line(core, &mut wakes, |line, post, mut at| ((), line.settle(post, &mut at)));
         drop(self);
         wakes.fire();
     }
@@ -283,9 +283,9 @@ impl WaitedKey {
 impl Host for WaitedKey {
     type Post<'a> = KeyPost<'a>;
 
-    fn at_line<R: Settled>(
+    fn at_line<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let (mut claims, mut wakes) = (self.core.claims.lock(self.fingerprint), Wakes::new());
         let done = claims.at_own_line(&self.core, &mut wakes, work);
@@ -296,6 +296,6 @@ impl Host for WaitedKey {
 
     fn start_driver(&self) {
         #[cfg(feature = "tokio")]
-        crate::wait::alarm::start(&due::Waited(Arc::clone(&self.core)));
+        crate::wait::alarm::start(&due_times::Waited(Arc::clone(&self.core)));
     }
 }

@@ -1,10 +1,7 @@
 //! The settings that only keyed debouncers have.
 
-use super::{
-    KEYS_MAX, KeyedDebouncer,
-    machine::{Bounds, KeyedDebounce},
-};
-use crate::{DebounceError, DebouncerBuilder, Fired, wait::Engine};
+use super::{KEYS_MAX, KeyedDebouncer, machine::KeyedDebounce};
+use crate::{DebounceError, DebouncerBuilder, Fired};
 use std::{
     hash::{Hash, RandomState},
     time::Duration,
@@ -75,7 +72,8 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     ) -> Result<KeyedDebouncer<K, T>, DebounceError> {
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
-        Ok(Self::debouncer(self.options.start(machine, action), self.bounds))
+        let engine = self.options.start(machine, action);
+        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
     }
 
     /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
@@ -95,7 +93,7 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
         let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
         let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
-        Ok(Self::debouncer(engine, self.bounds))
+        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
     }
 
     fn keyed_machine(&self) -> Result<KeyedDebounce<K, T>, DebounceError> {
@@ -105,9 +103,5 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
             return Err(DebounceError::MaxKeys { max_keys });
         }
         Ok(KeyedDebounce::new(self.rules, self.bounds))
-    }
-
-    fn debouncer(engine: Engine<KeyedDebounce<K, T>>, bounds: Bounds) -> KeyedDebouncer<K, T> {
-        KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: bounds.max_keys }
     }
 }

@@ -42,7 +42,7 @@ impl Bounds {
 #[derive(Debug)]
 pub(super) struct KeyedDebounce<K, T> {
     rules: Rules,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     slots: Vec<Slot<K, T>>,
     index: KeyIndex,
     queue: DeadlineHeap,

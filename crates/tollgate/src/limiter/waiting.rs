@@ -10,7 +10,7 @@ use crate::{
     wait::{
         Wait, Wakes,
         alarm::Alarm,
-        line::{At, Host, Line, LineRules, Post, Settled},
+        line::{At, Host, Line, LineRules, Post},
     },
     watch::{Verb, Watch},
 };
@@ -96,13 +96,12 @@ impl Limiter {
     /// ```
     pub fn try_overtake_n(&self, cost: u64) -> Decision {
         let overtake = || {
-            let ahead = self.at_line(|line, post, mut at| {
+            self.at_line(|line, post, mut at| {
                 line.settle(post, &mut at);
                 let decision = line.overtake(post, at.now, cost);
                 let decision = decision.unwrap_or_else(|| self.level_at(at.now));
                 (decision, line.settle(post, &mut at))
-            });
-            ahead.0
+            })
         };
         let decision = self.exempt(self.now(), cost).unwrap_or_else(overtake);
         self.report(Verb::TryAcquire, &decision);
@@ -121,11 +120,10 @@ impl Limiter {
         if self.shared.mode.load(Relaxed) & WAITED == 0 {
             return None;
         }
-        let (behind, _) = self.at_line(|line, post, mut at| {
+        self.at_line(|line, post, mut at| {
             let target = line.settle(post, &mut at);
             (line.behind(post, (now, target), cost), target)
-        });
-        behind
+        })
     }
 
     /// Takes everything that is booked for the queue out of the state, before that changes.
@@ -140,14 +138,14 @@ impl Limiter {
     /// Serves whom a change lets pass, and unlocks the book.
     pub(crate) fn release(&self, book: MutexGuard<'_, Book>) {
         if book.line.is_some() {
-            self.with_line(book, |line, post, mut at| line.settle(post, &mut at));
+            self.with_line(book, |line, post, mut at| ((), line.settle(post, &mut at)));
         }
     }
 
-    fn with_line<R: Settled>(
+    fn with_line<R>(
         &self,
         mut book: MutexGuard<'_, Book>,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let mut wakes = Wakes::new();
         let Book { quota, ledger, line, alarm } = &mut *book;
@@ -155,8 +153,7 @@ impl Limiter {
         let line = line.get_or_insert_with(|| Box::new(Line::new(order)));
         let at = At { now: self.now(), wakes: &mut wakes };
         let mut post = LimiterPost { limiter: self, quota, ledger, alarm: &mut *alarm };
-        let done = work(line, &mut post, at);
-        let target = done.target();
+        let (done, target) = work(line, &mut post, at);
         alarm.set(&self.shared.clock, target, &mut wakes, || {
             let limiter = self.clone();
             move |_| limiter.ring()
@@ -184,9 +181,9 @@ impl Limiter {
 impl Host for Limiter {
     type Post<'a> = LimiterPost<'a>;
 
-    fn at_line<R: Settled>(
+    fn at_line<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         self.with_line(self.book(), work)
     }
@@ -206,7 +203,7 @@ impl crate::wait::alarm::Driven for Limiter {
     fn drive(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
         let mut book = self.book();
         let old = book.alarm.awake(runtime);
-        let (target, _) = self.with_line(book, |line, post, mut at| {
+        let target = self.with_line(book, |line, post, mut at| {
             let target = line.settle(post, &mut at);
             post.alarm.asleep(runtime, waker, target);
             // In tests time is exact.
@@ -230,7 +227,7 @@ impl crate::wait::alarm::Driven for Limiter {
     fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let mut book = self.book();
         let (is_lost, old) = book.alarm.abandoned(runtime, has_panicked);
-        self.with_line(book, |line, post, at| line.abandon(post, at, is_lost));
+        self.with_line(book, |line, post, at| ((), line.abandon(post, at, is_lost)));
         drop(old);
     }
 }

@@ -100,10 +100,11 @@ pub(crate) trait Host {
     where
         Self: 'a;
 
-    /// Locks the line and runs `work`, which says when to come again. Then unlocks, and wakes.
-    fn at_line<R>(&self, work: impl FnOnce(&mut Line, &mut Self::Post<'_>, At<'_>) -> R) -> R
-    where
-        R: Settled;
+    /// Locks the line and runs `work`, which also returns when to come again. Then unlocks, and wakes.
+    fn at_line<R>(
+        &self,
+        work: impl FnOnce(&mut Line, &mut Self::Post<'_>, At<'_>) -> (R, Option<Tick>),
+    ) -> R;
 
     /// Starts a task that looks after the next due time.
     fn start_driver(&self);
@@ -113,24 +114,6 @@ pub(crate) trait Host {
 pub(crate) struct At<'a> {
     pub(crate) now: Tick,
     pub(crate) wakes: &'a mut Wakes,
-}
-
-/// What comes of work at a line.
-pub(crate) trait Settled {
-    /// Returns when to come again.
-    fn target(&self) -> Option<Tick>;
-}
-
-impl Settled for Option<Tick> {
-    fn target(&self) -> Option<Tick> {
-        *self
-    }
-}
-
-impl<R> Settled for (R, Option<Tick>) {
-    fn target(&self) -> Option<Tick> {
-        self.1
-    }
 }
 
 /// What somebody who waited has got.

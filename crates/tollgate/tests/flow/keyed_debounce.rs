@@ -315,10 +315,10 @@ fn what_makes_no_sense_is_refused_with_value_rule_and_way_out() {
     let start = |builder: KeyedDebouncerBuilder<u32, u32>| builder.start(|_, _| ()).unwrap_err();
     let (max_wait, delay) = (ms(50), ms(100));
     for (builder, error, words) in [
-        (Keyed::builder(ms(0)), DebounceError::ZeroDelay.into(), ["0 s", "give a longer"]),
+        (Keyed::builder(ms(0)), DebounceError::ZeroDelay, ["0 s", "give a longer"]),
         (
             Keyed::builder(delay).max_wait(max_wait),
-            DebounceError::MaxWaitBelowDelay { max_wait, delay }.into(),
+            DebounceError::MaxWaitBelowDelay { max_wait, delay },
             ["50ms", "raise the first"],
         ),
         (

@@ -38,7 +38,7 @@ enum Booking {
 ///
 /// Takes `waker` only if it waits: otherwise the caller drops it, without a lock.
 pub(crate) fn enter<H: Host>(host: &H, wish: Wish, waker: &mut Waker, by: By) -> Entered {
-    let ((entered, starts), _) = host.at_line(|line, post, mut at| {
+    let (entered, starts) = host.at_line(|line, post, mut at| {
         let entered = loop {
             line.settle(post, &mut at);
             if let Some(entered) = line.join(post, at.now, (wish, by), waker) {
@@ -65,7 +65,7 @@ pub(crate) fn fetch<H: Host>(
     waker: &mut Waker,
     by: By,
 ) -> (Poll<Option<Answer>>, Option<Tick>) {
-    let ((poll, until, starts), _) = host.at_line(|line, post, mut at| {
+    let (poll, until, starts) = host.at_line(|line, post, mut at| {
         let target = line.settle(post, &mut at);
         let (poll, until) = line.fetch((ticket, keeps), waker, (by, target));
         let starts = poll.is_pending() && by != By::Thread && post.with_timer(Alarm::needs_driver);
@@ -79,7 +79,7 @@ pub(crate) fn fetch<H: Host>(
 
 /// Takes a ticket out, with whatever it has got: nobody will fetch it.
 pub(crate) fn leave<H: Host>(host: &H, ticket: Ticket, by: By) {
-    let (left, _) = host.at_line(|line, post, mut at| {
+    let left = host.at_line(|line, post, mut at| {
         let left = line.queue.leave(ticket);
         if !matches!(left, Left::Nothing) {
             line.threads -= usize::from(by == By::Thread);
