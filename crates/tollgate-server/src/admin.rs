@@ -19,6 +19,7 @@ mod audit;
 mod change;
 mod control;
 mod events;
+mod explain;
 mod key;
 mod policies;
 mod query;

@@ -1,10 +1,6 @@
 //! What a request would meet, and why.
 
-use super::{
-    key::unusable,
-    query::Query,
-    reply::Problem,
-};
+use super::{key::unusable, query::Query, reply::Problem};
 use crate::{
     engine::{Answer, Ask, Hits, Request, Subject, Verb},
     plan::Entry,
@@ -52,7 +48,10 @@ fn entry(text: &[u8]) -> Result<Entry<'_>, Problem> {
     // An entry without a value has an empty one, as in Envoy's protocol.
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
     match key {
-        "" => Err(Problem::bad(format!("the entry \"{}\" has no key; write entry=key=value", text.chars().take(40).collect::<String>()))),
+        "" => Err(Problem::bad(format!(
+            "the entry \"{}\" has no key; write entry=key=value",
+            text.chars().take(40).collect::<String>()
+        ))),
         _ => Ok(Entry::new(key, value)),
     }
 }

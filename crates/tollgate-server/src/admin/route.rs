@@ -3,6 +3,7 @@
 use super::{
     change,
     events::Events,
+    explain::explain,
     policies::{policies, policy},
     query::{Query, decoded},
     read,
@@ -54,7 +55,7 @@ enum Access {
 }
 
 /// What there is: method, path, who may, and what it does.
-const ENDPOINTS: [(&str, &str, Access, &str); 26] = [
+const ENDPOINTS: [(&str, &str, Access, &str); 27] = [
     ("GET", "/", Access::Open, "this list; browsers get the dashboard"),
     ("GET", "/ui/", Access::Open, "the dashboard; with a token set, its login page"),
     ("GET", "/ui/{file}", Access::Open, "scripts and styles of the dashboard"),
@@ -81,6 +82,12 @@ const ENDPOINTS: [(&str, &str, Access, &str); 26] = [
     ("GET", "/policies/{name}", Access::Read, "one policy, by name, domain/name or id"),
     ("GET", "/top", Access::Read, "the most active and the most denied keys: ?policy= &n="),
     ("GET", "/key", Access::Read, "one key: ?policy= &key= (once for each value)"),
+    (
+        "GET",
+        "/explain",
+        Access::Read,
+        "which limits a request would meet, and why: ?domain= &entry=key=value &cost=",
+    ),
     (
         "GET",
         "/specials",
@@ -182,6 +189,7 @@ async fn respond(
         }
         "/top" => read::top(shared, &query),
         "/key" => read::key(shared, &query).await,
+        "/explain" => explain(shared, &query).await,
         "/specials" => read::specials(shared, &query),
         "/config" => read::config(shared, &query),
         "/store" => read::store(shared, &query),

@@ -1,6 +1,6 @@
 //! Why a request was decided as it was, for people.
 
-use super::{Answer, Code, Part, Request, Subject, decide::KeyText, special::Mode};
+use super::{Answer, Code, Part, Request, Subject, Verb, decide::KeyText, special::Mode};
 use crate::plan::Plan;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -11,6 +11,7 @@ impl Answer {
     /// each had left before and after, and what would pass now.
     #[must_use]
     pub fn explain(&self, plan: &Plan, now: Tick, request: &Request<'_>) -> Value {
+        let is_peek = request.verb == Verb::Peek;
         let bound = self.bound_part().map(|part| plan.rule(part.rule).label());
         let asks = request.asks.iter().enumerate().map(|(index, ask)| {
             let matched = match ask.subject {
@@ -23,10 +24,14 @@ impl Answer {
             json!({
                 "index": index,
                 "matched": matched,
-                "would_pass": self.would_pass(plan, now, index),
+                "would_pass": self.would_pass(plan, now, (index, is_peek)),
             })
         });
-        let rules = self.parts.iter().map(|part| self.explain_part(plan, now, part));
+        let rules = self.parts.iter().map(|part| {
+            let mut explained = self.explain_part(plan, now, part);
+            explained["before"] = json!(self.before(part, is_peek));
+            explained
+        });
         json!({
             "bound": bound,
             "asks": asks.collect::<Vec<_>>(),
@@ -51,29 +56,39 @@ impl Answer {
             "cost": part.cost,
             "charged": part.charged,
             "limit": report.map(|report| report.limit),
-            "before": self.before(part),
             "after": report.map(|report| report.remaining),
             "retry_after_ms": report.and_then(|report| report.retry_after).and_then(millis),
             "reset_after_ms": report.and_then(|report| millis(report.reset_after)),
         })
     }
 
-    /// Returns how much was left before the decision: what is left now, and what the request took of it.
-    fn before(&self, part: &Part) -> Option<u64> {
+    /// Returns how much was left before the decision: what is left after it, and what the request took of it, or
+    /// would have taken.
+    fn before(&self, part: &Part, is_peek: bool) -> Option<u64> {
         let same = |other: &&Part| other.rule == part.rule && self.key(other) == self.key(part);
-        let taken = self.parts.iter().filter(same).map(|other| other.charged);
-        let left = part.decision?.remaining();
+        let decision = part.decision?;
+        let taken = self.parts.iter().filter(same).map(|other| match is_peek {
+            true if decision.is_allowed() => other.cost,
+            true => 0,
+            false => other.charged,
+        });
+        let left = decision.remaining();
         Some(part.before.unwrap_or_else(|| taken.fold(left, u64::saturating_add)))
     }
 
     /// Returns the largest cost of one ask that would pass now if it came alone (null if nothing limits it), and
     /// when the cost that was asked for would.
-    fn would_pass(&self, plan: &Plan, now: Tick, ask: usize) -> Value {
+    fn would_pass(&self, plan: &Plan, now: Tick, (ask, is_peek): (usize, bool)) -> Value {
         let (mut cost, mut quotas, mut wait) = (None::<u64>, None::<u64>, None);
         for part in self.parts.iter().filter(|part| part.ask == ask && part.mode != Mode::Shadow) {
             let Some(report) = self.report_of(plan, part, now) else { continue };
             let refuses = matches!(part.code, Code::Blocked | Code::FailedClosed | Code::Full);
-            let left = if refuses { 0 } else { report.remaining };
+            let left = match self.before(part, is_peek) {
+                _ if refuses => 0,
+                // A look has taken nothing.
+                Some(before) if is_peek => before,
+                _ => report.remaining,
+            };
             match part.mode {
                 // One of them is enough.
                 Mode::Quota => quotas = Some(quotas.map_or(left, |most| most.max(left))),

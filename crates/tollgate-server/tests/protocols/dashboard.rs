@@ -191,6 +191,34 @@ async fn a_stream_begins_with_the_last_minute_and_goes_on_every_second() {
 }
 
 #[tokio::test]
+async fn a_request_is_explained_and_nothing_is_charged() {
+    let harness = Harness::new(CONFIG, Settings::default());
+    let address = harness.listen().await;
+    let explain = async |query: &str| {
+        ask_with(address, &text("GET", &format!("/explain?{query}"), "", "")).await
+    };
+    assert_eq!(harness.decide("per-user", &[b"ann"], 2).await, 2);
+    for cost in [1, 1, 2] {
+        let found = explain(&format!("domain=shop&entry=user%3Dann&cost={cost}")).await.json();
+        assert_eq!(found["allowed"], json!(cost == 1), "{found}");
+        assert_eq!(found["rules"][0]["policy"], "per-user");
+        assert_eq!(
+            (&found["rules"][0]["limit"], &found["rules"][0]["before"]),
+            (&json!(3), &json!(1))
+        );
+        assert_eq!(found["asks"][0]["would_pass"]["cost"], json!(1), "{found}");
+    }
+    // The only domain needs no name.
+    let nothing = explain("entry=color%3Dred").await.json();
+    assert_eq!((&nothing["allowed"], &nothing["rules"]), (&json!(true), &json!([])));
+    for wrong in ["", "entry=", "entry=%3Dx", "entry=a&cost=x", "entry=%ff", "what=1"] {
+        assert_eq!(explain(wrong).await.status, 400, "{wrong}");
+    }
+    let nowhere = explain("domain=nowhere&entry=a%3Db").await.json();
+    assert_eq!(nowhere["asks"][0]["matched"], json!(["there is no domain \"nowhere\""]));
+}
+
+#[tokio::test]
 async fn an_update_is_bounded_and_so_are_the_streams() {
     use std::fmt::Write;
     let mut config = String::from("domain: many\ndescriptors:\n");

@@ -410,6 +410,11 @@ const scenarios = {
     await page.getByRole("cell", { name: "reports" }).waitFor();
     await page.getByRole("link", { name: "Explain" }).click();
     await page.getByRole("heading", { name: "Which limit would this request meet" }).waitFor();
+    await page.getByLabel("Descriptor").fill("user=ann");
+    await page.getByLabel("Cost").fill("21");
+    await page.keyboard.press("Enter");
+    await page.getByText("would be denied now").waitFor();
+    await page.getByRole("cell", { name: "per-user" }).waitFor();
   },
 };
 
