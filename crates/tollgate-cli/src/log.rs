@@ -60,6 +60,9 @@ pub(crate) enum LogFormat {
     Json,
 }
 
+/// Targets of lines that are never left out: changes by administrators, and the addresses at the start.
+const EXEMPT: [&str; 2] = ["tollgate::audit", "tollgate::serve::banner"];
+
 /// The quota of each callsite, if there is one.
 #[derive(Clone, Copy, Debug, Default)]
 struct LogLimit(Option<Quota>);
@@ -115,8 +118,11 @@ impl LogArgs {
         let (layer, throttle) = match self.log_limit.0 {
             None => (output, None),
             Some(quota) => {
-                let throttle = LogThrottle::builder(quota).exempt_target("tollgate::audit");
-                let throttle = throttle.build().map_err(|error| {
+                let builder =
+                    EXEMPT.into_iter().fold(LogThrottle::builder(quota), |builder, target| {
+                        builder.exempt_target(target)
+                    });
+                let throttle = builder.build().map_err(|error| {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     InputError(format!("--log-limit: {error}: {}", cause.unwrap_or_default()))
                 })?;

@@ -263,6 +263,15 @@ pub struct Reserved {
     pub id: Option<ReservationId>,
 }
 
+/// How a settlement has corrected the charge of one demand: what [`MemoryStore::settle_now`] answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Permits that were charged beyond those reserved.
+    pub charged: u64,
+    /// Whole permits that were given back: less than the difference if time has given back some already.
+    pub returned: u64,
+}
+
 /// What [`Store::enter`] answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entered {

@@ -61,7 +61,7 @@ fn figures(shared: &Shared) -> Value {
     let sampler = shared.admin.sampler();
     let Busy { rows, busy, total, last } = sampler.busiest(MOST_ROWS);
     let in_flight = shared.engine.in_flight(&plan);
-    let rules = plan.rules();
+    let rules = plan.all_rules();
     let row = |(index, rates, last): (usize, super::Rates, [u32; 2])| {
         let rule = rules.get(index)?;
         Some(json!({
@@ -95,7 +95,7 @@ fn figures(shared: &Shared) -> Value {
         "status": status,
         "problems": problems(shared, Alarm::default()),
         "version": plan.version(),
-        "policies": rules.len(),
+        "policies": plan.rules().len(),
         "stores": stores.collect::<Vec<_>>(),
         "audit": shared.admin.audit().written(),
         "busy": busy,

@@ -59,7 +59,7 @@ pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, P
                 || rule.label().to_lowercase().contains(&filter)
                 || rule.id().to_lowercase().contains(&filter))
     };
-    let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
+    let mut rules: Vec<&Rule> = plan.rules_in_use().filter(picked).collect();
     sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
     let (total, in_flight) = (rules.len(), shared.engine.in_flight(&plan));
     let seen = Seen { plan: &plan, now, in_flight: &in_flight };
@@ -175,6 +175,9 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         "allowed": counts.allowed(),
         "denied": counts.denied(),
         "decisions": by_reason,
+        "charged_permits": counts.charged,
+        "returned_permits": counts.returned,
+        "banned": live.banned(now).len(),
         "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
         "in_flight": in_flight.get(rule.id()),
         "adaptive": rule.adaptive().map(adaptive),

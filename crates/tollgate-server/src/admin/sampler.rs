@@ -161,7 +161,7 @@ impl Sampler {
     pub fn tick(&self, engine: &Engine) {
         let (plan, now) = (engine.plan_arc(), engine.now());
         let mut state = self.lock();
-        if state.version != plan.version() || state.tracks.len() != plan.rules().len() {
+        if state.version != plan.version() || state.tracks.len() != plan.all_rules().len() {
             state.adopt(&plan);
         }
         let is_first = state.ends.is_empty();
@@ -263,7 +263,7 @@ impl Sampler {
         if state.ends.len() <= SLOTS {
             return Vec::new();
         }
-        let rules = plan.rules().iter().enumerate();
+        let rules = plan.all_rules().iter().enumerate();
         let rated = rules.map(|(index, rule)| {
             // OVERFLOW: rules are numbered so.
             (index as RuleIndex, state.rates(rule.live(), Window::Long))
@@ -302,7 +302,7 @@ impl State {
     fn adopt(&mut self, plan: &Plan) {
         let mut old: HashMap<usize, Track> =
             self.tracks.drain(..).map(|track| (address(&track.live), track)).collect();
-        let taken = plan.rules().iter().map(|rule| {
+        let taken = plan.all_rules().iter().map(|rule| {
             let known = old.remove(&address(rule.live()));
             known.unwrap_or_else(|| Track::new(rule.live()))
         });

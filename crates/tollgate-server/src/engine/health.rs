@@ -90,7 +90,7 @@ impl DenialLog {
         }
         let policy = rule.label();
         if settings.log_keys == Some(true) {
-            let mut key = KeyText { key, values: rule.free_keys().len() }.to_string();
+            let mut key = KeyText::of(rule, key).to_string();
             if let Some((end, _)) = key.char_indices().nth(LOGGED_MAX) {
                 key.truncate(end);
                 key.push_str("...");

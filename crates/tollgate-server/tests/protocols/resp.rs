@@ -84,7 +84,7 @@ fn the_third_version_answers_in_maps() {
     );
     client.ask("CL.THROTTLE k 0 1 1", "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:1\r\n");
     client.ask("CLIENT GETNAME", "_\r\n");
-    client.ask("TG.SETTLE 0-1-01-0000000000000000 1", "#f\r\n");
+    client.ask("TG.SETTLE 0-1-1-0.0.0.1-0000000000000000 1", "#f\r\n");
     client.ask("RESET", "+RESET\r\n");
     client.ask("CLIENT GETNAME", "$-1\r\n");
 }
@@ -213,7 +213,7 @@ fn what_clients_say_when_they_connect_is_understood() {
         ),
         ("COMMAND DOCS nonsense", "*0\r\n"),
         ("DBSIZE", ":0\r\n"),
-        ("TG.POLICIES", "*6\r\n*12\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
+        ("TG.POLICIES", "*6\r\n*14\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
     ] {
         client.ask(line, expected);
     }

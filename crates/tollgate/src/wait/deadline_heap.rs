@@ -4,11 +4,12 @@
 //! O(log n), and a heap that is warm asks nothing of the allocator. Four children for each node,
 //! because neighbours share a cache line.
 //!
-//! Callers who all wait for the same time come in the order of their deadlines, and mostly leave in it. So
-//! [`insert`](DeadlineHeap::insert) appends a deadline that is behind all of the list to the list: O(1). Whatever
-//! leaves the list from its middle is only marked, and goes when it is at the front, or when more are marked than
-//! not: O(1) on average, and at most twice the memory. With 100 waiting callers, a grant takes 250 instructions less than
-//! with the heap alone (docs/benchmarks/waiting.md).
+//! Callers who all wait equally long come in the order of their deadlines, and mostly leave in it.
+//! So [`insert`](DeadlineHeap::insert) appends a deadline that is not before the last of the list:
+//! O(1). A deadline that leaves from the middle is only marked, and goes when it is at the front, or
+//! when more are marked than not: O(1) on average, and at most twice the memory. With 100 waiting
+//! callers, a grant takes 250 instructions less than with the heap alone
+//! (docs/benchmarks/waiting.md).
 //!
 //! Keyed debouncers number their slots without gaps and give each one a deadline. In a wait queue
 //! only some of the slots have one.
@@ -119,7 +120,7 @@ impl DeadlineHeap {
     /// Returns the place of what lies at `index` in the list.
     fn number(&self, index: usize) -> u32 {
         // OVERFLOW: both are below 2^30: see `insert`.
-        LISTED | (self.first_number + narrow(index)) % NUMBERS
+        LISTED | ((self.first_number + narrow(index)) % NUMBERS)
     }
 
     /// Takes a deadline out of the list.

@@ -86,7 +86,7 @@ export function key(live, policyId, values) {
     for (const value of chosen) query.append("key", value);
     try {
       const found = await get(`/key?${query}`);
-      const parts = [found.decision, ...found.parents].filter(Boolean);
+      const parts = [found.decision, ...found.others].filter(Boolean);
       state.replaceChildren(
         el(
           "p",
