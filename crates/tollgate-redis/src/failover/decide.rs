@@ -235,7 +235,7 @@ impl<S: Store + 'static> Guarded<S> {
     /// that others use up would else save up its burst.
     pub(super) fn warm(&self, demand: &Demand<'_>, taken: u64, told: &Decision) {
         let Shared { plans, local, is_warm, .. } = &*self.shared;
-        if !is_warm || told.is_never() {
+        if !is_warm || told.is_never() || !plans.has_local() {
             return;
         }
         let Ok(plan) = plans.of(demand.policy()) else { return };

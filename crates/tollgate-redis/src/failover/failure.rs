@@ -133,6 +133,12 @@ impl Failures {
         self.by_name.get(name).copied().unwrap_or(self.default)
     }
 
+    /// Tells whether any policy may be decided locally.
+    pub(super) fn has_local(&self) -> bool {
+        let mut each = self.by_name.values().chain([&self.default]);
+        each.any(|failure| *failure == FailurePolicy::Local)
+    }
+
     pub(super) fn set_default(&mut self, default: FailurePolicy) {
         self.default = default;
     }
