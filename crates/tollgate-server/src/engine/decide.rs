@@ -231,7 +231,8 @@ impl Engine {
         }
     }
 
-    /// Charges what was refused, for rules that count as the reference does.
+    /// Charges what was refused, all of it, for rules that count as the reference does. A cost above the
+    /// largest debt is not charged; health says so.
     async fn charge_refused(&self, plan: &Plan, answer: &mut Answer) {
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
@@ -239,15 +240,21 @@ impl Engine {
             if passes || !part.counts_refused || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
-            // More than the limit changes nothing in a window, and would last for ever elsewhere.
-            let limit = part.decision.map_or(part.cost, |decision| decision.limit());
-            let charged = Part { cost: part.cost.min(limit), ..part };
-            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &charged) else {
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
                 continue;
             };
             let store = part.store;
-            if let Err(error) = self.stores[store].force(&demand).await {
-                self.health.failed(store, &error, self.now());
+            match self.stores[store].force(&demand).await {
+                Ok(booked) if booked.is_never() => {
+                    let (cost, policy) = (part.cost, demand.policy().name());
+                    let text = format!(
+                        "a cost of {cost} reported to \"{policy}\" exceeds the largest debt of its key, \
+                         so nothing was booked; report less at a time, or raise the limit"
+                    );
+                    self.health.failed(store, &StoreError::full(text), self.now());
+                }
+                Ok(_) => {}
+                Err(error) => self.health.failed(store, &error, self.now()),
             }
         }
     }
