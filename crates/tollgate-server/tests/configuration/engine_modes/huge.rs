@@ -107,7 +107,7 @@ fn a_refused_hit_above_the_largest_debt_is_not_booked_and_health_says_so() {
         assert_eq!(bench.left("a=1"), 10, "{algorithm}");
         assert_eq!(bench.engine.health().bounds_reached(), 1, "{algorithm}");
         let (_, text) = bench.engine.health().last_bound().unwrap();
-        assert!(text.contains("18446744073709551615 reported to \"a\""), "{algorithm}: {text}");
+        assert!(text.contains("18446744073709551615 reported to \"d:a\""), "{algorithm}: {text}");
         assert!(text.contains("largest debt"), "{algorithm}: {text}");
     }
 }
