@@ -20,6 +20,7 @@ mod harness;
 mod keyed;
 mod latency;
 mod ledger;
+mod log;
 mod machine;
 mod middleware;
 mod pacer;
@@ -58,7 +59,9 @@ Tables:
   keyed-insert a million new keys, and the slowest of them
   keyed-expiry what callers feel while a million keys expire
   middleware   what a limit adds to a request of axum, beside tower_governor
+  stacks       what full stacks add to a call, beside tower-resilience
   debounce     a hundred thousand keyed debouncers: triggers, memory, what is left
+  log          what a log throttle costs a line, beside tracing-throttle
   ledger       a call beside 10 and 100 000 open reservations of a key; only if named
   service      the service beside redis-server and throttlecrab-server; only if named
   redis        the Redis store on one server; only if named
@@ -78,7 +81,7 @@ it in a session of its own, so that its priority counts:
   setsid -w sh -c 'echo -10 > /proc/self/autogroup; cargo run --release -p tollgate-bench'
 ";
 
-const TABLES: [&str; 16] = [
+const TABLES: [&str; 18] = [
     "clocks",
     "direct",
     "threads",
@@ -91,7 +94,9 @@ const TABLES: [&str; 16] = [
     "keyed-insert",
     "keyed-expiry",
     "middleware",
+    "stacks",
     "debounce",
+    "log",
     "slots",
     "pacer",
     "go",
@@ -159,7 +164,9 @@ impl Options {
                 "keyed-insert" => keyed::insert::run(self),
                 "keyed-expiry" => keyed::expiry::run(self),
                 "middleware" => middleware::run(self),
+                "stacks" => middleware::stacks::run(self),
                 "debounce" => debounce::run(self),
+                "log" => log::run(self),
                 "slots" => slots::run(self),
                 "pacer" => pacer::run(self),
                 "ledger" => ledger::run(self),
@@ -200,6 +207,7 @@ fn print_machine() {
 fn main() -> ExitCode {
     let child = keyed::child::answer(std::env::args().skip(1));
     let child = child.or_else(|| middleware::instructions::answer(std::env::args().skip(1)));
+    let child = child.or_else(|| middleware::stacks::answer(std::env::args().skip(1)));
     if let Some(code) = child.or_else(|| service::echo::answer(std::env::args().skip(1))) {
         return code;
     }

@@ -9,6 +9,7 @@ mod app;
 pub(crate) mod instructions;
 mod load;
 mod slots;
+pub(crate) mod stacks;
 
 use crate::{
     Options,

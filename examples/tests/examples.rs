@@ -18,6 +18,8 @@ mod client_follows;
 mod llm_budget;
 #[path = "../login_protection.rs"]
 mod login_protection;
+#[path = "../outage.rs"]
+mod outage;
 #[path = "../tonic_limits.rs"]
 mod tonic_limits;
 
@@ -46,6 +48,7 @@ fn each_is_short_and_says_how_to_run_it() {
         ("client_follows", include_str!("../client_follows.rs")),
         ("llm_budget", include_str!("../llm_budget.rs")),
         ("login_protection", include_str!("../login_protection.rs")),
+        ("outage", include_str!("../outage.rs")),
         ("tonic_limits", include_str!("../tonic_limits.rs")),
     ] {
         assert!(text.lines().count() < 120, "{name}");
@@ -203,4 +206,43 @@ async fn an_adaptive_limit_keeps_responses_in_time() {
     assert!(with_layer >= 80, "{with_layer} % with the layer");
     assert!(without <= 20, "{without} % without");
     assert!(answered_in_time(On, 900).await >= 99, "below its capacity nothing is refused");
+}
+
+/// Calls the service without a socket, so that the clock may be paused.
+fn in_memory(app: axum::Router) -> outage::load::Client {
+    let call = move |request: http::Request<reqwest::Body>| {
+        let call = app.clone().oneshot(request.map(axum::body::Body::new));
+        async move { Ok(call.await?.map(|_| reqwest::Body::default())) }
+    };
+    tower::util::BoxCloneService::new(tower::service_fn(call))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_with_its_cause_only_with_stacks() {
+    let run = async |stacks| {
+        let client = in_memory(outage::server(stacks).unwrap());
+        let seen = outage::watch(stacks, client, "http://database/").await.unwrap();
+        outage::load::PHASES.map(|(_, from, to)| seen.during(from, to))
+    };
+    let [before, outage, after, later] = run(outage::Stacks::Off).await;
+    println!("{before:?}\n{outage:?}\n{after:?}\n{later:?}");
+    assert_eq!((before.calls, before.good, before.attempts), (480, 100, 480));
+    assert!(outage.failed >= 95 && outage.p99.as_millis() >= 1000);
+    assert!(outage.attempts >= 3 * outage.calls, "a retry storm");
+    assert_eq!((after.failed, later.failed), (100, 100), "it goes on after the outage");
+    let [before, outage, after, later] = run(outage::Stacks::On).await;
+    println!("{before:?}\n{outage:?}\n{after:?}\n{later:?}");
+    assert_eq!((before.calls, before.good, before.attempts), (480, 100, 480));
+    assert!(outage.degraded >= 95 && outage.failed == 0 && outage.p50 <= outage.p99 / 2);
+    assert!(outage.attempts <= outage.calls / 2, "the database is left alone");
+    assert!(after.good >= 25 && after.failed == 0);
+    assert_eq!(later.good, 100);
+}
+
+#[tokio::test]
+async fn the_client_of_the_outage_reaches_its_server() {
+    let app = outage::server(outage::Stacks::On).unwrap();
+    let (client, url) = outage::load::connect(app).await.unwrap();
+    let request = http::Request::get(url).body(reqwest::Body::default()).unwrap();
+    assert_eq!(client.oneshot(request).await.unwrap().status(), StatusCode::OK);
 }

@@ -58,17 +58,17 @@ pub(super) fn run() {
 fn of(guard: Guard) -> Option<u64> {
     progress(&format!("instructions: {guard:?}"));
     let row = Guard::ALL.iter().position(|it| *it == guard)?;
-    let [few, more] = REQUESTS.map(|count| counted(row, count));
+    let [few, more] = REQUESTS.map(|count| counted(CHILD, row, count));
     more?.checked_sub(few?).map(|all| all / (REQUESTS[1] - REQUESTS[0]))
 }
 
 /// Counts what a child takes in all.
-fn counted(row: usize, count: u64) -> Option<u64> {
+pub(super) fn counted(child: &str, row: usize, count: u64) -> Option<u64> {
     let program = std::env::current_exe().ok()?;
     let valgrind = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([CHILD, &row.to_string(), &count.to_string()])
+        .args([child, &row.to_string(), &count.to_string()])
         .output()
         .ok()?;
     let said = String::from_utf8_lossy(&valgrind.stderr);

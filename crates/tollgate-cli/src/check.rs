@@ -109,6 +109,7 @@ fn said(rule: &Rule) -> String {
         Kind::Counted { policy, .. } => format!("{} by {}", policy.quota(), policy.algorithm()),
         Kind::Unlimited => "unlimited".into(),
         Kind::Closed { .. } => "nothing passes".into(),
+        Kind::PerCall => "the limit comes with each call".into(),
         Kind::Concurrency(slots) => slots.to_string(),
     };
     let mut text = match rule.name() {

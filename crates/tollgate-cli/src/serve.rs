@@ -2,16 +2,13 @@
 
 mod banner;
 
-use crate::{complain, log, plan::InputError};
-use clap::{ValueEnum, builder::TypedValueParser, parser::ValueSource};
-use std::{
-    ffi::OsStr,
-    io::{self, IsTerminal},
-    path::PathBuf,
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
+use crate::{
+    complain,
+    log::{Log, LogArgs, LogFormat},
+    plan::InputError,
 };
+use clap::{builder::TypedValueParser, parser::ValueSource};
+use std::{ffi::OsStr, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::mpsc,
@@ -213,26 +210,6 @@ struct Security {
     tls_client_ca: Option<PathBuf>,
 }
 
-#[derive(Debug, Default, clap::Args)]
-#[command(next_help_heading = "Log")]
-struct LogArgs {
-    /// Log level (error, warn, info, debug), or filters such as tollgate_server=debug
-    #[arg(long, value_name = "FILTER", default_value = "info")]
-    log: String,
-
-    /// Log format
-    #[arg(long, value_enum, default_value_t)]
-    log_format: LogFormat,
-
-    /// Log one denial out of N; 0 logs none
-    #[arg(long, value_name = "N")]
-    denial_log: Option<u64>,
-
-    /// Include keys in logged denials
-    #[arg(long)]
-    log_keys: bool,
-}
-
 /// Without the feature they are not shown, and say so.
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Traces")]
@@ -259,15 +236,6 @@ impl TraceArgs {
         let settings = TraceSettings { endpoint, sample: self.trace_sample };
         server.shared().trace.start(&settings).map_err(|error| format!("--otlp: {error}"))
     }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum LogFormat {
-    /// Plain text
-    #[default]
-    Text,
-    /// One JSON object per line
-    Json,
 }
 
 fn endpoint(text: &str) -> Result<Endpoint, String> {
@@ -373,20 +341,23 @@ impl ServeArgs {
 
 /// Serves until it is told to stop.
 pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
-    start_log(&args.log)?;
+    let log = args.log.start()?;
     // The server logs the limit with the bounds that follow from it.
     let _ = raise_descriptor_limit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| InputError(format!("cannot start the async runtime: {error}")))?;
-    let done = runtime.block_on(serve(args));
+    let done = runtime.block_on(serve(args, &log));
     // A thread that is stuck in a file or a name lookup does not keep the process alive.
     runtime.shutdown_background();
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => {
             match args.log.log_format {
-                LogFormat::Text => complain(format_args!("{error}")),
+                LogFormat::Text => {
+                    log.flush();
+                    complain(format_args!("{error}"));
+                }
                 LogFormat::Json => tracing::error!("{error}"),
             }
             Ok(ExitCode::FAILURE)
@@ -397,7 +368,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<ExitCode, InputError> {
 /// How long a start that a signal ends may take to give back what it has bound.
 const BIND_REST: Duration = Duration::from_millis(500);
 
-async fn serve(args: &ServeArgs) -> Result<(), String> {
+async fn serve(args: &ServeArgs, log: &Log) -> Result<(), String> {
     // Whoever sees a listener may send a signal, so those come first.
     let mut signals = Signals::listen()?;
     let source = args.source();
@@ -413,6 +384,8 @@ async fn serve(args: &ServeArgs) -> Result<(), String> {
     };
     let server = server.map_err(|error| error.to_string())?;
     args.trace.start(&server)?;
+    // The banner does not pass through the log.
+    log.flush();
     banner::print(&server, args.log.log_format);
     let (stop, stopped) = mpsc::channel(1);
     tokio::spawn(signals.forward(Arc::clone(server.manager()), stop));
@@ -466,19 +439,4 @@ impl Signals {
             }
         }
     }
-}
-
-fn start_log(args: &LogArgs) -> Result<(), InputError> {
-    use tracing_subscriber::{EnvFilter, fmt};
-    let filter = EnvFilter::try_new(&args.log)
-        .map_err(|error| InputError(format!("--log \"{}\": {error}", args.log)))?;
-    let builder = fmt().with_env_filter(filter).with_writer(io::stderr);
-    let set = match args.log_format {
-        LogFormat::Text => {
-            let is_terminal = io::stderr().is_terminal();
-            builder.with_ansi(is_terminal).fmt_fields(log::fields()).try_init()
-        }
-        LogFormat::Json => builder.json().try_init(),
-    };
-    set.map_err(|error| InputError(format!("cannot start the log: {error}")))
 }

@@ -18,7 +18,7 @@
 
 mod heartbeat;
 mod name;
-mod peak;
+mod recent_max;
 
 pub use heartbeat::{Heartbeat, HeartbeatSettings};
 pub(crate) use name::escaped;
@@ -100,7 +100,7 @@ impl fmt::Debug for FleetSize {
     }
 }
 
-/// Why a fleet or an allotment cannot be joined: a setting that makes no sense, or no runtime.
+/// Why a fleet or a fair share cannot be joined: a setting that makes no sense, or no runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinError(String);
 

@@ -23,7 +23,7 @@
 //! | every decision made by Redis | [`RedisStore`] |
 //! | decisions while Redis cannot be reached: open, closed or local | [`Guarded`] around a store |
 //! | most decisions without a round trip, by leasing permits in batches | [`TwoTier`] around a store |
-//! | one capacity divided fairly among processes | [`Allotment`] |
+//! | one capacity divided fairly among processes | [`FairShare`] |
 //! | the number of processes, counted by heartbeats | [`FleetSize`] |
 //! | the connections themselves: deadlines, breakers, Sentinel, Cluster | [`Link`] |
 //!
@@ -41,27 +41,27 @@
 //! [docs/redis.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis.md
 //! [docs/redis-failure.md]: https://github.com/tollgate-rs/tollgate/blob/main/docs/redis-failure.md
 
-mod allot;
+mod failover;
+mod fair_share;
 mod file;
 mod fleet;
-mod guard;
+mod lease;
 mod link;
 mod script;
 mod store;
-mod tier;
 mod wire;
 
-pub use allot::{Allotment, AllotmentStatus, Claim, Member, Mode, Rate, Resource, Sharing};
-pub use file::read_regular;
-pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
-pub use guard::{
+pub use failover::{
     Bound, FailurePolicy, Failures, GuardError, GuardStatus, Guarded, GuardedBuilder,
     UnknownFailurePolicy,
 };
+pub use fair_share::{Claim, FairShare, FairShareStatus, Member, Mode, Rate, Resource, Sharing};
+pub use file::read_regular;
+pub use fleet::{FleetSize, Heartbeat, HeartbeatSettings, JoinError};
+pub use lease::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
 pub use link::{Link, LinkError, NodeStatus, Route, Secret, Settings, SettingsError, Tls, slot_of};
 pub use script::Script;
 pub use store::{Placement, RedisStore, RedisStoreBuilder};
-pub use tier::{Bounds, LeasePlan, LeaseSettings, TierError, TierStatus, TwoTier, TwoTierBuilder};
 pub use wire::{Command, Reply, ReplyBounds, ReplyError, ReplyParser};
 
 /// The pages, compiled.

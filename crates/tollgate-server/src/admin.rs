@@ -1,10 +1,11 @@
 //! Administrators' interface and metrics.
 //!
-//! A listener of its own: HTTP/1.1 with JSON, `GET /` lists what there is. Who may do what:
+//! A listener of its own: HTTP/1.1 with JSON, and a [dashboard](ui) for browsers. `GET /` lists the endpoints. Who
+//! may do what:
 //!
 //! | | no token set | token set |
 //! |---|---|---|
-//! | `/`, `/health`, `/ready`, `/version`, `/metrics` | everybody | everybody |
+//! | `/`, `/health`, `/ready`, `/version`, `/metrics`, the login page | everybody | everybody |
 //! | what only reads | everybody | tokens that grant `read` |
 //! | what changes something | only over a Unix socket | tokens that grant `administer` |
 //!
@@ -17,6 +18,7 @@ pub(crate) use read::store_name;
 mod audit;
 mod change;
 mod control;
+mod events;
 mod key;
 mod policies;
 mod query;
@@ -24,11 +26,14 @@ mod read;
 mod reply;
 mod route;
 mod sampler;
+mod session;
+mod ui;
 
 pub use audit::{Audit, AuditEntry};
 pub use control::{
     Control, ControlFuture, ControlStatus, LoadStatus, ReloadReport, SnapshotStatus,
 };
+pub use events::sample;
 pub use sampler::{Alarm, Rates, Sampler, Window};
 
 use crate::net::{Client, Connection, Stream};
@@ -52,6 +57,7 @@ const MAX_HEAD: usize = 16 << 10;
 pub struct Desk {
     started: Tick,
     sampler: Sampler,
+    ticks: events::Ticks,
     audit: Audit,
     control: OnceLock<Arc<dyn Control>>,
 }
@@ -60,8 +66,8 @@ impl Desk {
     /// Returns a desk that nobody has used yet.
     #[must_use]
     pub fn new(started: Tick) -> Self {
-        let (sampler, audit) = (Sampler::default(), Audit::default());
-        Self { started, sampler, audit, control: OnceLock::new() }
+        let (sampler, ticks) = (Sampler::default(), events::Ticks::default());
+        Self { started, sampler, ticks, audit: Audit::default(), control: OnceLock::new() }
     }
 
     /// Returns when the server was started.
@@ -103,19 +109,20 @@ impl fmt::Debug for Desk {
 
 /// Serves one connection until it ends.
 ///
-/// It is closed when the head of a request takes longer than the request timeout, when no request
-/// begins for the idle timeout (which also ends those who do not read their answer), and at shutdown
-/// after what has begun.
+/// It is closed when the head of a request takes longer than the request timeout, when for the idle
+/// timeout no request begins and no event is sent (which also ends clients that do not read their
+/// answer), and at shutdown after what has begun.
 pub async fn serve(stream: Stream, connection: Connection) {
     let shared = Arc::clone(&connection.shared);
     let settings = &shared.settings;
     let client = Client::new(&stream, &connection);
-    let begun = AtomicBool::new(true);
+    let active = Arc::new(AtomicBool::new(true));
+    let peer = route::Peer { client, is_tls: stream.is_tls(), active: Arc::clone(&active) };
     let service = service_fn(|request| {
         // ORDERING: Relaxed. One task reads and writes it.
-        begun.store(true, Relaxed);
+        active.store(true, Relaxed);
         connection.shared.traffic(connection.listener).requests(1);
-        route::answer(&shared, &client, request)
+        route::answer(&shared, &peer, request)
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -137,7 +144,7 @@ pub async fn serve(stream: Stream, connection: Connection) {
             }
             _ = idle.tick() => {
                 // ORDERING: Relaxed, as above.
-                if !begun.swap(false, Relaxed) {
+                if !active.swap(false, Relaxed) {
                     break;
                 }
             }

@@ -33,6 +33,7 @@ pub use store::{Fleet, Lease, NoFleet, NoStore, RedisOptions, StoreKind};
 use crate::net::{Listener, Permissions};
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use tollgate::Algorithm;
+use tollgate_tower::answer::Legacy;
 
 /// A small policy with comments, to start from.
 pub const EXAMPLE: &str = include_str!("config/example.yaml");
@@ -203,8 +204,23 @@ pub struct ForwardAuth {
     pub domain: String,
     /// The descriptors. One with an entry that the request does not have is left out.
     pub descriptors: Vec<Vec<AuthEntry>>,
-    /// How many proxies in front of this one may be believed about `X-Forwarded-For`.
-    pub trusted_hops: u8,
+    /// The headers that the keys of its sources read, in lower case.
+    pub headers: Vec<String>,
+}
+
+/// A key of the layers (`tollgate-tower`), which finds a client in a request. Compares by what it prints.
+#[derive(Clone, Debug)]
+pub struct AuthKey {
+    /// The key.
+    pub key: tollgate_tower::Key,
+    /// The header that it reads, in lower case.
+    pub header: String,
+}
+
+impl PartialEq for AuthKey {
+    fn eq(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
 }
 
 /// One entry of a descriptor, and where its value comes from.
@@ -219,20 +235,35 @@ pub struct AuthEntry {
 }
 
 /// Where a value of an entry comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AuthSource {
     /// A header of the request, in lower case.
     Header(String),
     /// Always this.
     Value(String),
-    /// The client's address: `X-Forwarded-For` or `X-Real-IP`, and else the connection's.
-    ClientAddress,
+    /// The client's address: by `X-Forwarded-For` (the first key), without that header by `X-Real-IP` (the second), and
+    /// else the connection's.
+    Client([AuthKey; 2]),
+    /// A bearer token, a cookie or a header that is a secret: its hash.
+    Key(AuthKey),
     /// The path of the original request: `X-Forwarded-Uri` or `X-Original-URI`, without its query.
     Path,
     /// The method of the original request: `X-Forwarded-Method` or `X-Original-Method`.
     Method,
     /// The host of the original request: `X-Forwarded-Host` or `Host`.
     Host,
+}
+
+impl AuthSource {
+    /// Returns the keys of the layers that it goes by.
+    #[must_use]
+    pub const fn keys(&self) -> &[AuthKey] {
+        match self {
+            Self::Client(keys) => keys,
+            Self::Key(key) => std::slice::from_ref(key),
+            _ => &[],
+        }
+    }
 }
 
 /// Where a listener listens.
@@ -301,6 +332,8 @@ pub struct ServerSettings {
     pub memory: MemorySettings,
     /// Send `RateLimit-*` headers with answers to Envoy.
     pub response_headers: Option<bool>,
+    /// Send `X-RateLimit-*` headers with answers over HTTP.
+    pub x_ratelimit_headers: Option<Legacy>,
     /// Send dynamic metadata with answers to Envoy.
     pub dynamic_metadata: Option<bool>,
     /// One denial in so many is logged; zero for none.
@@ -349,6 +382,7 @@ impl ServerSettings {
             snapshot: self.snapshot.or(other.snapshot),
             memory,
             response_headers: self.response_headers.or(other.response_headers),
+            x_ratelimit_headers: self.x_ratelimit_headers.or(other.x_ratelimit_headers),
             dynamic_metadata: self.dynamic_metadata.or(other.dynamic_metadata),
             denial_log: self.denial_log.or(other.denial_log),
             log_keys: self.log_keys.or(other.log_keys),

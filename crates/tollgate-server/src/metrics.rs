@@ -8,8 +8,10 @@
 //! their ids, so that no two series are equal.
 //!
 //! Series of reasons that never occurred are left out, except the two that every policy has:
-//! `allowed` and `denied` by `quota`. So a rate has a zero to start from where it matters.
+//! `allowed` and `denied` by `quota`. So a rate has a zero to start from where it matters. Limits that come with
+//! calls (`shop!override`, `cl.throttle`) are policies like others, from their first decision on.
 
+mod families;
 mod family;
 mod process;
 mod samples;
@@ -18,7 +20,7 @@ mod text;
 use crate::{
     admin::ControlStatus,
     engine::RemoteStatus,
-    plan::{Plan, Rule},
+    plan::{Plan, Rule, RuleIndex},
     server::Shared,
 };
 use family::{Family, Next};
@@ -113,7 +115,7 @@ impl Exposition {
 
     /// Returns what a rule is called in metrics.
     fn label(&self, index: usize) -> &str {
-        let rule = &self.plan.rules()[index];
+        let rule = self.plan.rule(index as RuleIndex);
         if self.is_named[index] { rule.label() } else { rule.id() }
     }
 }
@@ -121,7 +123,7 @@ impl Exposition {
 /// Tells for each rule whether its name is its own: no other of the domain has it, as name or as id.
 fn named(plan: &Plan) -> Vec<bool> {
     let mut uses: HashMap<(&str, &str), u32> = HashMap::new();
-    for rule in plan.rules() {
+    for rule in plan.all_rules() {
         *uses.entry((rule.domain(), rule.id())).or_default() += 1;
         if let Some(name) = rule.name() {
             *uses.entry((rule.domain(), name)).or_default() += 1;
@@ -129,7 +131,7 @@ fn named(plan: &Plan) -> Vec<bool> {
     }
     let is_own =
         |rule: &Rule| rule.name().is_some_and(|name| uses.get(&(rule.domain(), name)) == Some(&1));
-    plan.rules().iter().map(is_own).collect()
+    plan.all_rules().iter().map(is_own).collect()
 }
 
 impl Iterator for Exposition {

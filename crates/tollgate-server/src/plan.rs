@@ -42,7 +42,10 @@ pub type RuleIndex = u32;
 pub struct Plan {
     version: u64,
     domains: HashMap<Box<str>, DomainPlan>,
+    /// The rules of the configuration, and behind them those of limits that come with calls.
     rules: Vec<Rule>,
+    /// How many rules are of the configuration.
+    configured: usize,
     /// Rules by what they can be called; `None` for names that several have.
     names: HashMap<Box<str>, Option<RuleIndex>>,
     /// The rules whose rate moves.
@@ -59,6 +62,8 @@ pub struct DomainPlan {
     store: usize,
     /// For limits that come with the request: one policy for each unit.
     windows: [Policy; Unit::ALL.len()],
+    /// Counts these limits.
+    override_rule: RuleIndex,
 }
 
 impl DomainPlan {
@@ -85,6 +90,12 @@ impl DomainPlan {
     pub fn window(&self, unit: Unit) -> &Policy {
         let index = Unit::ALL.iter().position(|known| *known == unit);
         &self.windows[index.unwrap_or(0)]
+    }
+
+    /// Returns the rule that counts limits that come with the request and share no other rule's count.
+    #[must_use]
+    pub const fn override_rule(&self) -> RuleIndex {
+        self.override_rule
     }
 
     /// Finds the rules that a descriptor meets.
@@ -163,10 +174,36 @@ impl Plan {
         self.domains.get(name)
     }
 
-    /// Returns all rules, in the order of the files.
+    /// Returns the rules of the configuration, in the order of the files.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
+        &self.rules[..self.configured]
+    }
+
+    /// Returns all rules: those of the configuration, and then the [`per_call_rules`](Self::per_call_rules).
+    #[must_use]
+    pub fn all_rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// Returns the rules that count limits that come with calls: one for each domain, named after it
+    /// (`shop!override`), and `cl.throttle`.
+    #[must_use]
+    pub fn per_call_rules(&self) -> &[Rule] {
+        &self.rules[self.configured..]
+    }
+
+    /// Returns the rules of the configuration, and then those of limits that come with calls which have decided
+    /// something.
+    pub fn rules_in_use(&self) -> impl Iterator<Item = &Rule> {
+        self.rules().iter().chain(self.per_call_rules().iter().filter(|rule| rule.live().is_used()))
+    }
+
+    /// Returns the rule of `CL.THROTTLE` and `THROTTLE`.
+    #[must_use]
+    pub fn throttle_rule(&self) -> &Rule {
+        // INVARIANT: compiling adds it last.
+        &self.rules[self.rules.len() - 1]
     }
 
     /// Returns a rule. Its number must be of this plan.
@@ -217,10 +254,10 @@ impl Plan {
             let known = known.to_ascii_lowercase();
             known.starts_with(&lower) || lower.starts_with(&known)
         };
-        let names = self.rules.iter().map(Rule::label);
+        let names = self.rules().iter().map(Rule::label);
         let nearest = names.filter(|known| !name.is_empty() && alike(known)).min();
-        let mut known: Vec<&str> = self.rules.iter().take(KNOWN).map(Rule::label).collect();
-        match self.rules.len() {
+        let mut known: Vec<&str> = self.rules().iter().take(KNOWN).map(Rule::label).collect();
+        match self.rules().len() {
             0 => known.push("none, because the configuration has no limits"),
             count if count > KNOWN => known.push("..."),
             _ => {}

@@ -16,6 +16,7 @@
 mod about;
 mod client;
 mod command;
+mod docs;
 mod in_flight;
 mod input;
 pub mod parse;

@@ -46,6 +46,7 @@ mod digest;
 mod error;
 mod forwarded;
 mod part;
+mod rollout;
 mod source;
 mod trust;
 
@@ -55,6 +56,7 @@ pub use bytes::{KeyBytes, KeyText};
 pub use client::ClientAddress;
 pub use error::{Hint, KeyError};
 pub use part::KeyPart;
+pub use rollout::rollout_place;
 pub use trust::Trust;
 
 use crate::Info;

@@ -116,7 +116,6 @@ mod limit;
 mod misuse;
 mod queued;
 mod refusal;
-mod seldom;
 pub mod stack;
 #[cfg(feature = "testing")]
 pub mod testing;

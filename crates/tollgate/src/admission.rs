@@ -8,7 +8,7 @@ pub use error::AdmissionError;
 pub use future::Admit;
 pub use permit::AdmissionPermit;
 
-use crate::{Acquire, Breaker, Concurrency, Limiter, Open, Permit, Priority, compose::Booked};
+use crate::{Acquire, Breaker, Concurrency, Limiter, Open, Permit, Priority, pace::Booked};
 use std::time::Duration;
 
 /// A rate limiter, a circuit breaker and a concurrency limit, each optional, all or nothing.

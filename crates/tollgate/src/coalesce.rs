@@ -17,15 +17,13 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 
 use crate::{
     StopAndWait,
-    wait::{Engine, KeyIndex, WeakEngine, block_until},
+    wait::{Engine, KeyIndex, WeakEngine},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
 use std::{
     fmt,
     hash::{Hash, RandomState},
-    pin::Pin,
-    task::Poll,
     time::Duration,
 };
 
@@ -37,7 +35,7 @@ use std::{
 /// |---|---|---|
 /// | add, or do something else | [`try_add`](Self::try_add) | gives the pair back |
 /// | add from async code | [`add`](Self::add) | waits its turn |
-/// | add from a thread | [`add_blocking`](Self::add_blocking) | waits its turn |
+/// | add from a thread | [`add`](Self::add), then [`block`](Add::block) | waits its turn |
 ///
 /// The action gets one batch at a time. While it runs, adds go into the next batch. When that has
 /// [`max_size`](CoalescerBuilder::max_size) keys there is no room for new ones until the action
@@ -226,33 +224,6 @@ impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Coalescer<K, V> {
         Add { coalescer: self.clone(), hash, pair: Some((key, value)), number: None }
     }
 
-    /// [`add`](Self::add) for plain threads: parks this one while it waits.
-    ///
-    /// In async code it would hold up the runtime. Inside the action it does not wait: it gives the
-    /// pair back if there is no room.
-    ///
-    /// # Errors
-    ///
-    /// [`AddError`] gives the pair back when the coalescer is stopped.
-    pub fn add_blocking(&self, key: K, value: V) -> Result<(), AddError<K, V>> {
-        if self.engine.is_inside() {
-            return self.try_add(key, value).map_err(|AddError { pair, why }| {
-                let why = match why {
-                    Why::Full { max_size } => Why::Inside { max_size },
-                    why => why,
-                };
-                AddError { pair, why }
-            });
-        }
-        let mut add = self.add(key, value);
-        block_until(self.engine.driver().clock(), |context| {
-            match Pin::new(&mut add).poll(context) {
-                Poll::Ready(added) => Ok(added),
-                Poll::Pending => Err(None),
-            }
-        })
-    }
-
     fn try_put(&self, hash: u32, pair: &mut Option<(K, V)>) -> Answer {
         let after = self.engine.event(|machine, now| machine.try_add(now, hash, pair));
         after.map_or(Answer::Closed, After::settle)
@@ -272,15 +243,6 @@ impl<K: Hash + Eq + Send + 'static> Coalescer<K, ()> {
     /// [`add`](Self::add) of a key alone.
     pub fn insert(&self, key: K) -> Add<K, ()> {
         self.add(key, ())
-    }
-
-    /// [`add_blocking`](Self::add_blocking) of a key alone.
-    ///
-    /// # Errors
-    ///
-    /// As [`add_blocking`](Self::add_blocking).
-    pub fn insert_blocking(&self, key: K) -> Result<(), AddError<K, ()>> {
-        self.add_blocking(key, ())
     }
 }
 

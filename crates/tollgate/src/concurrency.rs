@@ -39,7 +39,7 @@ use word::Single;
 /// |---|---|---|
 /// | turn away what does not fit now | [`try_acquire`](Self::try_acquire) | never |
 /// | wait my turn in async code | [`acquire`](Self::acquire) | at most [`max_wait`](ConcurrencyBuilder::max_wait) |
-/// | wait my turn on a thread | [`acquire_blocking`](Self::acquire_blocking) | at most [`max_wait`](ConcurrencyBuilder::max_wait) |
+/// | wait my turn on a thread | [`acquire`](Self::acquire), then [`block`](Acquire::block) | at most [`max_wait`](ConcurrencyBuilder::max_wait) |
 ///
 /// `_n` takes a cost. A call passes when nobody waits and `in flight + cost <= limit`. Waiters of
 /// one [`Priority`](crate::Priority) are
@@ -143,6 +143,23 @@ impl Concurrency {
     ///     Ok(())
     /// }
     /// ```
+    ///
+    /// On plain threads:
+    ///
+    /// ```
+    /// use tollgate::Concurrency;
+    ///
+    /// let limit = Concurrency::builder(1).max_waiting(8).build()?;
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..4 {
+    ///         scope.spawn(|| {
+    ///             let permit = limit.acquire().block();
+    ///             assert!(permit.is_ok() && limit.in_flight() == 1);
+    ///         });
+    ///     }
+    /// });
+    /// # Ok::<(), tollgate::ConcurrencyError>(())
+    /// ```
     pub fn acquire(&self) -> Acquire {
         self.acquire_n(1)
     }
@@ -161,43 +178,6 @@ impl Concurrency {
     /// See [`Acquire`].
     pub fn acquire_n(&self, cost: u64) -> Acquire {
         Acquire::new(self.place(), cost)
-    }
-
-    /// [`acquire`](Self::acquire) for plain threads: parks this one while it waits.
-    ///
-    /// In async code it would hold up the runtime.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tollgate::Concurrency;
-    ///
-    /// let limit = Concurrency::builder(1).max_waiting(8).build()?;
-    /// std::thread::scope(|scope| {
-    ///     for _ in 0..4 {
-    ///         scope.spawn(|| {
-    ///             let permit = limit.acquire_blocking();
-    ///             assert!(permit.is_ok() && limit.in_flight() == 1);
-    ///         });
-    ///     }
-    /// });
-    /// # Ok::<(), tollgate::ConcurrencyError>(())
-    /// ```
-    pub fn acquire_blocking(&self) -> Result<Permit, Full> {
-        self.acquire().block()
-    }
-
-    /// [`acquire_n`](Self::acquire_n) for plain threads: parks this one while it waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking_n(&self, cost: u64) -> Result<Permit, Full> {
-        self.acquire_n(cost).block()
     }
 
     /// Changes the limit of what is in use.

@@ -6,11 +6,12 @@ mod fired;
 pub(crate) mod machine;
 pub(crate) mod paced;
 
-pub use builder::DebounceBuilder;
+pub use builder::DebouncerBuilder;
 pub use error::DebounceError;
 pub use fired::{Edge, Fired};
 
 use crate::wait::{Engine, StopAndWait, WeakEngine};
+use machine::Rules;
 use paced::PacedDebounce;
 use std::{fmt, time::Duration};
 
@@ -21,10 +22,10 @@ use std::{fmt, time::Duration};
 /// | edges | runs |
 /// |---|---|
 /// | trailing (the default) | at the end of the burst |
-/// | [`leading`](DebounceBuilder::leading) | at its first trigger |
-/// | [`both_edges`](DebounceBuilder::both_edges) | at its first trigger, and at its end if more came |
+/// | [`leading`](DebouncerBuilder::leading) | at its first trigger |
+/// | [`both_edges`](DebouncerBuilder::both_edges) | at its first trigger, and at its end if more came |
 ///
-/// With a [`max_wait`](DebounceBuilder::max_wait) a burst that does not end is cut: the longest
+/// With a [`max_wait`](DebouncerBuilder::max_wait) a burst that does not end is cut: the longest
 /// wait is armed on the first trigger of every burst.
 ///
 /// Clones are handles of the same debouncer.
@@ -65,7 +66,7 @@ use std::{fmt, time::Duration};
 /// [`triggers`](Fired::triggers) counts all that it stands for.
 ///
 /// An action that panics is counted ([`panics`](Self::panics)), reported
-/// ([`on_panic`](DebounceBuilder::on_panic)) and runs again the next time.
+/// ([`on_panic`](DebouncerBuilder::on_panic)) and runs again the next time.
 ///
 /// # The end
 ///
@@ -115,7 +116,7 @@ impl<T: Send + 'static> Debouncer<T> {
         delay: Duration,
         action: impl FnMut(Fired<T>) + Send + 'static,
     ) -> Result<Self, DebounceError> {
-        DebounceBuilder::new(delay).start(action)
+        Debouncer::builder(delay).start(action)
     }
 
     /// Notes that something has happened, with the value to act on. The last value wins.
@@ -213,8 +214,8 @@ impl<T: Send + 'static> Debouncer<T> {
 
 impl Debouncer<()> {
     /// Returns a builder of a debouncer that waits for silence of `delay`.
-    pub const fn builder(delay: Duration) -> DebounceBuilder {
-        DebounceBuilder::new(delay)
+    pub const fn builder(delay: Duration) -> DebouncerBuilder {
+        DebouncerBuilder::new(Rules::debounce(delay))
     }
 }
 

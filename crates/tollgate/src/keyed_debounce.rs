@@ -12,10 +12,13 @@ mod machine;
 mod tests;
 
 pub use builder::{KeyedDebouncerBuilder, WhenKeysFull};
-pub use error::{KeyedDebounceError, NotTriggered};
+pub use error::NotTriggered;
+
+pub(crate) use machine::Bounds;
 
 use crate::{
-    Fired, StopAndWait,
+    DebounceError, Fired, StopAndWait,
+    debounce::machine::Rules,
     wait::{Engine, KeyIndex, WeakEngine},
 };
 use machine::KeyedDebounce;
@@ -27,7 +30,7 @@ use std::{
 };
 
 /// The most keys that can be held: slots are numbered in 32 bits, with room to spare.
-const KEYS_MAX: usize = 1 << 28;
+pub(crate) const KEYS_MAX: usize = 1 << 28;
 
 /// Debounces each key by itself: one run of the action for many triggers of a key.
 ///
@@ -79,7 +82,6 @@ const KEYS_MAX: usize = 1 << 28;
 pub struct KeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: Engine<KeyedDebounce<K, T>>,
     hasher: RandomState,
-    max_keys: usize,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
@@ -91,13 +93,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
     pub fn new(
         delay: Duration,
         action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<Self, KeyedDebounceError> {
+    ) -> Result<Self, DebounceError> {
         Self::builder(delay).start(action)
     }
 
     /// Returns a builder of debouncers with this delay, which must not be zero.
     pub fn builder(delay: Duration) -> KeyedDebouncerBuilder<K, T> {
-        KeyedDebouncerBuilder::new(delay)
+        KeyedDebouncerBuilder::new(Rules::debounce(delay))
     }
 
     /// Triggers a key.
@@ -110,16 +112,17 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K,
         let hash = KeyIndex::hash(&self.hasher, &key);
         // They are taken out only if the machine is asked, so after a stop they are still here.
         let mut parts = Some((key, value));
-        let said = self
-            .engine
-            .event(|machine, now| parts.take().map(|parts| machine.trigger(now, hash, parts)));
-        match (said.flatten(), parts) {
-            (Some(Err((key, value))), _) => {
-                Err(NotTriggered { key, value, max_keys: Some(self.max_keys) })
+        let said = self.engine.event(|machine, now| {
+            let said = parts.take().map(|parts| machine.trigger(now, hash, parts));
+            (said, machine.bounds.max_keys)
+        });
+        match (said, parts) {
+            (Some((Some(Err((key, value))), max_keys)), _) => {
+                Err(NotTriggered { key, value, max_keys: Some(max_keys) })
             }
             (None, Some((key, value))) => Err(NotTriggered { key, value, max_keys: None }),
             // What it has replaced is dropped here.
-            (Some(Ok(_)), _) | (None, None) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -195,8 +198,8 @@ impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
 
     /// Returns how many keys may be held.
     #[must_use]
-    pub const fn max_keys(&self) -> usize {
-        self.max_keys
+    pub fn max_keys(&self) -> usize {
+        self.engine.look(|machine, _| machine.bounds.max_keys)
     }
 
     /// Tells whether the action runs at this moment.
@@ -233,8 +236,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
     /// Returns a handle that does not keep this alive, for the action itself.
     #[must_use]
     pub fn downgrade(&self) -> WeakKeyedDebouncer<K, T> {
-        let (engine, hasher) = (self.engine.downgrade(), self.hasher.clone());
-        WeakKeyedDebouncer { engine, hasher, max_keys: self.max_keys }
+        WeakKeyedDebouncer { engine: self.engine.downgrade(), hasher: self.hasher.clone() }
     }
 
     /// Ends all after what is pending has fired, which begins now: no trigger is taken any more.
@@ -254,7 +256,6 @@ impl<K: Clone + Send + 'static, T: Send + 'static> KeyedDebouncer<K, T> {
 pub struct WeakKeyedDebouncer<K: Clone + Send + 'static, T: Send + 'static> {
     engine: WeakEngine<KeyedDebounce<K, T>>,
     hasher: RandomState,
-    max_keys: usize,
 }
 
 impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebouncer<K, T> {
@@ -274,14 +275,13 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> WeakKeyedDebounce
     #[must_use]
     pub fn upgrade(&self) -> Option<KeyedDebouncer<K, T>> {
         let engine = self.engine.upgrade()?;
-        Some(KeyedDebouncer { engine, hasher: self.hasher.clone(), max_keys: self.max_keys })
+        Some(KeyedDebouncer { engine, hasher: self.hasher.clone() })
     }
 }
 
 impl<K: Clone + Send + 'static, T: Send + 'static> Clone for WeakKeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
-        let (engine, hasher) = (self.engine.clone(), self.hasher.clone());
-        Self { engine, hasher, max_keys: self.max_keys }
+        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
     }
 }
 
@@ -293,7 +293,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for WeakKeyedDebou
 
 impl<K: Clone + Send + 'static, T: Send + 'static> Clone for KeyedDebouncer<K, T> {
     fn clone(&self) -> Self {
-        Self { engine: self.engine.clone(), hasher: self.hasher.clone(), max_keys: self.max_keys }
+        Self { engine: self.engine.clone(), hasher: self.hasher.clone() }
     }
 }
 
@@ -302,7 +302,7 @@ impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for KeyedDebouncer
         f.debug_struct("KeyedDebouncer")
             .field("driver", self.engine.driver())
             .field("len", &self.len())
-            .field("max_keys", &self.max_keys)
+            .field("max_keys", &self.max_keys())
             .finish_non_exhaustive()
     }
 }

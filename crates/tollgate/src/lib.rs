@@ -6,7 +6,6 @@ pub mod algorithm;
 mod breaker;
 mod clock;
 mod coalesce;
-pub mod compose;
 mod concurrency;
 mod debounce;
 mod decision;
@@ -18,7 +17,10 @@ mod keyed_debounce;
 mod lease;
 mod limiter;
 mod limits;
+#[cfg(feature = "log")]
+pub mod log;
 mod outcome;
+mod pace;
 mod pacer;
 mod priority;
 mod quota;
@@ -52,15 +54,11 @@ pub use coalesce::{
     Add, AddError, Batch, CoalesceError, Coalescer, CoalescerBuilder, FlushCause, FlushPanicked,
     WeakCoalescer,
 };
-pub use compose::{
-    ComposeError, DebounceThen, DebounceThenBuilder, PaceError, WeakDebounceThen,
-    debounce_then_limit, debounce_then_throttle,
-};
 pub use concurrency::{
     Acquire, Concurrency, ConcurrencyBuilder, ConcurrencyCounts, ConcurrencyError, Full,
     KeyedConcurrency, KeyedConcurrencyBuilder, Permit,
 };
-pub use debounce::{DebounceBuilder, DebounceError, Debouncer, Edge, Fired, WeakDebouncer};
+pub use debounce::{DebounceError, Debouncer, DebouncerBuilder, Edge, Fired, WeakDebouncer};
 pub use decision::{Answer, Decision, Denied, Outcome, Reason};
 pub use error::QuotaError;
 #[cfg(feature = "tokio")]
@@ -71,16 +69,16 @@ pub use keyed::{
     TableCounts, TopKey, TopKeys, WhenFull,
 };
 pub use keyed_debounce::{
-    KeyedDebounceError, KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer,
-    WhenKeysFull,
+    KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer, WhenKeysFull,
 };
 pub use lease::Lease;
 pub use limiter::{Bypass, Limiter, LimiterBuilder};
 pub use limits::{Charge, Limits, LimitsError, Ticket};
 pub use outcome::CallOutcome;
-#[cfg(feature = "tokio")]
-pub use pacer::PacerWait;
-pub use pacer::{Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, Queued, Rejected, Slot};
+pub use pace::PaceError;
+pub use pacer::{
+    Late, Overflow, Paced, Pacer, PacerBuilder, PacerError, PacerWait, Queued, Rejected, Slot,
+};
 pub use priority::Priority;
 pub use quota::{Initial, ParseQuotaError, Quota};
 pub use reservation::{Refused, Reservation};
@@ -95,7 +93,7 @@ pub use snapshot::SnapshotError;
 pub use snapshot::count_snapshot_records;
 pub use sometimes::Sometimes;
 pub use striped::{Reach, StripedBuilder, StripedError, StripedLimiter};
-pub use throttle::{Throttle, ThrottleBuilder, ThrottleError, WeakThrottle};
+pub use throttle::{Throttle, ThrottleBuilder};
 pub use wait::{Driver, NoRuntime, OnDrop, Panicked, Passed, StillRunning, StopAndWait, Wait};
 
 /// The user's pages, compiled: their examples are tests.
@@ -116,6 +114,9 @@ mod pages {
     struct Stores;
     #[doc = include_str!("../../../docs/watching.md")]
     struct Watching;
+    #[cfg(feature = "log")]
+    #[doc = include_str!("../../../docs/logging.md")]
+    struct Logging;
     #[doc = include_str!("../../../docs/concurrency.md")]
     struct Concurrency;
     #[doc = include_str!("../../../docs/adaptive.md")]

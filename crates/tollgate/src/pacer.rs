@@ -23,7 +23,6 @@ pub use builder::PacerBuilder;
 pub use error::{Overflow, PacerError, Rejected};
 pub use job::Paced;
 pub use slot::Slot;
-#[cfg(feature = "tokio")]
 pub use waiting::PacerWait;
 
 use crate::{
@@ -42,7 +41,7 @@ use std::{fmt, time::Duration};
 /// | I want to | use |
 /// |---|---|
 /// | know when it is my turn | [`slot`](Self::slot) |
-/// | wait for my turn | [`wait_blocking`](Self::wait_blocking), or `wait` in a task (feature `tokio`) |
+/// | wait for my turn | [`wait`](Self::wait), awaited in a task (feature `tokio`) or [`block`](PacerWait::block)ed on |
 /// | have something run at its turn | [`run`](Self::run), or `run_async` (feature `tokio`) |
 ///
 /// # The plan
@@ -51,9 +50,9 @@ use std::{fmt, time::Duration};
 ///   slot `k` of a busy time lies exactly `k` x period / count after its beginning, rounded up to a
 ///   nanosecond. Gaps differ by at most 1 ns and no error adds up, also at 700/s or 3 in 7 s.
 /// - The *queue* is all whose slot is still to come, and jobs that have not started. At most
-///   [`capacity`](PacerBuilder::capacity) may be in it. The one whose turn it is does not
-///   count, so capacity + 1 can come at once.
-/// - So the longest delay is capacity / rate: [`max_delay`](Self::max_delay).
+///   [`capacity`](PacerBuilder::capacity) may be in it. The call whose slot is now does not wait, so it
+///   does not count: an idle pacer takes capacity + 1 calls at one instant.
+/// - So the longest delay is exactly capacity / rate: [`max_delay`](Self::max_delay).
 /// - A cost of `n` takes `n` slots: its own, and the `n - 1` after it stay empty.
 /// - A slot that was given out never moves. One that is given back is the next free one again if
 ///   it was the last; else it goes to the next caller who asks for the same cost, if it is still

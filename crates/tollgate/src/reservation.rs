@@ -8,6 +8,7 @@ use crate::{
     algorithm::{PerCall, Step},
     keyed::core::{Core, Key},
     store::Policy,
+    store::Settled,
     sync::Arc,
     verbs::StateRef,
 };
@@ -338,13 +339,25 @@ impl Reservation {
     }
 
     /// [`settle`](Self::settle) as of `now`.
-    pub fn settle_at(mut self, now: Tick, actual: u64) -> Decision {
+    pub fn settle_at(self, now: Tick, actual: u64) -> Decision {
+        self.settled_at(now, actual).0
+    }
+
+    /// [`settle_at`](Self::settle_at), with what was charged and given back.
+    pub(crate) fn settled_at(mut self, now: Tick, actual: u64) -> (Decision, Settled) {
+        let booked = |more: &Decision| match more.is_allowed() {
+            true => Settled { charged: more.cost(), returned: 0 },
+            false => Settled::default(),
+        };
         let Some(id) = self.id.take() else {
             // Nothing was reserved, but something was used.
             let is_charged = self.cost == 0 && self.decision.reason() == Reason::Quota;
             return match actual {
-                1.. if is_charged => self.owner.force_up_to(now, actual),
-                _ => self.decision.forced(actual),
+                1.. if is_charged => {
+                    let more = self.owner.force_up_to(now, actual);
+                    (more, booked(&more))
+                }
+                _ => (self.decision.forced(actual), Settled::default()),
             };
         };
         if actual > self.cost {
@@ -352,12 +365,13 @@ impl Reservation {
             let more = self.owner.force_up_to(now, actual - self.cost);
             // A key that finds no place any more in a full table is the only one that is refused.
             return match more.is_allowed() {
-                true => more.forced(self.cost.saturating_add(more.cost())),
-                false => more,
+                true => (more.forced(self.cost.saturating_add(more.cost())), booked(&more)),
+                false => (more, Settled::default()),
             };
         }
-        self.owner.give_back(now, id, (self.cost - actual, self.cost));
-        self.owner.with(|state| state.level(now)).forced(actual)
+        let returned = self.owner.give_back(now, id, (self.cost - actual, self.cost));
+        let level = self.owner.with(|state| state.level(now)).forced(actual);
+        (level, Settled { charged: 0, returned })
     }
 }
 

@@ -21,6 +21,13 @@
 //! 2. `p` has a bound below 1. Without calls that get through, nothing would show that the server
 //!    has recovered.
 //! 3. Below `min_calls` in the window nothing is refused.
+//! 4. `p` fades once the server accepts everything. By the rule alone, the share `a` of calls that get through
+//!    after a recovery is k times its mean over the window, so it grows as `e^(g t)` with `g = k (1 - e^-g)`
+//!    (t in windows): to 4.9 times as much in a window at k = 2, but by a fifth at k = 1.1, which takes 7 windows from
+//!    27.5 % to all. So when a tenth of a window has passed since the server last refused a call, and it has accepted
+//!    enough calls since then, `p` falls to zero over the next half of the window; the next refusal ends that.
+//!    "Enough" is `ln 1000 / ln k`: of a server that is overloaded, 1/k of the calls are accepted, so that many in a
+//!    row come once in a thousand times. `p` is never above the rule's, and while the server refuses it is the rule's.
 //!
 //! Each [`Priority`] has a window of its own, ten buckets of two counters: a server that refuses
 //! batches first does not make the client refuse payments. Time that goes backwards counts as
@@ -36,7 +43,7 @@ use crate::{
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::fraction,
 };
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// Refuses a share of the calls to a server that refuses many of them; clones share it.
 ///
@@ -75,6 +82,7 @@ pub struct SelfThrottle {
 struct Shared {
     rules: Rules,
     windows: [CallWindow; Priority::LEVELS],
+    accepting: [Accepting; Priority::LEVELS],
     clock: Clock,
     seed: u64,
     /// How many random numbers were drawn.
@@ -89,9 +97,32 @@ struct Rules {
     k: [f64; Priority::LEVELS],
     max_refusal: f64,
     min_calls: u64,
+    window: Duration,
+}
+
+/// Since when a server has accepted every call of a priority.
+#[derive(Debug, Default)]
+struct Accepting {
+    /// When it last refused one.
+    since_ns: AtomicU64,
+    /// How many it has accepted since then; not counted further than needed.
+    accepts: AtomicU64,
 }
 
 impl Rules {
+    /// How many accepted calls in a row show that a server is not overloaded.
+    fn enough(&self, level: usize) -> u64 {
+        let k = self.k.get(level).copied().unwrap_or(f64::MAX);
+        // OVERFLOW: a cast from a float saturates.
+        ((1000_f64.ln() / k.ln()).ceil() as u64).max(self.min_calls)
+    }
+
+    /// Returns what is left of the probability when the server has accepted every call for so long.
+    fn fade(&self, accepting_for: Duration) -> f64 {
+        let windows = accepting_for.as_secs_f64() / self.window.as_secs_f64();
+        ((0.6 - windows) / 0.5).clamp(0.0, 1.0)
+    }
+
     fn probability(&self, level: usize, seen: Totals) -> f64 {
         // Requests that are not accepted count as failures of the window, refused here or there.
         let (requests, accepts) = (seen.calls, seen.calls.saturating_sub(seen.failures));
@@ -151,8 +182,17 @@ impl SelfThrottle {
     /// [`refusal_probability`](Self::refusal_probability) at a time of the caller's.
     #[must_use]
     pub fn refusal_probability_at(&self, now: Tick, priority: Priority) -> f64 {
-        let seen = self.shared.window(priority).map(|window| window.seen(now));
-        self.shared.rules.probability(priority.level(), seen.unwrap_or_default())
+        let (shared, level) = (&self.shared, priority.level());
+        let seen = shared.window(priority).map(|window| window.seen(now)).unwrap_or_default();
+        let probability = shared.rules.probability(level, seen);
+        match shared.accepting.get(level) {
+            // ORDERING: Relaxed. Each number stands for itself; a stale one is that of a moment ago.
+            Some(accepting) if accepting.accepts.load(Relaxed) >= shared.rules.enough(level) => {
+                let since = Tick::from_nanos(accepting.since_ns.load(Relaxed));
+                probability * shared.rules.fade(now.since(since))
+            }
+            _ => probability,
+        }
     }
 
     /// Returns the settings in one line, for logs and `explain` output.
@@ -170,7 +210,7 @@ impl SelfThrottle {
     /// ```
     #[must_use]
     pub fn summary(&self) -> String {
-        let Rules { k, max_refusal, min_calls } = &self.shared.rules;
+        let Rules { k, max_refusal, min_calls, .. } = &self.shared.rules;
         let k = k.get(Priority::NORMAL.level()).copied().unwrap_or_default();
         let window = self.shared.window(Priority::NORMAL).map(|it| it.summary(*min_calls));
         let (window, percent) = (window.unwrap_or_default(), max_refusal * 100.0);
@@ -213,6 +253,20 @@ impl Shared {
             window.add(now, Mark { failed: !is_accepted, slow: false });
         }
     }
+
+    /// Notes what the server said.
+    fn answered(&self, now: Tick, priority: Priority, is_accepted: bool) {
+        self.add(now, priority, is_accepted);
+        let Some(accepting) = self.accepting.get(priority.level()) else { return };
+        // ORDERING: Relaxed, as in `refusal_probability_at`. A call that another thread ends just now counts as
+        // before or after this one.
+        if !is_accepted {
+            accepting.accepts.store(0, Relaxed);
+            accepting.since_ns.fetch_max(now.as_nanos(), Relaxed);
+        } else if accepting.accepts.load(Relaxed) < self.rules.enough(priority.level()) {
+            accepting.accepts.fetch_add(1, Relaxed);
+        }
+    }
 }
 
 impl fmt::Debug for SelfThrottle {
@@ -247,9 +301,9 @@ impl ThrottlePass {
     pub fn end_at(self, now: Tick, outcome: CallOutcome) {
         match outcome {
             CallOutcome::Success | CallOutcome::Failure => {
-                self.throttle.shared.add(now, self.priority, true);
+                self.throttle.shared.answered(now, self.priority, true);
             }
-            CallOutcome::Overload => self.throttle.shared.add(now, self.priority, false),
+            CallOutcome::Overload => self.throttle.shared.answered(now, self.priority, false),
             CallOutcome::Ignore => {}
         }
     }

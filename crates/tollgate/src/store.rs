@@ -157,7 +157,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Gives back up to the demand's cost of what its key has outstanding. Returns how many permits
-    /// that were.
+    /// that were; one that has refilled in part is given back for the rest, and counts.
     fn refund(&self, demand: &Demand<'_>) -> impl Future<Output = Result<u64, StoreError>> + Send {
         unsupported(Operation::Refund)
     }
@@ -261,6 +261,15 @@ pub struct Reserved {
     pub decision: Decision,
     /// What to settle; none if nothing was taken.
     pub id: Option<ReservationId>,
+}
+
+/// How a settlement has corrected the charge of one demand: what [`MemoryStore::settle_now`] answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Permits that were charged beyond those reserved.
+    pub charged: u64,
+    /// Whole permits that were given back: less than the difference if time has given back some already.
+    pub returned: u64,
 }
 
 /// What [`Store::enter`] answers.

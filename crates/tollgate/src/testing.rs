@@ -20,13 +20,12 @@ pub mod conformance;
 use crate::{
     ManualClock,
     store::{Operation, Store},
+    wait::block_for,
 };
 use std::{
     future::Future,
     pin::{Pin, pin},
-    sync::Arc,
-    task::{Context, Poll, Wake, Waker},
-    thread::Thread,
+    task::Poll,
     time::Duration,
 };
 
@@ -75,22 +74,11 @@ impl<S: Store> Subject for (S, ManualClock) {
 
 /// Waits for a future on this thread.
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut context, mut future) = (Context::from_waker(&waker), pin!(future));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
+    let mut future = pin!(future);
+    block_for(|context| match future.as_mut().poll(context) {
+        Poll::Ready(output) => Ok(output),
+        Poll::Pending => Err(None),
+    })
 }
 
 /// Runs futures side by side in one task, and returns their outputs in order.

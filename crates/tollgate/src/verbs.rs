@@ -39,7 +39,7 @@ impl<'a> StateRef<'a> {
         }
     }
 
-    fn watch(self) -> Option<&'a Watch> {
+    pub(crate) fn watch(self) -> Option<&'a Watch> {
         match self {
             Self::Limiter(limiter) => limiter.watch(),
             Self::Key(core, _) => core.watch(),
@@ -183,7 +183,7 @@ impl StateRef<'_> {
     /// Answers what [`ask`](Self::ask) would for a plain take, and changes nothing.
     pub(crate) fn peek(self, now: Tick, cost: u64) -> Decision {
         let without_state = self.exempt(now, cost).or_else(|| self.behind(now, cost));
-        without_state.unwrap_or_else(|| self.state(now).read(|entry| entry.peek(now, cost)))
+        without_state.unwrap_or_else(|| self.state(now).look(|entry| entry.peek(now, cost)))
     }
 
     /// Returns the level, as a decision about nothing.

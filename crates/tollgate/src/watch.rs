@@ -30,14 +30,17 @@ pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]
 pub use self::tracing::TracingObserver;
 pub use counters::Counts;
-pub(crate) use counters::{STRIPES, stripe};
+pub(crate) use counters::{STRIPES, StripedCounters, stripe};
 pub use denial_log::{DenialLine, DenialLog};
 pub use health::Health;
 pub use histogram::WaitHistogram;
 pub use observer::{Event, Observer, Verb};
 pub use snapshot::Snapshot;
 
-use crate::{Decision, Limiter, Tick, sync::Mutex};
+use crate::{
+    Decision, Limiter, Tick,
+    sync::{Mutex, lock},
+};
 use counters::Counters;
 use health::HealthCheck;
 use histogram::StripedHistogram;
@@ -100,14 +103,8 @@ impl Limiter {
     /// always [`Health::Unknown`].
     #[must_use]
     pub fn health(&self) -> Health {
-        self.health_at(self.now())
-    }
-
-    /// [`health`](Self::health) as of `now`.
-    #[must_use]
-    pub fn health_at(&self, now: Tick) -> Health {
         match self.watch() {
-            Some(watch) => crate::sync::lock(&watch.health).look(now, self.counts()),
+            Some(watch) => lock(&watch.health).look(self.now(), self.counts()),
             None => Health::Unknown,
         }
     }

@@ -6,9 +6,7 @@ use super::{
     bursts::{TRIGGERS, inputs, ms, play},
 };
 use std::error::Error;
-use tollgate::{
-    Coalescer, CoalescerBuilder, Debouncer, Driver, Fired, ManualClock, debounce_then_throttle,
-};
+use tollgate::{Coalescer, CoalescerBuilder, Debouncer, Driver, Fired, ManualClock};
 
 pub(super) fn all() -> Result<Vec<Picture>, Box<dyn Error>> {
     Ok(vec![coalesce()?, compose()?])
@@ -60,8 +58,9 @@ fn compose() -> Result<Picture, Box<dyn Error>> {
     rows.push(Row::new("debounce 30").marked(Kind::Run, &log.take()).grouped());
     let hand = ManualClock::new();
     let (notes, at) = (log.clone(), hand.clone());
-    let debounce = Debouncer::builder(ms(30)).driver(Driver::manual(&hand));
-    let both = debounce_then_throttle(debounce, ms(150))
+    let both = Debouncer::builder(ms(30))
+        .at_most_every(ms(150))
+        .driver(Driver::manual(&hand))
         .start(move |fired: Fired<String>| notes.note(&at, fired.into_value()))?;
     play(&hand, &triggers, 700, |value| {
         both.trigger(value);

@@ -1,6 +1,6 @@
 //! What `tollgate serve` prints when it starts.
 
-use super::LogFormat;
+use crate::log::LogFormat;
 use std::{
     io::{self, Write},
     net::SocketAddr,

@@ -115,7 +115,7 @@ fn every_key_of_the_configuration_is_on_its_page_and_no_other() {
     let keys = keys();
     let pages = pages();
     let page = pages.iter().find(|page| page.path.ends_with("config.md")).unwrap();
-    let word = Regex::new("[a-z_]+").unwrap();
+    let word = Regex::new("[a-z0-9_]+").unwrap();
     let mut named = BTreeSet::new();
     let mut mistakes = Vec::new();
     for (line, text) in &page.prose {

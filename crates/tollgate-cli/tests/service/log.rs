@@ -1,6 +1,10 @@
-//! What clients choose reaches the log without its control characters.
+//! The log of the service: no control characters of clients, no flood, and no wait for its reader.
 
-use crate::process::{Service, http};
+use crate::process::{Resp, Service, http, serve};
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
 
 const YAML: &str = "
 domain: d
@@ -25,4 +29,54 @@ fn keys_cannot_forge_lines_or_reach_the_terminal() {
         assert!(line.contains(escaped), "{line:?}");
         assert!(!line.contains('\x1b'), "{line:?}");
     }
+}
+
+#[test]
+fn a_flood_of_lines_is_throttled_and_the_rest_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for format in ["text", "json"] {
+        let limit = ["--log-limit", "1/h burst 2", "--denial-log", "1", "--log-format", format];
+        let mut service = Service::start(folder.path(), YAML, &limit);
+        let mut client = service.client();
+        client.send("TG.CHECK k alice", 21);
+        (0..21).for_each(|_| drop(client.reply().unwrap()));
+        // It would come after 30 seconds, or with the next line that passes.
+        service.signal("TERM");
+        let notice = service.log_line("log lines left out");
+        assert!(notice.contains("18 log lines left out"), "{notice}");
+        assert!(notice.contains("engine/health.rs:"), "{notice}");
+        assert!(service.wait());
+    }
+}
+
+#[test]
+fn a_reader_that_has_stopped_does_not_stop_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    std::fs::write(&config, YAML).unwrap();
+    let mut command = serve();
+    command.arg(&config).args(["--log-limit", "off", "--denial-log", "1", "--log-keys"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let resp = lines.find_map(|line| line.strip_prefix("listening resp ").map(String::from));
+    let mut client = Resp::connect(resp.unwrap().parse().unwrap());
+    // A pipe holds 64 KiB and the writer 1 MiB; these are more than 2 MB of log lines.
+    let key = "k".repeat(200);
+    for _ in 0..20 {
+        client.send(&format!("TG.CHECK k {key}"), 500);
+        (0..500).for_each(|_| drop(client.reply().unwrap()));
+    }
+    // It tells so as soon as somebody reads again.
+    let notice = lines.find(|line| line.contains("log lines dropped")).unwrap();
+    assert!(notice.contains("dropped="), "{notice}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_log_limit_that_is_no_quota_is_refused() {
+    let output = serve().args(["--log-limit", "lots"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("--log-limit") && text.contains("or write off"), "{text}");
 }

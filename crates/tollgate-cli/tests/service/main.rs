@@ -16,7 +16,9 @@ mod rules;
 #[cfg(feature = "test-servers")]
 mod servers {
     mod adaptive;
+    mod dashboard;
     mod fleet;
+    mod grafana;
     mod in_flight;
 }
 mod snapshot;

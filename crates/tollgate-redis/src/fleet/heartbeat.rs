@@ -1,6 +1,6 @@
 //! The task that beats.
 
-use super::{FleetSize, JoinError, escaped, jittered, peak::Peak, random_name, runtime};
+use super::{FleetSize, JoinError, escaped, jittered, random_name, recent_max::RecentMax, runtime};
 use crate::{Command, Link, LinkError, Route, Script, slot_of};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -183,13 +183,13 @@ impl FleetSet {
 /// What becomes of the answers.
 #[derive(Debug)]
 struct Keeper {
-    peak: Peak,
+    recent_max: RecentMax,
     was_away: bool,
 }
 
 impl Keeper {
     fn new(life: Duration) -> Self {
-        Self { peak: Peak::new(life), was_away: false }
+        Self { recent_max: RecentMax::new(life), was_away: false }
     }
 
     /// Takes an answer, and returns the count from now on; without an answer it stays.
@@ -199,9 +199,9 @@ impl Keeper {
             return None;
         };
         if std::mem::take(&mut self.was_away) {
-            self.peak.resume(now);
+            self.recent_max.resume(now);
         }
-        Some(self.peak.add(now, count))
+        Some(self.recent_max.add(now, count))
     }
 }
 

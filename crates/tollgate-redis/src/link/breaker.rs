@@ -11,7 +11,8 @@
 //!
 //! [`tollgate::Breaker`] decides. This host adds what a connection knows: a break ends when the server
 //! answers a PING, not when a time is over, so that no call is spent on finding out; and it keeps the
-//! last error, to tell callers why.
+//! last error, to tell callers why. While no calls come, PINGs stand in for the three that must succeed: else a server
+//! without traffic would stay on trial.
 
 use super::{Settings, wait::backoff};
 use std::{
@@ -157,8 +158,18 @@ impl Breaker {
         self.report(&mut detail)
     }
 
-    /// Records that the server answered a probe. Returns the new state if it changed.
+    /// Records that the server answered a probe, which counts as a call while it is on trial. Returns the new state if it
+    /// changed.
     pub(super) fn probed(&self) -> Option<State> {
+        if self.state() != State::Probing {
+            return self.connected();
+        }
+        // If calls are on trial already, they decide.
+        self.breaker.try_pass().ok().and_then(|pass| self.succeeded(pass))
+    }
+
+    /// Records that there is a connection. Returns the new state if it changed.
+    pub(super) fn connected(&self) -> Option<State> {
         let mut detail = self.detail();
         // ORDERING: Relaxed; see `state`.
         let was_reached = self.was_reached.swap(true, Relaxed);
@@ -261,6 +272,22 @@ mod tests {
         drop(breaker.admit("h").unwrap());
         assert_eq!(call(&breaker, true), None, "one that was dropped counts for nothing");
         assert_eq!(call(&breaker, false), Some(State::Open));
+    }
+
+    #[test]
+    fn without_calls_three_probes_end_a_trial() {
+        let (breaker, _) = breaker();
+        assert_eq!(breaker.connected(), Some(State::Up));
+        breaker.open("x");
+        assert_eq!(breaker.probed(), Some(State::Probing));
+        // Further connections say nothing new.
+        assert_eq!([breaker.connected(), breaker.connected(), breaker.connected()], [None; 3]);
+        let probes: Vec<_> = (0..3).map(|_| breaker.probed()).collect();
+        assert_eq!(probes, [None, None, Some(State::Up)]);
+        // A call that fails in between opens it again.
+        breaker.open("x");
+        breaker.probed();
+        assert_eq!((breaker.probed(), call(&breaker, false)), (None, Some(State::Open)));
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Core {
                     if index == 0 {
                         self.leads.send_replace(true);
                     }
-                    self.note(self.breaker.probed());
+                    self.note(self.breaker.connected());
                     tokio::select! {
                         biased;
                         why = io => why,
@@ -308,15 +308,23 @@ impl Core {
         self.common.trouble.notify_one();
     }
 
-    /// Asks the server, while the breaker is open, whether it answers again, and otherwise once in a
-    /// while whether it is still there. Returns if it does not answer for too long: then a new
-    /// connection is the better question.
+    /// Asks the server, while the breaker is open, whether it answers again; while it is on trial and no calls come, whether
+    /// it still does; and otherwise once in a while whether it is still there. Returns if it does not answer for too
+    /// long: then a new connection is the better question.
     async fn probe(&self, pipe: &Pipe) -> String {
         let settings = &self.common.connector.settings;
         let mut state = self.state.subscribe();
         loop {
-            let opened = state.wait_for(|state| *state == State::Open);
-            if timeout(settings.keepalive, opened).await.is_ok() {
+            let troubled = state.wait_for(|state| matches!(state, State::Open | State::Probing));
+            let trouble = timeout(settings.keepalive, troubled).await.ok();
+            let trouble = trouble.and_then(|state| state.ok().map(|state| *state));
+            if trouble == Some(State::Probing) {
+                let decided = state.wait_for(|state| *state != State::Probing);
+                if timeout(settings.probe_max, decided).await.is_ok() {
+                    continue;
+                }
+            }
+            if trouble == Some(State::Open) {
                 pause(self.breaker.wait_after(self.breaker.opened())).await;
                 if let Some(last) = self.breaker.last_error()
                     && last.starts_with("READONLY")
@@ -335,12 +343,12 @@ impl Core {
                 return format!("no reply to PING within {:?}", settings.stall_timeout);
             };
             let took = self.common.clock.now().since(began);
-            let is_open = self.breaker.state() == State::Open;
+            let is_troubled = matches!(self.breaker.state(), State::Open | State::Probing);
             match result {
-                Ok(Reply::Error(text)) if is_open && is_failure(&text) => {
+                Ok(Reply::Error(text)) if is_troubled && is_failure(&text) => {
                     self.note(self.breaker.open(&text));
                 }
-                Ok(_) if is_open && took > settings.deadline => {
+                Ok(_) if is_troubled && took > settings.deadline => {
                     self.note(self.breaker.open(&format!("a PING took {took:.1?}")));
                 }
                 Ok(_) => self.note(self.breaker.probed()),

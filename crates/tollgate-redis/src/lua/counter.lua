@@ -24,7 +24,11 @@ local function read(key, now, parameters)
 end
 local function used(k, previous, current, now, w)
   local elapsed = math.max(0, now - k * w)
-  return share(previous, w - elapsed, w) + current
+  local weight = w - elapsed
+  local whole = share(previous, weight, w)
+  -- ceil(x) - 1: what is exactly one window old is outside.
+  if whole > 0 and products(previous, weight, whole, w) == 0 then whole = whole - 1 end
+  return whole + current
 end
 local function judge(k, previous, current, now, parameters)
   local w, limit, cost = struct.unpack('<ddd', parameters)

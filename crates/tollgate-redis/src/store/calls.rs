@@ -191,7 +191,8 @@ impl RedisStore {
 fn refunded(rule: &Rule, amount: &[u8]) -> Option<u64> {
     if rule.kind.is_gcra() {
         let [whole, part] = super::seen::numbers(amount)?;
-        return Some(((u128::from(whole) * rule.c + u128::from(part)) / rule.p) as u64);
+        // A permit that has refilled in part is given back for the rest, and counts.
+        return Some((u128::from(whole) * rule.c + u128::from(part)).div_ceil(rule.p) as u64);
     }
     let [count] = super::seen::numbers(amount)?;
     Some(count)

@@ -69,8 +69,9 @@ impl Seen {
         }
         let elapsed = self.now.saturating_sub(self.numbers[0].saturating_mul(rule.length));
         let weight = u128::from(rule.length.saturating_sub(elapsed));
-        // OVERFLOW: the quotient is at most `previous`.
-        (u128::from(previous) * weight / u128::from(rule.length)) as u64 + current
+        // ceil(x) - 1. OVERFLOW: the quotient is at most `previous`.
+        let product = u128::from(previous) * weight;
+        (product.saturating_sub(1) / u128::from(rule.length)) as u64 + current
     }
 
     /// Returns the decision about `cost`, given what the script said and when the reply came.
@@ -151,7 +152,7 @@ impl Seen {
     }
 }
 
-/// Returns the first `e` at which floor(count x (length - e) / length) <= room, if there is one
+/// Returns the first `e` at which ceil(count x (length - e) / length) - 1 <= room, if there is one
 /// within the window.
 fn elapsed_until(length: u64, count: u64, room: u64) -> Option<u64> {
     if count <= room {
@@ -159,7 +160,7 @@ fn elapsed_until(length: u64, count: u64, room: u64) -> Option<u64> {
     }
     let bound = (u128::from(room) + 1) * u128::from(length);
     // OVERFLOW: count > room, so the quotient is at most the length.
-    let weight = bound.div_ceil(u128::from(count)) as u64 - 1;
+    let weight = (bound / u128::from(count)) as u64;
     let elapsed = length - weight;
     (elapsed < length).then_some(elapsed)
 }

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "test-servers")]
 mod servers {
+    mod lease_outage;
     mod tier;
     mod tier_conformance;
     mod tier_cost;

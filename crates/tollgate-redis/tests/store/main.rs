@@ -5,11 +5,11 @@
 mod servers {
     // Tests behind the feature `testing` move the time of the scripts.
     mod adaptive_rate;
-    mod allot;
     mod arithmetic;
     #[cfg(feature = "testing")]
     mod conformance;
     mod exact;
+    mod fair_share;
     mod fleet;
     #[cfg(feature = "testing")]
     mod interleaved_calls;

@@ -2,7 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 use tollgate::Tick;
 
@@ -10,6 +13,7 @@ use tollgate::Tick;
 #[derive(Debug, Default)]
 pub struct Audit {
     entries: Mutex<VecDeque<AuditEntry>>,
+    written: AtomicU64,
 }
 
 /// One change.
@@ -56,6 +60,15 @@ impl Audit {
             entries.pop_front();
         }
         entries.push_back(entry);
+        // ORDERING: Relaxed. The count only tells a dashboard to read the list again, under its lock.
+        self.written.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how many changes were written down so far.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        // ORDERING: Relaxed, as in `note`.
+        self.written.load(Relaxed)
     }
 
     /// Returns the last changes, the last first, at most `most`.

@@ -7,6 +7,7 @@ use crate::{
     server::Shared,
 };
 use http::StatusCode;
+use serde_json::Value;
 use tollgate::Tick;
 
 /// A key that was looked at.
@@ -15,8 +16,10 @@ pub(super) struct KeyLook {
     pub(super) rule: RuleIndex,
     /// The key, as the store knows it.
     pub(super) key: Box<[u8]>,
-    /// What a call for one permit would be answered. The first part is of the rule itself.
+    /// What a call for one permit would be answered.
     pub(super) answer: Answer,
+    /// Why.
+    pub(super) explained: Value,
 }
 
 /// Looks at a key, and changes nothing. `values` are the free values of the policy.
@@ -33,9 +36,11 @@ pub(super) async fn look(
     let mut answer = Answer::new();
     let looked = shared.engine.decide(plan, now, &request, &mut answer).await;
     looked.map_err(|error| unusable(&error))?;
-    let key = answer.parts().first().map(|part| answer.key(part).into());
+    let own = answer.parts().iter().find(|part| part.rule == rule);
+    let key = own.map(|part| answer.key(part).into());
     let key = key.ok_or_else(|| Problem::bad("the policy counts nothing"))?;
-    Ok(KeyLook { rule, key, answer })
+    let explained = answer.explain(plan, now, &request);
+    Ok(KeyLook { rule, key, answer, explained })
 }
 
 /// Returns the status of a request that cannot be decided.

@@ -31,7 +31,7 @@ const HISTORY: u64 = 60;
 
 /// `GET /policies`: as text, because there may be many.
 pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, Problem> {
-    let known = ["domain", "filter", "sort", "limit", "offset", "history"];
+    let known = ["domain", "filter", "only", "sort", "limit", "offset", "history"];
     query.only(&known).map_err(Problem::bad)?;
     let page = || -> Result<_, String> {
         let limit = query.number("limit", USUAL, MOST)?;
@@ -42,13 +42,24 @@ pub(super) async fn policies(shared: &Shared, query: &Query) -> Result<String, P
     let domain = query.text("domain").map_err(Problem::bad)?;
     let filter = query.text("filter").map_err(Problem::bad)?.unwrap_or("").to_lowercase();
     let (plan, now) = (shared.engine.plan_arc(), shared.engine.now());
+    let is_kind: fn(&Rule) -> bool = match query.text("only").map_err(Problem::bad)? {
+        None => |_| true,
+        Some("adaptive") => |rule| rule.adaptive().is_some(),
+        Some("concurrency") => |rule| rule.kind().slots().is_some(),
+        Some(only) => {
+            let only: String = only.chars().take(40).collect();
+            let text = format!("only={only} is unknown; use adaptive or concurrency");
+            return Err(Problem::bad(text));
+        }
+    };
     let picked = |rule: &&Rule| {
-        domain.is_none_or(|domain| rule.domain() == domain)
+        is_kind(rule)
+            && domain.is_none_or(|domain| rule.domain() == domain)
             && (filter.is_empty()
                 || rule.label().to_lowercase().contains(&filter)
                 || rule.id().to_lowercase().contains(&filter))
     };
-    let mut rules: Vec<&Rule> = plan.rules().iter().filter(picked).collect();
+    let mut rules: Vec<&Rule> = plan.rules_in_use().filter(picked).collect();
     sort(shared, query.text("sort").map_err(Problem::bad)?, &mut rules)?;
     let (total, in_flight) = (rules.len(), shared.engine.in_flight(&plan));
     let seen = Seen { plan: &plan, now, in_flight: &in_flight };
@@ -164,6 +175,9 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         "allowed": counts.allowed(),
         "denied": counts.denied(),
         "decisions": by_reason,
+        "charged_permits": counts.charged,
+        "returned_permits": counts.returned,
+        "banned": live.banned(now).len(),
         "rates": { "10s": rates(Window::Short), "60s": rates(Window::Long) },
         "in_flight": in_flight.get(rule.id()),
         "adaptive": rule.adaptive().map(adaptive),
@@ -177,7 +191,7 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
 }
 
 /// Returns the rate in force, how far it may move, and why it is what it is.
-fn adaptive(rule: &AdaptiveRule) -> Value {
+pub(super) fn adaptive(rule: &AdaptiveRule) -> Value {
     let RateReport { rate, min, max, .. } = rule.report();
     json!({
         "follow": rule.follow().name(),

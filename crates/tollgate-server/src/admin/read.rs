@@ -8,7 +8,7 @@ use super::{
     reply::{Problem, Reply, ago, json_reply, millis_up, until},
 };
 use crate::{
-    engine::{Code, KeyText, Part, RemoteStatus},
+    engine::{Code, KeyText, LimitReport, Part, RemoteStatus},
     net::Listener,
     plan::{Plan, Rule},
     server::Shared,
@@ -35,7 +35,7 @@ pub(super) fn health(query: &Query) -> Result<Value, Problem> {
 
 /// Tells why decisions are not what they should be, if so: a store cannot be asked, and each policy's
 /// `failure` decides.
-fn degraded(shared: &Shared) -> Option<String> {
+pub(super) fn degraded(shared: &Shared) -> Option<String> {
     if let Some((number, why)) = shared.engine.degraded() {
         let plan = shared.engine.plan();
         let name = store_name(&plan, number);
@@ -81,7 +81,16 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
     let percent = query.number("percent", u64::from(usual.percent), 100).map_err(Problem::bad)?;
     let least = query.number("least", usual.least, u64::MAX).map_err(Problem::bad)?;
     // OVERFLOW: a percentage is at most 100.
-    let alarm = Alarm { percent: percent as u8, least };
+    let wrong = problems(shared, Alarm { percent: percent as u8, least });
+    let (status, word) = match wrong.is_empty() {
+        true => (StatusCode::OK, "well"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "unwell"),
+    };
+    Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
+}
+
+/// Lists what is wrong, in words.
+pub(super) fn problems(shared: &Shared, alarm: Alarm) -> Vec<Value> {
     let plan = shared.engine.plan_arc();
     let mut wrong: Vec<Value> = Vec::new();
     if let Some(why) = shared.not_ready() {
@@ -123,11 +132,7 @@ pub(super) fn detail(shared: &Shared, query: &Query) -> Result<Reply, Problem> {
             }
         }
     }
-    let (status, word) = match wrong.is_empty() {
-        true => (StatusCode::OK, "well"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "unwell"),
-    };
-    Ok(json_reply(status, &json!({ "status": word, "problems": wrong })))
+    wrong
 }
 
 /// `GET /top`
@@ -175,22 +180,24 @@ pub(super) async fn key(shared: &Shared, query: &Query) -> Result<Value, Problem
     let special = shared.engine.overlay().look(rule, &found.key, now);
     let overridden = special.as_ref().and_then(|special| special.limit.as_ref());
     let banned = rule.live().bans().and_then(|bans| bans.blocked_until(&found.key, now));
-    let parts = found.answer.parts();
-    let told = |part: &Part| part_of(&plan, &found.answer.summary_of(&plan, part, now), part);
+    let (own, others): (Vec<&Part>, Vec<&Part>) =
+        found.answer.parts().iter().partition(|part| part.rule == found.rule);
+    let told = |part: &&Part| part_of(&plan, found.answer.report_of(&plan, part, now), part);
     let end = |end: Tick| until(clock, now, end);
     Ok(json!({
         "policy": rule.label(),
         "key": key_text(rule, &found.key),
         "would_pass": found.answer.is_allowed(),
-        "decision": parts.first().map(told),
-        "parents": parts[1..].iter().map(told).collect::<Vec<_>>(),
+        "decision": own.first().map(told),
+        "others": others.iter().map(told).collect::<Vec<_>>(),
+        "explain": found.explained,
         "blocked_until": special.as_ref().and_then(|special| special.blocked_until).map(end),
         "banned_until": banned.map(end),
         "override": overridden.map(|(kind, until)| json!({ "limit": limit(kind), "until": end(*until) })),
     }))
 }
 
-fn part_of(plan: &Plan, summary: &Option<crate::engine::Summary<'_>>, part: &Part) -> Value {
+fn part_of(plan: &Plan, report: Option<LimitReport<'_>>, part: &Part) -> Value {
     let code = match part.code {
         Code::Allowed => "allowed",
         Code::Denied => "denied",
@@ -203,22 +210,21 @@ fn part_of(plan: &Plan, summary: &Option<crate::engine::Summary<'_>>, part: &Par
         Code::FailedClosed => "failed-closed",
         Code::Full => "full",
     };
-    let label = part.rule.map(|rule| plan.rule(rule).label());
-    let mut told = json!({ "policy": label, "result": code });
-    if let (Some(summary), Some(_)) = (summary, part.decision) {
-        told["limit"] = json!(summary.capacity);
-        told["remaining"] = json!(summary.remaining);
-        told["reset_after_ms"] = json!(millis_up(summary.reset_after));
-    }
-    if let Some(retry) = summary.as_ref().and_then(|summary| summary.retry_after) {
-        told["retry_after_ms"] = json!(millis_up(retry));
+    let mut told = json!({ "policy": plan.rule(part.rule).label(), "result": code });
+    if let Some(report) = report {
+        told["limit"] = json!(report.limit);
+        told["remaining"] = json!(report.remaining);
+        told["reset_after_ms"] = json!(millis_up(report.reset_after));
+        if let Some(retry) = report.retry_after {
+            told["retry_after_ms"] = json!(millis_up(retry));
+        }
     }
     told
 }
 
 /// Returns a key as people read it.
 pub(super) fn key_text(rule: &Rule, key: &[u8]) -> String {
-    KeyText { key, values: rule.free_keys().len() }.to_string()
+    KeyText::of(rule, key).to_string()
 }
 
 /// `GET /specials`
@@ -248,8 +254,16 @@ pub(super) fn specials(shared: &Shared, query: &Query) -> Result<Value, Problem>
         let end = rule.live().bypassed_until(now)?;
         Some(json!({ "policy": rule.label(), "until": until(clock, now, end) }))
     });
+    let banned = plan.rules().iter().flat_map(|rule| {
+        rule.live().banned(now).into_iter().map(move |(key, end)| (rule, key, end))
+    });
+    let banned = banned.take(MOST_SPECIALS).map(|(rule, key, end)| {
+        let key = key_text(rule, &key);
+        json!({ "policy": rule.label(), "key": key, "until": until(clock, now, end) })
+    });
     Ok(json!({
         "bypassed": bypassed.collect::<Vec<_>>(), "blocked": blocked, "overridden": overridden,
+        "banned": banned.collect::<Vec<_>>(),
     }))
 }
 

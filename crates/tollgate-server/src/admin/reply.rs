@@ -1,5 +1,6 @@
 //! Answers: JSON, text, metrics, and problems.
 
+use super::events::Events;
 use crate::metrics::Exposition;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -30,6 +31,8 @@ pub(super) enum ReplyBody {
         /// While it is others' turn.
         pause: Option<Pause>,
     },
+    /// Live figures, until the reader leaves.
+    Events(Box<Events>),
 }
 
 impl Body for ReplyBody {
@@ -52,26 +55,30 @@ impl Body for ReplyBody {
                 *pause = Some(Box::pin(tokio::task::yield_now()));
                 Poll::Ready(rest.next().map(|text| Ok(Frame::data(Bytes::from(text)))))
             }
+            Self::Events(events) => {
+                events.poll_next(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Full(full) => full.is_end_stream(),
-            Self::Metrics { .. } => false,
+            Self::Metrics { .. } | Self::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(full) => full.size_hint(),
-            Self::Metrics { .. } => SizeHint::default(),
+            Self::Metrics { .. } | Self::Events(_) => SizeHint::default(),
         }
     }
 }
 
-fn reply(status: StatusCode, kind: &'static str, text: String) -> Reply {
-    let mut reply = Response::new(ReplyBody::Full(Full::new(Bytes::from(text))));
+/// Answers with bytes of a type.
+pub(super) fn reply(status: StatusCode, kind: &'static str, text: impl Into<Bytes>) -> Reply {
+    let mut reply = Response::new(ReplyBody::Full(Full::new(text.into())));
     *reply.status_mut() = status;
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -92,6 +99,24 @@ pub(super) fn json_text_reply(text: String) -> Reply {
 
 pub(super) fn text_reply(text: String) -> Reply {
     reply(StatusCode::OK, "text/plain; charset=utf-8", text)
+}
+
+/// Answers with live figures.
+pub(super) fn events_reply(events: Events) -> Reply {
+    let mut reply = reply(StatusCode::OK, "text/event-stream", "");
+    *reply.body_mut() = ReplyBody::Events(Box::new(events));
+    reply
+}
+
+/// Sends a browser to another page of this server, with a cookie.
+pub(super) fn redirect(to: &'static str, cookie: Option<&str>) -> Reply {
+    let mut reply = reply(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", "");
+    let headers = reply.headers_mut();
+    headers.insert(header::LOCATION, HeaderValue::from_static(to));
+    if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::try_from(cookie).ok()) {
+        headers.insert(header::SET_COOKIE, cookie);
+    }
+    reply
 }
 
 pub(super) fn metrics_reply(metrics: Exposition) -> Reply {

@@ -2,15 +2,21 @@
 
 use super::{
     change,
+    events::Events,
     policies::{policies, policy},
     query::{Query, decoded},
     read,
-    reply::{Extra, Problem, Reply, json_reply, json_text_reply, metrics_reply, text_reply},
+    reply::{
+        Extra, Problem, Reply, events_reply, json_reply, json_text_reply, metrics_reply, redirect,
+        text_reply,
+    },
+    session::{self, Session},
+    ui,
 };
 use crate::{
     metrics::{Exposition, Format},
     net::{
-        AuthError, Client, Listener, Penalty, Permission, bearer,
+        AuthError, Client, Listener, Penalty, Permission, Permissions, Secret, bearer,
         browser::{Foreign, Headers, is_json},
     },
     server::Shared,
@@ -20,7 +26,21 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, head
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::Value;
-use std::{convert::Infallible, fmt::Write, sync::Arc};
+use std::{
+    convert::Infallible,
+    fmt::Write,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+/// The connection that a request came by.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) client: Client,
+    pub(super) is_tls: bool,
+    /// Set while the connection is in use; its idle timeout clears it.
+    pub(super) active: Arc<AtomicBool>,
+}
 
 /// Who may ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +54,13 @@ enum Access {
 }
 
 /// What there is: method, path, who may, and what it does.
-const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
-    ("GET", "/", Access::Open, "this list"),
+const ENDPOINTS: [(&str, &str, Access, &str); 26] = [
+    ("GET", "/", Access::Open, "this list; browsers get the dashboard"),
+    ("GET", "/ui/", Access::Open, "the dashboard; with a token set, its login page"),
+    ("GET", "/ui/{file}", Access::Open, "scripts and styles of the dashboard"),
+    ("POST", "/login", Access::Open, "token=...: begins the session of a browser"),
+    ("POST", "/logout", Access::Open, "ends it"),
+    ("GET", "/events", Access::Read, "live figures as server-sent events"),
     ("GET", "/health", Access::Open, "the process is alive"),
     (
         "GET",
@@ -47,7 +72,12 @@ const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
     ("GET", "/version", Access::Open, "version of tollgate"),
     ("GET", "/metrics", Access::Open, "metrics for Prometheus"),
     ("GET", "/health/detail", Access::Read, "current problems: ?percent=95&least=20"),
-    ("GET", "/policies", Access::Read, "?domain= &filter= &sort= &limit= &offset= &history="),
+    (
+        "GET",
+        "/policies",
+        Access::Read,
+        "?domain= &filter= &only= &sort= &limit= &offset= &history=",
+    ),
     ("GET", "/policies/{name}", Access::Read, "one policy, by name, domain/name or id"),
     ("GET", "/top", Access::Read, "the most active and the most denied keys: ?policy= &n="),
     ("GET", "/key", Access::Read, "one key: ?policy= &key= (once for each value)"),
@@ -74,16 +104,17 @@ const ENDPOINTS: [(&str, &str, Access, &str); 21] = [
     ("POST", "/reload", Access::Change, "reload the configuration"),
 ];
 
-/// The beginning of the path of one policy.
+/// The beginnings of paths that go on with a name.
 const POLICY: &str = "/policies/";
+const FILE: &str = "/ui/";
 
 /// Answers a request.
 pub(super) async fn answer(
     shared: &Arc<Shared>,
-    client: &Client,
+    peer: &Peer,
     request: Request<Incoming>,
 ) -> Result<Reply, Infallible> {
-    let mut reply = match respond(shared, client, request).await {
+    let mut reply = match respond(shared, peer, request).await {
         Ok(reply) => reply,
         Err(problem) => {
             if problem.status.is_client_error() {
@@ -100,26 +131,45 @@ pub(super) async fn answer(
 
 async fn respond(
     shared: &Arc<Shared>,
-    client: &Client,
+    peer: &Peer,
     request: Request<Incoming>,
 ) -> Result<Reply, Problem> {
     let (head, body) = request.into_parts();
     let path = head.uri.path();
+    if path == "/login" && head.method == Method::GET {
+        // Somebody who loads the page again after a wrong token.
+        return Ok(redirect(FILE, None));
+    }
     let (action, access) = endpoint(&head.method, path)?;
-    authorize(shared, client, access, &head.headers).await?;
+    let granted = authorize(shared, peer, access, &head.headers).await?;
     let query = Query::parse(head.uri.query().unwrap_or("")).map_err(Problem::bad)?;
     if access == Access::Change {
         query.only(&[]).map_err(Problem::bad)?;
         let body = read_body(shared, body).await?;
         check_type(&head.headers, &body)?;
-        return change::change(shared, client, action, &body).await;
+        return change::change(shared, &peer.client, action, &body).await;
     }
     let value = match action {
+        "/" if accepts(&head.headers, "text/html") => return Ok(redirect(FILE, None)),
         "/" => return Ok(text_reply(index())),
+        "/ui/" if granted.has(Permission::Read) => return file(ui::PAGE, &head.headers),
+        "/ui/" => return Ok(ui::login(StatusCode::OK, "")),
+        // The page is only where the login is asked for.
+        "/ui/{file}" => {
+            let name = path[FILE.len()..].trim_end_matches(ui::PAGE);
+            return file(name, &head.headers);
+        }
+        "/login" => return login(shared, peer, read_body(shared, body).await?).await,
+        "/logout" => return Ok(redirect(FILE, Some(&session::end(peer.is_tls)))),
+        "/events" => {
+            let may_change = granted.has(Permission::Administer);
+            let why = (!may_change).then(|| read_only(shared));
+            return Events::open(shared, &peer.active, (may_change, why)).map(events_reply);
+        }
         "/metrics" => {
-            let accepts = head.headers.get(header::ACCEPT);
-            let accepts = accepts.and_then(|accepts| accepts.to_str().ok()).unwrap_or("");
-            return Ok(metrics_reply(Exposition::new(shared, Format::accepted(accepts))));
+            let accepted = head.headers.get(header::ACCEPT);
+            let accepted = accepted.and_then(|accepted| accepted.to_str().ok()).unwrap_or("");
+            return Ok(metrics_reply(Exposition::new(shared, Format::accepted(accepted))));
         }
         "/health" => read::health(&query),
         "/ready" => return read::ready(shared, &query),
@@ -142,8 +192,12 @@ async fn respond(
 
 /// Finds the endpoint of a request: its path as it is listed, and who may ask.
 fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Problem> {
-    let is_one_policy = path.len() > POLICY.len() && path.starts_with(POLICY);
-    let path = if is_one_policy { "/policies/{name}" } else { path };
+    let goes_on = |start: &str| path.len() > start.len() && path.starts_with(start);
+    let path = match () {
+        () if goes_on(POLICY) => "/policies/{name}",
+        () if goes_on(FILE) => "/ui/{file}",
+        () => path,
+    };
     let Some((wanted, known, access, _)) = ENDPOINTS.iter().find(|(_, known, ..)| *known == path)
     else {
         let path: String = path.chars().take(80).collect();
@@ -164,12 +218,18 @@ fn endpoint(method: &Method, path: &str) -> Result<(&'static str, Access), Probl
     }
 }
 
+/// Returns what the sender of a request may do.
+///
+/// # Errors
+///
+/// When it may not do what the endpoint needs, with the reason.
 async fn authorize(
     shared: &Shared,
-    client: &Client,
+    peer: &Peer,
     endpoint: Access,
     headers: &HeaderMap,
-) -> Result<(), Problem> {
+) -> Result<Permissions, Problem> {
+    let Peer { client, .. } = peer;
     let header = |name: HeaderName| headers.get(name).map(HeaderValue::as_bytes);
     let access = shared.access();
     // Only `Origin`: a request without one changes nothing here.
@@ -182,28 +242,38 @@ async fn authorize(
         };
         Problem::new(status, foreign.to_string())
     })?;
+    let secret = header(header::AUTHORIZATION).and_then(bearer);
+    let session = match secret {
+        None => Session::find(headers, wall(shared), peer.is_tls),
+        Some(_) => None,
+    };
+    let by_session = session
+        .and_then(|session| access.granted(client.listener, |token| session.is_signed_by(token)));
+    let granted = match by_session {
+        Some(granted) => Ok(granted),
+        None => access.authenticate(client, secret),
+    };
+    let has_tokens = access.has_tokens(Listener::Admin);
+    // A reload must not wait for a request that waits below.
+    drop(access);
     let needed = match endpoint {
-        Access::Open => return Ok(()),
+        Access::Open => return Ok(granted.unwrap_or_default()),
         Access::Read => Permission::Read,
         Access::Change => Permission::Administer,
     };
-    let has_tokens = access.has_tokens(Listener::Admin);
-    let secret = header(header::AUTHORIZATION).and_then(bearer);
-    let granted = access.authenticate(client, secret);
-    // A reload must not wait for who waits below.
-    drop(access);
+    if needed == Permission::Administer && by_session.is_some() && browser.origin.is_none() {
+        let text = "a session may change something only from a page of this server, and this \
+                    request has no `Origin`; send the token as `Authorization: Bearer ...`";
+        return Err(Problem::new(StatusCode::FORBIDDEN, text));
+    }
     match granted {
-        Ok(granted) if granted.has(needed) => Ok(()),
+        Ok(granted) if granted.has(needed) => Ok(granted),
         Ok(_) if has_tokens => {
             let text =
                 format!("this needs the permission `{needed}`, which this token does not grant");
             Err(Problem::new(StatusCode::FORBIDDEN, text))
         }
-        Ok(_) => Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "changes need a token, and none is set: start the server with `admin_token_file`, \
-             or use a Unix socket as `admin` endpoint",
-        )),
+        Ok(_) => Err(Problem::new(StatusCode::FORBIDDEN, NO_TOKEN)),
         Err(error) => {
             let is_wrong = error == AuthError::WrongSecret;
             let closes = is_wrong && Penalty::of(shared, client).served(shared).await;
@@ -212,6 +282,68 @@ async fn authorize(
             Err(Problem { extra, ..Problem::new(StatusCode::UNAUTHORIZED, text) })
         }
     }
+}
+
+/// Why nobody can change something over TCP.
+const NO_TOKEN: &str = "changes need a token, and none is set: start the server with \
+    `admin_token_file`, or use a Unix socket as `admin` endpoint";
+
+/// Returns why a reader of the dashboard sees no actions.
+fn read_only(shared: &Shared) -> &'static str {
+    match shared.access().has_tokens(Listener::Admin) {
+        true => "your token grants `read`, and changes need `administer`",
+        false => NO_TOKEN,
+    }
+}
+
+fn wall(shared: &Shared) -> Duration {
+    shared.engine.clock().to_wall(shared.engine.now())
+}
+
+/// Begins the session of a browser, if the form holds a right token.
+async fn login(shared: &Shared, peer: &Peer, body: Bytes) -> Result<Reply, Problem> {
+    let form = Query::parse(&String::from_utf8_lossy(&body)).map_err(Problem::bad)?;
+    form.only(&["token"]).map_err(Problem::bad)?;
+    // People paste it with the end of the line.
+    let token = form.all("token").next().unwrap_or_default().trim_ascii();
+    let granted = shared.access().authenticate(&peer.client, Some(token));
+    match granted {
+        Ok(granted) if granted.has(Permission::Read) => {
+            let cookie = session::begin(&Secret::new(token), wall(shared), peer.is_tls);
+            Ok(redirect(FILE, Some(&cookie)))
+        }
+        Ok(_) => Ok(ui::login(
+            StatusCode::FORBIDDEN,
+            "This token does not grant the permission to read.",
+        )),
+        Err(_) => {
+            let closes = Penalty::of(shared, &peer.client).served(shared).await;
+            let mut reply =
+                ui::login(StatusCode::UNAUTHORIZED, "That is not the token of this server.");
+            if closes {
+                reply.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok(reply)
+        }
+    }
+}
+
+/// Returns true if a client accepts a type by its name.
+fn accepts(headers: &HeaderMap, kind: &str) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|one| {
+        let name = one.split(';').next().unwrap_or_default();
+        name.trim().eq_ignore_ascii_case(kind)
+    })
+}
+
+/// Returns a file of the dashboard.
+fn file(name: &str, headers: &HeaderMap) -> Result<Reply, Problem> {
+    let known = headers.get(header::IF_NONE_MATCH).map(HeaderValue::as_bytes);
+    ui::file(name, known).ok_or_else(|| {
+        let name: String = name.chars().take(80).collect();
+        Problem::new(StatusCode::NOT_FOUND, format!("the dashboard has no file \"{name}\""))
+    })
 }
 
 /// Refuses a body that a web page could send to any server without asking it first.

@@ -27,7 +27,7 @@ pub struct Sampler {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     version: u64,
     tracks: Vec<Track>,
@@ -37,6 +37,10 @@ struct State {
     ends: VecDeque<Tick>,
     /// The slot to write next.
     next: usize,
+    /// What all rules together decided in each slot.
+    totals: [[u64; 2]; SLOTS],
+    /// Samples so far.
+    samples: u64,
     errors: u64,
     failing: u32,
 }
@@ -63,6 +67,19 @@ fn counts(live: &Live) -> [u64; 2] {
 
 fn address(live: &Arc<Live>) -> usize {
     Arc::as_ptr(live) as usize
+}
+
+/// The rules that are busy.
+#[derive(Debug)]
+pub(super) struct Busy {
+    /// The number of the rule in the plan, its rates, and what it allowed and denied in the last sample.
+    pub(super) rows: Vec<(usize, Rates, [u32; 2])>,
+    /// How many rules decided something.
+    pub(super) busy: usize,
+    /// All of them together.
+    pub(super) total: Rates,
+    /// All of them together in the last sample.
+    pub(super) last: [u64; 2],
 }
 
 /// How far back to look.
@@ -144,18 +161,23 @@ impl Sampler {
     pub fn tick(&self, engine: &Engine) {
         let (plan, now) = (engine.plan_arc(), engine.now());
         let mut state = self.lock();
-        if state.version != plan.version() || state.tracks.len() != plan.rules().len() {
+        if state.version != plan.version() || state.tracks.len() != plan.all_rules().len() {
             state.adopt(&plan);
         }
         let is_first = state.ends.is_empty();
         if state.ends.back().is_some_and(|last| *last >= now) {
             return; // No time has passed: there is no rate.
         }
-        let State { tracks, ends, next, errors, failing, .. } = &mut *state;
+        let State { tracks, ends, next, errors, failing, totals, samples, .. } = &mut *state;
+        let mut total = [0; 2];
         for track in tracks {
             let found = counts(&track.live);
             let added = [0, 1].map(|at| found[at].saturating_sub(track.last[at]));
             track.last = found;
+            for at in [0, 1] {
+                // OVERFLOW: a sum of counts of one second.
+                total[at] += added[at];
+            }
             if !is_first {
                 // OVERFLOW: no process decides four billion times in a second. If a sample comes so
                 // late, its slot is too low.
@@ -165,7 +187,9 @@ impl Sampler {
         let found = engine.health().errors();
         *failing = if found > *errors && !is_first { *failing + 1 } else { 0 };
         *errors = found;
+        *samples += 1;
         if !is_first {
+            totals[*next] = total;
             *next = (*next + 1) % SLOTS;
         }
         ends.push_back(now);
@@ -188,6 +212,50 @@ impl Sampler {
         state.recent(most).map(|slot| track.slots[slot]).collect()
     }
 
+    /// Returns how many samples were taken.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.lock().samples
+    }
+
+    /// Returns what all rules together allowed and denied in each of the last samples, the oldest first.
+    #[must_use]
+    pub fn totals(&self) -> Vec<[u64; 2]> {
+        let state = self.lock();
+        state.recent(SLOTS).map(|slot| state.totals[slot]).collect()
+    }
+
+    /// Returns the rules that decided most in the last ten samples, those with the most refusals first, at
+    /// most `most`.
+    pub(super) fn busiest(&self, most: usize) -> Busy {
+        let state = self.lock();
+        let newest = state.recent(1).next();
+        let numbered = 0..state.tracks.len();
+        let mut rows: Vec<(usize, Rates)> = numbered
+            .map(|index| (index, state.rates_of(index, Window::Short)))
+            .filter(|(_, rates)| rates.allowed > 0 || rates.denied > 0)
+            .collect();
+        let total = rows.iter().fold(Rates::default(), |sum, (_, rates)| Rates {
+            allowed: sum.allowed + rates.allowed,
+            denied: sum.denied + rates.denied,
+            span: rates.span,
+        });
+        let busy = rows.len();
+        let order = |(_, rates): &(usize, Rates)| std::cmp::Reverse((rates.denied, rates.allowed));
+        if busy > most {
+            rows.select_nth_unstable_by_key(most, order);
+            rows.truncate(most);
+        }
+        rows.sort_by_key(order);
+        let last = |index: usize| newest.map_or([0; 2], |slot| state.tracks[index].slots[slot]);
+        Busy {
+            rows: rows.into_iter().map(|(index, rates)| (index, rates, last(index))).collect(),
+            busy,
+            total,
+            last: newest.map_or([0; 2], |slot| state.totals[slot]),
+        }
+    }
+
     /// Returns the rules that refuse too much, if the samples go back a minute.
     #[must_use]
     pub fn alarms(&self, plan: &Plan, alarm: Alarm) -> Vec<(RuleIndex, Rates)> {
@@ -195,7 +263,7 @@ impl Sampler {
         if state.ends.len() <= SLOTS {
             return Vec::new();
         }
-        let rules = plan.rules().iter().enumerate();
+        let rules = plan.all_rules().iter().enumerate();
         let rated = rules.map(|(index, rule)| {
             // OVERFLOW: rules are numbered so.
             (index as RuleIndex, state.rates(rule.live(), Window::Long))
@@ -213,12 +281,28 @@ impl Sampler {
     }
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            tracks: Vec::new(),
+            index: HashMap::new(),
+            ends: VecDeque::new(),
+            next: 0,
+            totals: [[0; 2]; SLOTS],
+            samples: 0,
+            errors: 0,
+            failing: 0,
+        }
+    }
+}
+
 impl State {
     /// Takes over the rules of a plan.
     fn adopt(&mut self, plan: &Plan) {
         let mut old: HashMap<usize, Track> =
             self.tracks.drain(..).map(|track| (address(&track.live), track)).collect();
-        let taken = plan.rules().iter().map(|rule| {
+        let taken = plan.all_rules().iter().map(|rule| {
             let known = old.remove(&address(rule.live()));
             known.unwrap_or_else(|| Track::new(rule.live()))
         });
@@ -239,7 +323,12 @@ impl State {
     }
 
     fn rates(&self, live: &Arc<Live>, window: Window) -> Rates {
-        let Some(track) = self.track(live) else { return Rates::default() };
+        let index = self.index.get(&address(live));
+        index.map_or_else(Rates::default, |index| self.rates_of(*index, window))
+    }
+
+    fn rates_of(&self, index: usize, window: Window) -> Rates {
+        let track = &self.tracks[index];
         let mut rates = Rates::default();
         let mut count = 0;
         for slot in self.recent(window.slots()) {

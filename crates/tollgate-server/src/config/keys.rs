@@ -118,7 +118,8 @@ pub(super) static ALGORITHMS: [&str; 7] = [
     "sliding-log",
 ];
 pub(super) static UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "year"];
-pub(super) static SOURCES: [&str; 4] = ["client-address", "path", "method", "host"];
+pub(super) static SOURCES: [&str; 5] = ["client-address", "bearer", "path", "method", "host"];
+pub(super) static RESETS: [&str; 2] = ["delta", "epoch"];
 
 pub(super) static FILE: Section = Section {
     name: "a file",
@@ -296,6 +297,15 @@ pub(super) static FORWARD_AUTH: Section = Section {
             Ours,
             "How many proxies in front of the requesting one are trusted to write X-Forwarded-For.",
         ),
+        key(
+            "trusted_networks",
+            Texts,
+            Ours,
+            "Instead of trusted_hops: the networks of all proxies that are trusted to write \
+             X-Forwarded-For, the requesting one included.",
+        ),
+        key("ipv4_prefix", Count, Ours, "How many bits of an IPv4 address count; default: 32."),
+        key("ipv6_prefix", Count, Ours, "How many bits of an IPv6 address count; default: 64."),
     ],
 };
 
@@ -304,6 +314,13 @@ pub(super) static AUTH_ENTRY: Section = Section {
     keys: &[
         key("key", Text, Ours, "The entry's key."),
         key("header", Text, Ours, "Takes the value from this header of the request."),
+        key(
+            "secret_header",
+            Text,
+            Ours,
+            "Instead of header: the hash of this header, for API keys.",
+        ),
+        key("cookie", Text, Ours, "Instead of header: the hash of this cookie."),
         key("value", Text, Ours, "Instead of header: a fixed value."),
         key(
             "from",
@@ -394,6 +411,13 @@ pub(super) static SERVER: Section = Section {
         ),
         key("memory", Map(&MEMORY), Ours, "Bounds of the default store."),
         key("response_headers", Flag, Ours, "Send RateLimit headers in responses to Envoy."),
+        key(
+            "x_ratelimit_headers",
+            OneOf(&RESETS),
+            Ours,
+            "Send X-RateLimit-Limit, -Remaining and -Reset over HTTP too, with the reset in seconds \
+             (delta) or as a Unix time (epoch); default: not sent.",
+        ),
         key("dynamic_metadata", Flag, Ours, "Send dynamic metadata in responses to Envoy."),
         key("denial_log", Shape::CountOrOff, Ours, "Log one denial out of this many."),
         key("log_keys", Flag, Ours, "Include keys in logs."),

@@ -2,10 +2,10 @@
 
 use super::{
     Entry, Ticket,
-    special::{By, Mode, PartKind},
+    special::{By, Mode, PartLimit},
 };
 use crate::{
-    config::{Failure, Unit},
+    config::Failure,
     plan::{Plan, RuleIndex, Slots},
 };
 use std::time::Duration;
@@ -24,13 +24,18 @@ pub struct Answer {
     pub(super) entry: Option<Entry>,
     pub(super) given: u64,
     pub(super) bound: Option<String>,
+    /// From the Unix epoch to the clock's origin: windows begin at round times.
+    pub(super) epoch: Duration,
 }
 
 /// One limit that was asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The rule; `None` for a limit that came with the request.
-    pub rule: Option<RuleIndex>,
+    /// The rule. A limit that came with the request has the rule whose count it shares, or else one of its
+    /// domain's [`per_call_rules`](Plan::per_call_rules).
+    pub rule: RuleIndex,
+    /// Whether the limit came with the request.
+    pub is_override: bool,
     /// Which ask of the request it belongs to.
     pub ask: usize,
     /// What was asked for.
@@ -41,9 +46,14 @@ pub struct Part {
     pub decision: Option<Decision>,
     /// Until when its key is blocked, if it is.
     pub blocked_until: Option<Tick>,
+    /// How many permits were left before a refusal was charged.
+    pub(super) before: Option<u64>,
+    /// How many permits the store was charged.
+    pub charged: u64,
     /// The number of the store that holds its state.
     pub(super) store: usize,
-    pub(super) kind: PartKind,
+    /// What is counted; `None` if it is unlimited, or limits slots.
+    pub(super) limit: Option<PartLimit>,
     pub(super) by: By,
     pub(super) mode: Mode,
     /// Whether its code is final before the store is asked.
@@ -105,34 +115,6 @@ pub struct Status {
     pub part: Option<usize>,
 }
 
-/// What headers tell of an answer: its tightest limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Summary<'p> {
-    /// What the policy is called, if it has a name or a rule.
-    pub policy: &'p str,
-    /// How many pass in `per`.
-    pub limit: u64,
-    /// In which time.
-    pub per: Duration,
-    /// The unit, if it is one.
-    pub unit: Option<Unit>,
-    /// How many can pass at once: the burst if there is one, and else the limit. The remaining ones are
-    /// never more.
-    pub capacity: u64,
-    /// How many are left.
-    pub remaining: u64,
-    /// When all are back.
-    pub reset_after: Duration,
-    /// When to try again, if refused; `None` also if no wait helps.
-    pub retry_after: Option<Duration>,
-}
-
-/// Returns from when waits are counted: a request that has waited for a store is answered later than
-/// it came.
-pub(crate) fn since(decision: &Decision, now: Tick) -> Tick {
-    now.max(decision.at())
-}
-
 impl Answer {
     /// Returns an answer to fill.
     #[must_use]
@@ -173,8 +155,8 @@ impl Answer {
 
     /// Returns what to settle, if something was reserved.
     #[must_use]
-    pub const fn ticket(&self) -> Option<Ticket> {
-        self.ticket
+    pub const fn ticket(&self) -> Option<&Ticket> {
+        self.ticket.as_ref()
     }
 
     /// Returns what a store said about slots; `None` if it was not asked.
@@ -186,7 +168,7 @@ impl Answer {
     /// Returns the limit and the lease of the `concurrency` rule that it is about, if it is.
     #[must_use]
     pub fn slots(&self, plan: &Plan) -> Option<Slots> {
-        plan.rule(self.parts.first()?.rule?).kind().slots()
+        plan.rule(self.parts.first()?.rule).kind().slots()
     }
 
     /// Tells whether a store could not be asked, so that the answer is by what its rules say then.
@@ -215,59 +197,7 @@ impl Answer {
         (self.allowed, self.given, self.bound) = (true, 0, None);
         (self.ticket, self.entry) = (None, None);
     }
-
-    /// Returns what there is to tell of a part; `None` if it has no limit, or passes and nobody has
-    /// asked how much is left.
-    #[must_use]
-    pub fn summary_of<'p>(&self, plan: &'p Plan, part: &Part, now: Tick) -> Option<Summary<'p>> {
-        let (policy, (limit, per, unit)) = part.configured(plan)?;
-        let retry_after = match (&part.decision, part.code.is_refused()) {
-            (_, true) if part.blocked_until.is_some() => {
-                part.blocked_until.map(|until| until.since(now))
-            }
-            (Some(decision), true) => decision.retry_after(since(decision, now)),
-            _ => None,
-        };
-        let (remaining, reset_after) = match &part.decision {
-            Some(decision) => {
-                // A bucket that never refills says so with the longest time there is.
-                let reset = decision.reset_after(since(decision, now)).unwrap_or(Duration::MAX);
-                (decision.remaining(), reset)
-            }
-            None => (0, per),
-        };
-        let capacity = part.decision.map_or(limit, |decision| decision.limit());
-        Some(Summary { policy, limit, per, unit, capacity, remaining, reset_after, retry_after })
-    }
-
-    /// Returns what there is to tell of a status; `None` if no limit applies.
-    #[must_use]
-    pub fn summary_at<'p>(
-        &self,
-        plan: &'p Plan,
-        status: &Status,
-        now: Tick,
-    ) -> Option<Summary<'p>> {
-        self.summary_of(plan, &self.parts[status.part?], now)
-    }
-
-    /// Returns what there is to tell of the whole answer: the longest wait of those that refuse, and
-    /// else the limit with the least remaining.
-    #[must_use]
-    pub fn summary<'p>(&self, plan: &'p Plan, now: Tick) -> Option<Summary<'p>> {
-        let rank = |part: &&Part| match part.code {
-            code if code.is_refused() => (0, u64::MAX - part.waits_until()),
-            // They do not bind.
-            Code::Shadowed | Code::QuotaSpent => (2, 0),
-            _ => (1, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
-        };
-        let told = self.parts.iter().filter(|part| part.configured(plan).is_some());
-        self.summary_of(plan, told.min_by_key(rank)?, now)
-    }
 }
-
-/// What was configured: count, time, unit.
-type Configured = (u64, Duration, Option<Unit>);
 
 impl Part {
     /// Tells whether its store could not be asked, and its rule has decided.
@@ -276,35 +206,5 @@ impl Part {
         self.is_entered_here
             || matches!(self.code, Code::FailedOpen | Code::FailedClosed)
             || self.decision.is_some_and(|decision| decision.is_degraded())
-    }
-
-    /// Returns when a part that refuses may pass, in nanoseconds: the largest number if never, none
-    /// if nobody knows.
-    pub(super) fn waits_until(&self) -> u64 {
-        match (self.blocked_until, &self.decision) {
-            (Some(until), _) => until.as_nanos(),
-            (None, Some(decision)) => decision.retry_at().map_or(u64::MAX, Tick::as_nanos),
-            (None, None) if matches!(self.code, Code::FailedClosed | Code::Full) => 0,
-            (None, None) => u64::MAX,
-        }
-    }
-
-    const fn passes_unasked(&self) -> bool {
-        matches!(self.code, Code::Allowed | Code::Bypassed | Code::FailedOpen)
-    }
-
-    /// Returns what the limit is called and what was configured; `None` if it is unlimited, or
-    /// if nothing is known of it.
-    pub(super) fn configured<'p>(&self, plan: &'p Plan) -> Option<(&'p str, Configured)> {
-        match (self.kind, self.rule) {
-            _ if self.decision.is_none() && self.passes_unasked() => None,
-            (PartKind::AdHoc(limit), _) => {
-                Some(("", (limit.count, limit.unit.length(), Some(limit.unit))))
-            }
-            (PartKind::Of { count, per, unit }, Some(rule)) => {
-                Some((plan.rule(rule).label(), (count, per, unit)))
-            }
-            _ => None,
-        }
     }
 }

@@ -1,21 +1,23 @@
 //! From a request to its parts: which limits it meets, with which keys.
 
 use super::{
-    Answer, Ask, Code, Engine, Hits, Part, Request, RequestError, Subject, Verb,
+    Answer, Code, Engine, Hits, Part, Request, RequestError, Subject, Verb,
+    overrides::{check_shared_counts, override_part},
     request::MAX_ASKS,
-    special::{By, Mode, PartKind},
+    special::{By, Mode, PartLimit},
 };
-use crate::plan::{AdaptiveRule, DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, RuleIndex, ValueOf};
-use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
-use tollgate::{Quota, Tick, store::Demand};
+use crate::plan::{
+    AdaptiveRule, DomainPlan, Entry, Kind, MAX_ENTRIES, Plan, Rule, RuleIndex, ValueOf,
+};
+use tollgate::Tick;
+use tollgate_tower::key::rollout_place;
 
 /// Parents of parents are followed so far.
 const MAX_PARENTS: usize = 8;
 
 /// The free values of a rule, on the stack.
 #[derive(Clone, Copy)]
-struct Values<'a> {
+pub(super) struct Values<'a> {
     list: [&'a [u8]; MAX_ENTRIES],
     len: usize,
 }
@@ -32,7 +34,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn as_slice(&self) -> &[&'a [u8]] {
+    pub(super) fn as_slice(&self) -> &[&'a [u8]] {
         &self.list[..self.len]
     }
 }
@@ -83,40 +85,23 @@ impl Engine {
         (without, answer): (&[&str], &mut Answer),
     ) -> Result<bool, RequestError> {
         answer.clear();
+        answer.epoch = self.clock.wall_offset();
         let mut replaces = false;
         for (index, ask) in request.asks.iter().enumerate() {
-            match ask.subject {
-                Subject::Entries(entries) if entries.len() > MAX_ENTRIES => {
-                    return Err(RequestError::TooManyEntries { count: entries.len() });
-                }
-                Subject::Entries(entries) => {
-                    let Some(domain) = plan.domain(request.domain) else { continue };
-                    if ask.limit.is_some() {
-                        ad_hoc(domain, (index, ask), entries, answer)?;
-                    } else if let Some(found) = domain.find(entries) {
-                        let values = free_values(entries, found.free);
-                        let hits = ask.hits;
-                        let made =
-                            Made { ask: index, hits, now, depth: 0, values: &values, without };
-                        let rules = match request.verb.is_of_concurrency() {
-                            true => found.concurrency.as_slice(),
-                            false => found.rules,
-                        };
-                        for rule in rules {
-                            replaces |= !plan.rule(*rule).replaces().is_empty();
-                            self.part(plan, *rule, &made, answer)?;
-                        }
-                    }
-                }
-                Subject::Named { policy, keys } => {
-                    let rule = plan.named(policy)?;
-                    fits_verb(plan, rule, request.verb)?;
-                    let values = given_values(plan, rule, keys)?;
-                    let hits = ask.hits;
-                    let made = Made { ask: index, hits, now, depth: 0, values: &values, without };
-                    self.part(plan, rule, &made, answer)?;
-                }
+            let Some(target) = target(plan, request, index)? else { continue };
+            if let (Some(limit), Subject::Entries(entries)) = (ask.limit, ask.subject) {
+                override_part((plan, &target), (index, ask.hits, limit), entries, answer)?;
+                continue;
             }
+            let Target { rules, values, .. } = &target;
+            let made = Made { ask: index, hits: ask.hits, now, depth: 0, values, without };
+            for rule in rules.clone() {
+                replaces |= !plan.rule(rule).replaces().is_empty();
+                self.part(plan, rule, &made, answer)?;
+            }
+        }
+        if request.asks.iter().any(|ask| ask.limit.is_some()) {
+            check_shared_counts(plan, answer)?;
         }
         Ok(replaces)
     }
@@ -153,6 +138,7 @@ impl Engine {
             policy if policy != rule.kind().policy() => policy.cloned(),
             _ => None,
         };
+        let limit = PartLimit::of(kind, adaptive.zip(other.as_ref()));
         let by = match (other, kind.policy()) {
             (Some(policy), _) => {
                 answer.policies.push(policy);
@@ -161,13 +147,7 @@ impl Engine {
             (None, Some(_)) => By::Rule,
             (None, None) => By::Nothing,
         };
-        let mode = match () {
-            () if rule.is_shadow() || !is_enforced(rule.enforce(), key_bytes, made.now) => {
-                Mode::Shadow
-            }
-            () if rule.is_quota_mode() => Mode::Quota,
-            () => Mode::Enforced,
-        };
+        let mode = mode_of(rule, made);
         let banned = rule.live().bans().and_then(|bans| bans.blocked_until(key_bytes, made.now));
         let blocked = special.as_ref().and_then(|special| special.blocked_until).or(banned);
         let is_bypassed = rule.live().bypassed_until(made.now).is_some();
@@ -176,17 +156,20 @@ impl Engine {
             _ if blocked.is_some() => (mode.refused(Code::Blocked), true),
             Kind::Unlimited => (Code::Unlimited, true),
             Kind::Closed { .. } => (mode.refused(Code::Denied), true),
-            Kind::Counted { .. } | Kind::Concurrency(_) => (Code::Allowed, false),
+            Kind::Counted { .. } | Kind::Concurrency(_) | Kind::PerCall => (Code::Allowed, false),
         };
         answer.parts.push(Part {
-            rule: Some(index),
+            rule: index,
+            is_override: false,
             ask: made.ask,
             cost,
             code,
             decision: None,
             blocked_until: blocked,
+            before: None,
+            charged: 0,
             store: rule.store(),
-            kind: PartKind::of(kind).moved(adaptive),
+            limit,
             by,
             mode,
             is_decided,
@@ -238,9 +221,80 @@ fn free_values<'a>(entries: &[Entry<'a>], free: u32) -> Values<'a> {
     values
 }
 
+/// What an ask is about: the rates of a node or its `concurrency` rule, with their free values.
+pub(super) struct Target<'a> {
+    pub(super) rules: std::ops::Range<RuleIndex>,
+    pub(super) values: Values<'a>,
+    /// The domain; `None` if a policy was named.
+    pub(super) domain: Option<&'a DomainPlan>,
+}
+
+/// Finds what an ask is about: by its descriptor, or by the name of a policy, which stands for all rates of its
+/// node. Returns `None` if nothing limits it.
+fn target<'a>(
+    plan: &'a Plan,
+    request: &Request<'a>,
+    index: usize,
+) -> Result<Option<Target<'a>>, RequestError> {
+    let ask = &request.asks[index];
+    match ask.subject {
+        Subject::Entries(entries) if entries.len() > MAX_ENTRIES => {
+            Err(RequestError::TooManyEntries { count: entries.len() })
+        }
+        Subject::Entries(entries) => {
+            let Some(domain) = plan.domain(request.domain) else { return Ok(None) };
+            let found = domain.find(entries);
+            let rules = match found {
+                None => 0..0,
+                Some(found) if request.verb.is_of_concurrency() => {
+                    found.concurrency.map_or(0..0, |rule| rule..rule + 1)
+                }
+                Some(found) => found.rules.first().map_or(0..0, |rule| plan.rule(*rule).node()),
+            };
+            let values = free_values(entries, found.map_or(0, |found| found.free));
+            Ok(Some(Target { rules, values, domain: Some(domain) }))
+        }
+        Subject::Named { policy, keys } => {
+            let rule = plan.named(policy)?;
+            fits_verb(plan, rule, request.verb)?;
+            named_once(plan, (request, index), rule)?;
+            let (rules, values) = (plan.rule(rule).node(), given_values(plan, rule, keys)?);
+            Ok(Some(Target { rules, values, domain: None }))
+        }
+    }
+}
+
+/// Refuses a request that names two limits of one node for one key: each name stands for both, so both would be
+/// charged twice. (The same name twice is charged twice, as the same descriptor twice is.)
+fn named_once(
+    plan: &Plan,
+    (request, index): (&Request<'_>, usize),
+    rule: RuleIndex,
+) -> Result<(), RequestError> {
+    let Subject::Named { keys, .. } = request.asks[index].subject else { return Ok(()) };
+    for ask in &request.asks[..index] {
+        let Subject::Named { policy, keys: others } = ask.subject else { continue };
+        let other = plan.named(policy)?;
+        if other != rule && plan.rule(other).node() == plan.rule(rule).node() && keys == others {
+            let (one, two) = (plan.rule(other).label(), plan.rule(rule).label());
+            return Err(RequestError::Limit(format!(
+                "policies \"{one}\" and \"{two}\" are limits of one descriptor and are charged \
+                 together; name one of them"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Tells whether a policy that was named limits what a verb is about.
 fn fits_verb(plan: &Plan, rule: RuleIndex, verb: Verb) -> Result<(), RequestError> {
     let rule = plan.rule(rule);
+    if matches!(rule.kind(), Kind::PerCall) {
+        return Err(RequestError::Limit(format!(
+            "policy \"{}\" takes its limit from each call; name a policy of the configuration",
+            rule.label()
+        )));
+    }
     let is_concurrency = rule.kind().slots().is_some();
     if is_concurrency == verb.is_of_concurrency() {
         return Ok(());
@@ -268,7 +322,7 @@ fn given_values<'a>(
 
 /// Appends the key of some values, and returns where it is. One value is its own key; several are
 /// told apart by their lengths.
-fn write_key(values: &[&[u8]], keys: &mut Vec<u8>) -> (u32, u32) {
+pub(super) fn write_key(values: &[&[u8]], keys: &mut Vec<u8>) -> (u32, u32) {
     let start = keys.len();
     if let [value] = values {
         keys.extend_from_slice(value);
@@ -282,73 +336,7 @@ fn write_key(values: &[&[u8]], keys: &mut Vec<u8>) -> (u32, u32) {
     (start as u32, keys.len() as u32)
 }
 
-/// Adds a limit that comes with the request.
-fn ad_hoc(
-    domain: &DomainPlan,
-    (index, ask): (usize, &Ask<'_>),
-    entries: &[Entry<'_>],
-    answer: &mut Answer,
-) -> Result<(), RequestError> {
-    let Some(limit) = ask.limit else { return Ok(()) };
-    let mut values = Vec::with_capacity(2 * entries.len());
-    for entry in entries {
-        values.extend([entry.key.as_bytes(), entry.value.as_bytes()]);
-    }
-    let key = write_key(&values, &mut answer.keys);
-    if answer.parts.len() >= MAX_ASKS {
-        return Err(RequestError::TooMany { count: answer.parts.len() + 1 });
-    }
-    // No store can hold two limits against one count.
-    let differs = |part: &Part| match part.kind {
-        PartKind::AdHoc(known) => {
-            let is_same = bytes_at(&answer.keys, part.key) == bytes_at(&answer.keys, key);
-            is_same && known.unit == limit.unit && known.count != limit.count
-        }
-        _ => false,
-    };
-    if let Some(Part { kind: PartKind::AdHoc(known), .. }) =
-        answer.parts.iter().find(|p| differs(p))
-    {
-        return Err(RequestError::Limit(format!(
-            "a descriptor appears twice, with the limits {} and {} per {}; give both the same \
-             limit",
-            known.count, limit.count, limit.unit
-        )));
-    }
-    let policy = domain.window(limit.unit);
-    let mode = if domain.defaults().shadow_mode { Mode::Shadow } else { Mode::Enforced };
-    let (code, by) = if limit.count == 0 {
-        (mode.refused(Code::Denied), By::Nothing)
-    } else {
-        let quota = Quota::per(limit.count, limit.unit.length());
-        Demand::ad_hoc(policy, b"", 1, quota)
-            .map_err(|error| RequestError::Limit(error.to_string()))?;
-        answer.policies.push(policy.clone());
-        (Code::Allowed, By::Listed(answer.policies.len() - 1))
-    };
-    answer.parts.push(Part {
-        rule: None,
-        ask: index,
-        cost: if let Hits::Give(give) = ask.hits { give } else { ask.hits.taken() },
-        code,
-        decision: None,
-        blocked_until: None,
-        store: domain.store(),
-        kind: PartKind::AdHoc(limit),
-        by,
-        mode,
-        is_decided: limit.count == 0,
-        key,
-        gives: matches!(ask.hits, Hits::Give(_)),
-        failure: domain.defaults().failure,
-        counts_refused: domain.defaults().count_refused,
-        is_parent: false,
-        is_entered_here: false,
-    });
-    Ok(())
-}
-
-fn bytes_at(keys: &[u8], (start, end): (u32, u32)) -> &[u8] {
+pub(super) fn bytes_at(keys: &[u8], (start, end): (u32, u32)) -> &[u8] {
     &keys[start as usize..end as usize]
 }
 
@@ -364,7 +352,7 @@ fn cost_beside(
     let gives = matches!(hits, Hits::Give(_));
     let Answer { parts, keys, .. } = answer;
     let same = parts.iter_mut().filter(|part| {
-        let may = part.rule == Some(rule) && part.gives == gives && (is_parent || part.is_parent);
+        let may = part.rule == rule && part.gives == gives && (is_parent || part.is_parent);
         may && bytes_at(keys, part.key) == bytes_at(keys, key)
     });
     let Some(known) = same.max_by_key(|part| part.cost) else { return Some(cost) };
@@ -381,24 +369,27 @@ fn cost_beside(
 fn replaced<'p>(plan: &'p Plan, answer: &Answer) -> Vec<&'p str> {
     let mut names: Vec<&str> = Vec::new();
     for part in &answer.parts {
-        if let Some(rule) = part.rule {
-            names.extend(plan.rule(rule).replaces().iter().map(|name| &**name));
-        }
+        names.extend(plan.rule(part.rule).replaces().iter().map(|name| &**name));
     }
     names
 }
 
+/// Returns what a refusal means.
+fn mode_of(rule: &Rule, made: &Made<'_>) -> Mode {
+    let is_enforced = || is_enforced(rule.enforce(), made.values.as_slice(), made.now);
+    match () {
+        () if rule.is_shadow() || !is_enforced() => Mode::Shadow,
+        () if rule.is_quota_mode() => Mode::Quota,
+        () => Mode::Enforced,
+    }
+}
+
 /// Tells whether a key is among the percentage for which refusals count. The same key always is or is
-/// not, in every process; without a key it is decided anew each time.
-fn is_enforced(percent: u8, key: &[u8], now: Tick) -> bool {
-    if percent >= 100 {
-        return true;
-    }
-    let mut hasher = SipHasher13::new_with_keys(0x656e_666f, 0x7263_6564);
-    if key.is_empty() {
-        hasher.write_u64(now.as_nanos());
-    } else {
-        hasher.write(key);
-    }
-    hasher.finish() % 100 < u64::from(percent)
+/// not, in every process and in the layers of `tollgate-tower`; without a key it is decided anew each time.
+fn is_enforced(percent: u8, values: &[&[u8]], now: Tick) -> bool {
+    let place = || match values {
+        [] => rollout_place([now.as_nanos().to_le_bytes()]),
+        values => rollout_place(values),
+    };
+    percent >= 100 || place() < percent
 }

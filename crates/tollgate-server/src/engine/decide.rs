@@ -6,15 +6,15 @@
 
 use super::{
     Answer, Code, Engine, Part, Request, RequestError, Status, Verb,
-    special::{By, Mode, PartKind},
+    special::{By, Mode},
 };
 use crate::{
     config::Failure,
-    plan::{Counted, Plan},
+    plan::{Kind, Plan, Rule},
 };
 use std::fmt;
 use tollgate::{
-    Decision, Outcome, Quota, Reason, Tick,
+    Decision, Quota, Tick,
     store::{Demand, Policy, Store, StoreError},
 };
 
@@ -61,7 +61,8 @@ impl Engine {
             }
         }
         if !matches!(request.verb, Verb::Peek) {
-            self.charge_refused(plan, answer).await;
+            note_charges(answer);
+            self.charge_refused(plan, now, answer).await;
             self.record(plan, now, answer);
         }
         summarize(request.asks.len(), answer);
@@ -101,8 +102,13 @@ impl Engine {
             if part.mode != Mode::Shadow || part.is_decided || part.decision.is_some() {
                 continue;
             }
-            let store = part.store;
-            let mut at = 0..;
+            if !answer.allowed {
+                self.look_alone(plan, now, (index, 0), answer).await;
+                if answer.parts[index].remaining() >= part.cost {
+                    continue;
+                }
+            }
+            let (mut at, store) = (0.., part.store);
             let only = |_: &Part| at.next() == Some(index);
             if let Some(Err(error)) = self.ask(plan, (now, op, store), answer, only).await {
                 self.failed(store, &error, answer);
@@ -110,29 +116,50 @@ impl Engine {
         }
     }
 
+    /// Looks at one limit by a cost that is not the part's own: with a cost of 0 at what is left as it is.
+    async fn look_alone(
+        &self,
+        plan: &Plan,
+        now: Tick,
+        (index, cost): (usize, u64),
+        answer: &mut Answer,
+    ) {
+        let part = answer.parts[index];
+        let at = (&*answer.policies, &*answer.keys);
+        let Some(mut look) = demand(plan, at, &Part { cost, ..part }) else { return };
+        let looked = self.stores[part.store].peek_at(now, std::slice::from_mut(&mut look)).await;
+        match looked {
+            Ok(left) => answer.parts[index].decision = Some(left),
+            Err(error) => self.health.failed(part.store, &error, self.now()),
+        }
+    }
+
     /// Looks at all limits, and changes nothing.
     async fn look(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
-        for store in 0..self.stores.len() {
-            let undecided = |part: &Part| {
-                part.mode != Mode::Shadow && !part.is_decided && part.decision.is_none()
-            };
-            let asked = self.ask(plan, (now, Op::Look, store), answer, undecided).await;
-            if let Some(Err(error)) = asked {
-                self.failed(store, &error, answer);
+        self.look_together(plan, now, answer).await;
+        answer.allowed = !are_quotas_spent(&answer.parts) && !answer.parts.iter().any(is_final);
+        if answer.allowed && is_refused(answer) {
+            // Those with room are charged alone: they are asked again, for what would be left.
+            pass_by_quota(answer);
+            self.look_together(plan, now, answer).await;
+        } else if !answer.allowed && answer.parts.iter().any(is_refused_unasked) {
+            // The store does not know of that refusal, and tells what would be left.
+            for index in 0..answer.parts.len() {
+                let Part { code, is_decided, decision, .. } = answer.parts[index];
+                if code == Code::Allowed && !is_decided && decision.is_some() {
+                    self.look_alone(plan, now, (index, 0), answer).await;
+                }
             }
         }
         self.shadows(plan, (now, Op::Look), answer).await;
-        let refuses = |part: &Part| {
-            part.code == Code::Full || part.code.is_refused() && part.mode == Mode::Enforced
-        };
-        let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota).peekable();
-        let all_spent = quotas.peek().is_some() && quotas.all(|part| part.code.is_refused());
-        answer.allowed = !all_spent && !answer.parts.iter().any(refuses);
-        if answer.allowed {
-            for part in &mut answer.parts {
-                if part.code.is_refused() && part.mode == Mode::Quota {
-                    part.code = Code::QuotaSpent;
-                }
+    }
+
+    /// Looks at all limits in force.
+    async fn look_together(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        for store in 0..self.stores.len() {
+            let asked = self.ask(plan, (now, Op::Look, store), answer, is_in_force).await;
+            if let Some(Err(error)) = asked {
+                self.failed(store, &error, answer);
             }
         }
     }
@@ -189,22 +216,17 @@ impl Engine {
     /// left then.
     async fn undo(&self, plan: &Plan, (now, refusing): (Tick, usize), answer: &mut Answer) {
         let Answer { parts, keys, policies, .. } = answer;
-        let store_of = |part: &Part| part.store;
-        let is_charged = |part: &&mut Part| is_in_force(part) && store_of(part) < refusing;
-        for part in parts.iter().filter(|part| is_in_force(part) && store_of(part) < refusing) {
+        for part in parts.iter().filter(|part| is_in_force(part) && part.store < refusing) {
             let charged = demand(plan, (policies, keys), part).zip(part.decision);
             if let Some((demand, decision)) = charged {
                 // A store that fails now has charged too much: said in the docs.
-                let _ = self.stores[store_of(part)].undo(&demand, &decision).await;
+                let _ = self.stores[part.store].undo(&demand, &decision).await;
             }
         }
-        for part in parts.iter_mut().filter(is_charged) {
-            let Some(mut look) = demand(plan, (policies, keys), &Part { cost: 0, ..*part }) else {
-                continue;
-            };
-            let store = &self.stores[store_of(part)];
-            if let Ok(left) = store.peek_at(now, std::slice::from_mut(&mut look)).await {
-                part.decision = Some(left);
+        for index in 0..answer.parts.len() {
+            let part = &answer.parts[index];
+            if is_in_force(part) && part.store < refusing {
+                self.look_alone(plan, now, (index, 0), answer).await;
             }
         }
     }
@@ -232,8 +254,10 @@ impl Engine {
     }
 
     /// Charges what was refused, all of it, for rules that count as the reference does. A cost above the
-    /// largest debt is not charged; health says so.
-    async fn charge_refused(&self, plan: &Plan, answer: &mut Answer) {
+    /// largest debt is not charged; health says so. What is left is reported as it is after all charges of
+    /// the request.
+    async fn charge_refused(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
+        let mut forced = 0_u64;
         for index in 0..answer.parts.len() {
             let part = answer.parts[index];
             let passes = matches!(part.code, Code::Allowed) && answer.allowed;
@@ -243,18 +267,29 @@ impl Engine {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
                 continue;
             };
-            let store = part.store;
-            match self.stores[store].force(&demand).await {
-                Ok(booked) if booked.is_never() => {
-                    let (cost, policy) = (part.cost, demand.policy().name());
-                    let text = format!(
-                        "a cost of {cost} reported to \"{policy}\" exceeds the largest debt of its key, \
-                         so nothing was booked; report less at a time, or raise the limit"
-                    );
-                    self.health.failed(store, &StoreError::full(text), self.now());
+            match self.stores[part.store].force(&demand).await {
+                Ok(booked) => {
+                    if booked.is_never() {
+                        let (cost, policy) = (part.cost, demand.policy().name());
+                        let text = format!(
+                            "a cost of {cost} reported to \"{policy}\" exceeds the largest debt of its \
+                             key, so nothing was booked; report less at a time, or raise the limit"
+                        );
+                        self.health.failed(part.store, &StoreError::full(text), now);
+                    }
+                    forced |= 1 << index;
+                    let part = &mut answer.parts[index];
+                    part.charged = if booked.is_allowed() { part.cost } else { 0 };
+                    part.before = part.decision.map(|decision| decision.remaining());
                 }
-                Ok(_) => {}
-                Err(error) => self.health.failed(store, &error, self.now()),
+                Err(error) => self.health.failed(part.store, &error, self.now()),
+            }
+        }
+        for index in 0..answer.parts.len() {
+            let Part { code, cost, .. } = answer.parts[index];
+            if forced >> index & 1 == 1 {
+                let cost = if code == Code::Allowed { 0 } else { cost };
+                self.look_alone(plan, now, (index, cost), answer).await;
             }
         }
     }
@@ -277,6 +312,7 @@ impl Engine {
             let looked = self.stores[store].peek_at(now, std::slice::from_mut(&mut look)).await;
             match (given, looked) {
                 (Ok(given), Ok(decision)) => {
+                    plan.rule(part.rule).live().returned(given);
                     answer.given = answer.given.saturating_add(given);
                     answer.parts[index].decision = Some(decision);
                 }
@@ -286,69 +322,6 @@ impl Engine {
             }
             answer.parts[index].is_decided = true;
         }
-    }
-
-    /// Counts the decisions, and remembers who was refused.
-    fn record(&self, plan: &Plan, now: Tick, answer: &Answer) {
-        if answer.is_degraded() {
-            self.health.degraded();
-        }
-        for part in &answer.parts {
-            let Some(index) = part.rule else { continue };
-            let rule = plan.rule(index);
-            let live = rule.live();
-            if part.gives {
-                continue;
-            }
-            let kind = counted(part, answer.allowed);
-            live.count(kind, part.cost);
-            if kind == Counted::Saturated {
-                let text = "the table of keys is full, so a new key was denied; raise max_keys";
-                self.health.failed(part.store, &StoreError::full(text), now);
-            }
-            let key = answer.key(part);
-            let is_denied = matches!(
-                kind,
-                Counted::Denied
-                    | Counted::DeniedHere
-                    | Counted::Blocked
-                    | Counted::Saturated
-                    | Counted::Full
-            );
-            if let Some(top) = rule.top_keys() {
-                let outcome = if is_denied { Outcome::Later } else { Outcome::Allowed };
-                let name = KeyText { key, values: rule.free_keys().len() };
-                top.record(&name, top.fingerprint(key), outcome, part.cost);
-            }
-            // A share that is used up is no misdeed: it does not lead to a ban.
-            if kind == Counted::Denied
-                && let Some(bans) = live.bans()
-            {
-                bans.refused(key, now);
-            }
-            if is_denied {
-                self.denials.note(plan, rule, key);
-            }
-        }
-    }
-}
-
-/// Returns what a part counts as.
-pub(super) fn counted(part: &Part, allowed: bool) -> Counted {
-    let is_saturated = part.decision.is_some_and(|decision| decision.reason() == Reason::Saturated);
-    match part.code {
-        Code::Denied if is_saturated => Counted::Saturated,
-        Code::Denied if part.is_degraded() => Counted::DeniedHere,
-        Code::Denied => Counted::Denied,
-        Code::QuotaSpent if !allowed => Counted::Denied,
-        Code::Shadowed => Counted::Shadowed,
-        Code::Blocked => Counted::Blocked,
-        Code::Bypassed => Counted::Bypassed,
-        Code::FailedOpen => Counted::FailedOpen,
-        Code::FailedClosed => Counted::FailedClosed,
-        Code::Full => Counted::Full,
-        Code::Allowed if part.is_degraded() => Counted::AllowedHere,
-        Code::Allowed | Code::QuotaSpent | Code::Unlimited => Counted::Allowed,
     }
 }
 
@@ -362,13 +335,26 @@ pub(super) fn is_refused(answer: &Answer) -> bool {
     answer.parts.iter().any(|part| part.mode != Mode::Shadow && part.code.is_refused())
 }
 
+/// Tells whether a part refuses without its store.
+fn is_refused_unasked(part: &Part) -> bool {
+    part.is_decided && part.code.is_refused()
+}
+
+/// Tells whether there are parts in quota mode, and all of them refuse.
+fn are_quotas_spent(parts: &[Part]) -> bool {
+    let mut quotas = parts.iter().filter(|part| part.mode == Mode::Quota).peekable();
+    quotas.peek().is_some() && quotas.all(|part| part.code.is_refused())
+}
+
+/// Tells whether a part refuses the whole request. A bound that is reached does not mean that a quota is spent.
+fn is_final(part: &Part) -> bool {
+    part.code == Code::Full || part.code.is_refused() && part.mode == Mode::Enforced
+}
+
 /// After a refusal: if only parts in quota mode refuse, and not all of them, takes those out, so that
 /// the others can be asked again.
 pub(super) fn pass_by_quota(answer: &mut Answer) -> bool {
-    let refuses = |part: &&Part| part.code.is_refused();
-    // A bound that is reached does not mean that a quota is spent.
-    let is_final = |part: &Part| part.mode == Mode::Enforced || part.code == Code::Full;
-    if answer.parts.iter().filter(refuses).any(is_final) {
+    if answer.parts.iter().any(is_final) {
         return false;
     }
     let mut quotas = answer.parts.iter().filter(|part| part.mode == Mode::Quota);
@@ -406,16 +392,15 @@ pub(super) fn demand<'a>(
     part: &Part,
 ) -> Option<Demand<'a>> {
     let policy = match part.by {
-        By::Rule => plan.rule(part.rule?).kind().policy()?,
+        By::Rule => plan.rule(part.rule).kind().policy()?,
         By::Listed(index) => &policies[index],
         By::Nothing => return None,
     };
     let key = &keys[part.key.0 as usize..part.key.1 as usize];
-    match part.kind {
-        PartKind::AdHoc(limit) => {
-            let quota = Quota::per(limit.count, limit.unit.length());
+    match part.limit {
+        Some(limit) if policy.is_ad_hoc() => {
             // It was judged when the part was made.
-            Demand::ad_hoc(policy, key, part.cost, quota).ok()
+            Demand::ad_hoc(policy, key, part.cost, Quota::per(limit.count, limit.per)).ok()
         }
         _ => Some(Demand::new(policy, key, part.cost)),
     }
@@ -438,16 +423,26 @@ pub(super) fn note(part: &mut Part, decision: Option<Decision>) {
     part.code = if is_denied { part.mode.refused(Code::Denied) } else { Code::Allowed };
 }
 
+/// Notes what each part was charged.
+fn note_charges(answer: &mut Answer) {
+    let allowed = answer.allowed;
+    for part in answer.parts.iter_mut().filter(|part| !part.is_decided && part.limit.is_some()) {
+        let is_charged = allowed && part.code == Code::Allowed && !part.is_degraded();
+        part.charged = if is_charged { part.cost } else { 0 };
+    }
+}
+
 /// Works out the status of each ask: that of its tightest part.
 fn summarize(asks: usize, answer: &mut Answer) {
     answer.statuses.resize(asks, Status { code: Code::Unlimited, part: None });
     for (index, part) in answer.parts.iter().enumerate() {
         let status = &mut answer.statuses[part.ask];
+        // A spent quota is told, although it does not bind.
         let rank = |part: &Part| match part.code {
-            code if code.is_refused() => (0, u64::MAX - part.waits_until()),
+            code if code.is_refused() => (0, part.rank().1),
             Code::QuotaSpent => (1, 0),
             Code::Unlimited => (3, 0),
-            _ => (2, part.decision.map_or(u64::MAX, |decision| decision.remaining())),
+            _ => (2, part.remaining()),
         };
         if status.part.is_none_or(|best| rank(part) < rank(&answer.parts[best])) {
             *status = Status { code: part.code, part: Some(index) };
@@ -457,9 +452,18 @@ fn summarize(asks: usize, answer: &mut Answer) {
 
 /// A key as people read it.
 pub(crate) struct KeyText<'a> {
-    pub(crate) key: &'a [u8],
-    /// How many values it has.
-    pub(crate) values: usize,
+    key: &'a [u8],
+    /// How many values it has at most.
+    values: usize,
+}
+
+impl<'a> KeyText<'a> {
+    /// Returns a key of a rule.
+    pub(crate) fn of(rule: &Rule, key: &'a [u8]) -> Self {
+        let is_override = matches!(rule.kind(), Kind::PerCall) && !rule.domain().is_empty();
+        // An override is counted by all entries of its descriptor.
+        Self { key, values: if is_override { usize::MAX } else { rule.free_keys().len() } }
+    }
 }
 
 impl fmt::Display for KeyText<'_> {

@@ -26,19 +26,15 @@ impl StoreHealth {
         }
         // ORDERING: Relaxed, here and below. A count for people to look at.
         let before = self.errors.fetch_add(1, Relaxed);
-        // The first of many is enough for the log; the count says how many.
-        if before.is_power_of_two() || before == 0 {
-            tracing::warn!(store, count = before + 1, "the store failed: {error}");
-        }
+        // One line for each: the program throttles its log, and says how many lines it left out.
+        tracing::warn!(store, count = before + 1, "the store failed: {error}");
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
     }
 
     /// Notes that a bound of a store is reached.
     fn full(&self, store: usize, error: &StoreError, now: Tick) {
         let before = self.full.fetch_add(1, Relaxed);
-        if before.is_power_of_two() || before == 0 {
-            tracing::warn!(store, count = before + 1, "a bound of the store is reached: {error}");
-        }
+        tracing::warn!(store, count = before + 1, "a bound of the store is reached: {error}");
         let mut last = self.last_full.lock().unwrap_or_else(PoisonError::into_inner);
         *last = Some((now, error.to_string()));
     }
@@ -94,7 +90,7 @@ impl DenialLog {
         }
         let policy = rule.label();
         if settings.log_keys == Some(true) {
-            let mut key = KeyText { key, values: rule.free_keys().len() }.to_string();
+            let mut key = KeyText::of(rule, key).to_string();
             if let Some((end, _)) = key.char_indices().nth(LOGGED_MAX) {
                 key.truncate(end);
                 key.push_str("...");

@@ -4,7 +4,7 @@
 //! its lease ends, so a caller that needs longer renews. The store keeps the leases under the rule's id, which
 //! a reload does not change: what is in flight stays in flight, and a lower limit only keeps others out.
 
-use super::{Answer, Code, Engine, Request, RequestError, Verb, decide::counted};
+use super::{Answer, Code, Engine, Request, RequestError, Verb};
 use crate::{
     config::Failure,
     plan::{Plan, Rule, RuleIndex, Slots},
@@ -81,8 +81,8 @@ struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    fn of(plan: &'a Plan, rule: Option<RuleIndex>, key: &'a [u8]) -> Option<Self> {
-        let rule = plan.rule(rule?);
+    fn of(plan: &'a Plan, rule: RuleIndex, key: &'a [u8]) -> Option<Self> {
+        let rule = plan.rule(rule);
         Some(Self { rule, slots: rule.kind().slots()?, key })
     }
 
@@ -151,7 +151,7 @@ impl Engine {
         entry.retry_after = entry.retry_after.filter(|_| !answer.allowed);
         entry.reason = match part.code {
             Code::Denied if part.cost > limit => "cost-above-limit",
-            _ => counted(part, answer.allowed).labels().1,
+            _ => part.reason(answer.allowed),
         };
         answer.entry = Some(entry);
         Ok(())

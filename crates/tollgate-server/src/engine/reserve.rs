@@ -1,11 +1,11 @@
 //! Reservations, and verbs on single keys.
 
 use super::{
-    Answer, Engine, Request, RequestError,
-    answer::since,
+    Answer, Engine, MAX_ASKS, Part, Request, RequestError,
     decide::{Op, demand, is_in_force, is_refused, note, pass_by_quota},
+    limit_report::since,
 };
-use crate::plan::Plan;
+use crate::plan::{Plan, Rule, RuleIndex};
 use siphasher::sip::SipHasher13;
 use std::{
     fmt,
@@ -15,19 +15,28 @@ use std::{
 };
 use tollgate::{
     Decision, Quota, Tick,
-    store::{Demand, ReservationId, Store, StoreError},
+    store::{Demand, ReservationId, Settled, Store, StoreError},
 };
 
 /// The right to correct a reservation. Its text form cannot be guessed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ticket {
     store: u8,
     id: u64,
-    /// How many limits each ask has, for at most 16 asks: four bits each are not enough, eight are.
-    parts: [u8; Ticket::ASKS],
     /// How many asks there were; some may have no limit.
     asks: u8,
+    parts: Box<[TicketPart]>,
     proof: u64,
+}
+
+/// One limit of a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TicketPart {
+    ask: u8,
+    rule: RuleIndex,
+    /// Tells whether the number is still that of the same rule, after a reload or in another process.
+    rule_mark: u32,
+    cost: u64,
 }
 
 impl Ticket {
@@ -37,8 +46,16 @@ impl Ticket {
     /// Returns how many asks were reserved.
     #[must_use]
     pub fn asks(&self) -> usize {
-        usize::from(self.asks).min(Self::ASKS)
+        usize::from(self.asks)
     }
+}
+
+/// Returns a number by which a rule is known in every process.
+fn rule_mark(rule: &Rule) -> u32 {
+    let mut hasher = SipHasher13::new_with_keys(0x7275_6c65, 0x6d61_726b);
+    hasher.write(rule.id().as_bytes());
+    // OVERFLOW: the low bits of a hash.
+    hasher.finish() as u32
 }
 
 /// A text that is no ticket.
@@ -55,9 +72,10 @@ impl std::error::Error for TicketError {}
 
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}-{:x}-", self.store, self.id)?;
-        for count in &self.parts[..self.asks()] {
-            write!(f, "{count:02x}")?;
+        write!(f, "{:x}-{:x}-{:x}-", self.store, self.id, self.asks)?;
+        for (index, TicketPart { ask, rule, rule_mark, cost }) in self.parts.iter().enumerate() {
+            let comma = if index > 0 { "_" } else { "" };
+            write!(f, "{comma}{ask:x}.{rule:x}.{rule_mark:x}.{cost:x}")?;
         }
         write!(f, "-{:016x}", self.proof)
     }
@@ -67,28 +85,43 @@ impl FromStr for Ticket {
     type Err = TicketError;
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
-        let wrong = || TicketError(text.chars().take(40).collect());
-        let mut fields = text.split('-');
-        let mut next = || fields.next().ok_or_else(wrong);
-        let (store, id, counts, proof) = (next()?, next()?, next()?, next()?);
-        let plain = |field: &str| field.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if fields.next().is_some() || !plain(text.replace('-', "").as_str()) {
-            return Err(wrong());
-        }
-        let number = |field: &str| u64::from_str_radix(field, 16).map_err(|_| wrong());
-        let mut parts = [0; Self::ASKS];
-        if !counts.len().is_multiple_of(2) || counts.len() / 2 > Self::ASKS {
-            return Err(wrong());
-        }
-        for (slot, pair) in parts.iter_mut().zip(counts.as_bytes().chunks(2)) {
-            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            *slot = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-        }
-        let store = u8::from_str_radix(store, 16).map_err(|_| wrong())?;
-        // OVERFLOW: at most 16.
-        let asks = (counts.len() / 2) as u8;
-        Ok(Self { store, id: number(id)?, parts, asks, proof: number(proof)? })
+        let ticket = read_ticket(text);
+        ticket.ok_or_else(|| TicketError(text.chars().take(40).collect()))
     }
+}
+
+fn read_ticket(text: &str) -> Option<Ticket> {
+    let number = |field: &str| {
+        let is_plain = field.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u64::from_str_radix(field, 16).ok().filter(|_| is_plain)
+    };
+    let fields: Vec<&str> = text.splitn(6, '-').collect();
+    let [store, id, asks, parts, proof] = fields[..] else { return None };
+    let mut read = Vec::new();
+    for part in parts.split('_').take(MAX_ASKS + 1) {
+        let fields: Vec<&str> = part.splitn(5, '.').collect();
+        let [ask, rule, mark, cost] = fields[..] else { return None };
+        read.push(TicketPart {
+            ask: number(ask)?.try_into().ok()?,
+            rule: number(rule)?.try_into().ok()?,
+            rule_mark: number(mark)?.try_into().ok()?,
+            cost: number(cost)?,
+        });
+    }
+    let asks = number(asks)?.try_into().ok()?;
+    let is_sound = read.len() <= MAX_ASKS
+        && usize::from(asks) <= Ticket::ASKS
+        && read.iter().all(|part| part.ask < asks);
+    let store = number(store)?.try_into().ok()?;
+    let (id, proof) = (number(id)?, number(proof)?);
+    is_sound.then(|| Ticket { store, id, asks, parts: read.into(), proof })
+}
+
+/// Returns the rule of a reserved limit, if it is still there.
+fn reserved_rule<'p>(plan: &'p Plan, part: &TicketPart) -> Option<&'p Rule> {
+    let is_it = |rule: &&Rule| rule_mark(rule) == part.rule_mark;
+    let usual = plan.all_rules().get(part.rule as usize).filter(is_it);
+    usual.or_else(|| plan.all_rules().iter().find(is_it))
 }
 
 pub(super) fn random_secret() -> (u64, u64) {
@@ -105,11 +138,17 @@ impl Engine {
         SipHasher13::new_with_keys(first, second)
     }
 
-    fn proof(&self, store: u8, id: u64, parts: &[u8]) -> u64 {
-        let mut hasher = self.proof_hasher(usize::from(store));
-        hasher.write_u8(store);
-        hasher.write_u64(id);
-        hasher.write(parts);
+    fn proof(&self, ticket: &Ticket) -> u64 {
+        let mut hasher = self.proof_hasher(usize::from(ticket.store));
+        hasher.write_u8(ticket.store);
+        hasher.write_u64(ticket.id);
+        hasher.write_u8(ticket.asks);
+        for TicketPart { ask, rule, rule_mark, cost } in &ticket.parts {
+            hasher.write_u8(*ask);
+            hasher.write_u32(*rule);
+            hasher.write_u32(*rule_mark);
+            hasher.write_u64(*cost);
+        }
         hasher.finish()
     }
 
@@ -153,10 +192,6 @@ impl Engine {
         if in_force.iter().any(|at| store_of(at) != store) {
             return Err(RequestError::SeveralStores);
         }
-        let mut counts = [0_u8; Ticket::ASKS];
-        for at in &in_force {
-            counts[parts[*at].ask] += 1;
-        }
         let mut demands: Vec<_> =
             in_force.iter().filter_map(|at| demand(plan, (policies, keys), &parts[*at])).collect();
         if demands.is_empty() {
@@ -167,14 +202,20 @@ impl Engine {
         drop(demands);
         match reserved {
             Ok(reserved) => {
-                for (at, decision) in in_force.into_iter().zip(told) {
-                    note(&mut parts[at], decision);
+                for (at, decision) in in_force.iter().zip(told) {
+                    note(&mut parts[*at], decision);
                 }
                 answer.ticket = reserved.id.map(|ReservationId(id)| {
+                    let reserved = in_force.iter().map(|at| {
+                        let Part { ask, rule, cost, .. } = parts[*at];
+                        let rule_mark = rule_mark(plan.rule(rule));
+                        // OVERFLOW: there are at most 16 asks.
+                        TicketPart { ask: ask as u8, rule, rule_mark, cost }
+                    });
                     // OVERFLOW: a configuration has few stores, and there are at most 16 asks.
-                    let (store, count) = (store as u8, asks as u8);
-                    let proof = self.proof(store, id, &counts[..asks]);
-                    Ticket { store, id, parts: counts, asks: count, proof }
+                    let (store, asks, parts) = (store as u8, asks as u8, reserved.collect());
+                    let ticket = Ticket { store, id, asks, parts, proof: 0 };
+                    Ticket { proof: self.proof(&ticket), ..ticket }
                 });
             }
             Err(error) => self.failed(store, &error, answer),
@@ -189,15 +230,13 @@ impl Engine {
     /// # Errors
     ///
     /// When the number of costs is wrong, or the store fails.
-    pub async fn settle(&self, ticket: Ticket, actual: &[u64]) -> Result<bool, RequestError> {
-        let Ticket { store, id, parts, proof, .. } = ticket;
-        let backend = self.stores.get(usize::from(store));
-        let asks = ticket.asks();
-        let is_ours = self.proof(store, id, &parts[..asks]) == proof;
-        let (true, Some(backend)) = (is_ours, backend) else {
+    pub async fn settle(&self, ticket: &Ticket, actual: &[u64]) -> Result<bool, RequestError> {
+        let backend = self.stores.get(usize::from(ticket.store));
+        let (true, Some(backend)) = (self.proof(ticket) == ticket.proof, backend) else {
             return Ok(false);
         };
         // One cost is good for all.
+        let asks = ticket.asks();
         if actual.len() != asks && actual.len() != 1 {
             return Err(RequestError::Limit(format!(
                 "{} costs, but the number of reserved limits is {asks}; give one cost for each \
@@ -205,17 +244,34 @@ impl Engine {
                 actual.len()
             )));
         }
-        let mut each = Vec::new();
-        for (at, count) in parts[..asks].iter().enumerate() {
-            let cost = *actual.get(at).unwrap_or(&actual[0]);
-            each.extend(std::iter::repeat_n(cost, usize::from(*count)));
+        let cost = |part: &TicketPart| *actual.get(usize::from(part.ask)).unwrap_or(&actual[0]);
+        let each: Vec<u64> = ticket.parts.iter().map(cost).collect();
+        let failed = |error: StoreError| RequestError::Store(error.to_string());
+        let id = ReservationId(ticket.id);
+        let settled = match backend.memory() {
+            Some(memory) => memory.settle_now(id, &each).map_err(failed)?,
+            // A shared store does not say how much time has given back already.
+            None => backend.settle(id, &each).await.map_err(failed)?.then(|| {
+                let corrected = |(part, actual): (&TicketPart, &u64)| Settled {
+                    charged: actual.saturating_sub(part.cost),
+                    returned: part.cost.saturating_sub(*actual),
+                };
+                ticket.parts.iter().zip(&each).map(corrected).collect()
+            }),
+        };
+        let Some(settled) = settled else { return Ok(false) };
+        let plan = self.plan();
+        for (part, Settled { charged, returned }) in ticket.parts.iter().zip(settled) {
+            if let Some(rule) = reserved_rule(&plan, part) {
+                rule.live().charged(charged);
+                rule.live().returned(returned);
+            }
         }
-        let settled = backend.settle(ReservationId(id), &each).await;
-        settled.map_err(|error| RequestError::Store(error.to_string()))
+        Ok(true)
     }
 
-    /// Gives back up to the hits of each ask, of what is outstanding. Returns how many permits that
-    /// were, over all limits.
+    /// Gives back up to the hits of each ask, of what is outstanding. Returns how many permits that were: of each
+    /// ask, those of the limit that got the most back.
     ///
     /// # Errors
     ///
@@ -228,17 +284,18 @@ impl Engine {
         answer: &mut Answer,
     ) -> Result<u64, RequestError> {
         self.collect(plan, now, request, answer)?;
-        let mut given = 0_u64;
+        let mut given = vec![0_u64; request.asks.len()];
         for part in &answer.parts {
             let Some(demand) = demand(plan, (&answer.policies, &answer.keys), part) else {
                 continue;
             };
             let store = part.store;
             let permits = self.stores[store].refund(&demand).await;
-            given = given
-                .saturating_add(permits.map_err(|error| RequestError::Store(error.to_string()))?);
+            let permits = permits.map_err(|error| RequestError::Store(error.to_string()))?;
+            plan.rule(part.rule).live().returned(permits);
+            given[part.ask] = given[part.ask].max(permits);
         }
-        Ok(given)
+        Ok(given.into_iter().fold(0, u64::saturating_add))
     }
 
     /// Forgets what the keys of a request have used. Parents keep their counts: others use them, too.
@@ -272,6 +329,20 @@ impl Engine {
     /// When the quota makes no sense, or the store fails.
     pub async fn throttle(
         &self,
+        (plan, now): (&Plan, Tick),
+        key: &[u8],
+        quota: Quota,
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        let decided = self.throttle_uncounted(now, key, quota, cost).await;
+        if let Ok(decision) = &decided {
+            self.record_throttle(plan, key, cost, decision);
+        }
+        decided
+    }
+
+    async fn throttle_uncounted(
+        &self,
         now: Tick,
         key: &[u8],
         quota: Quota,
@@ -301,15 +372,16 @@ impl Engine {
     /// As [`throttle`](Self::throttle).
     pub async fn unthrottle(
         &self,
-        now: Tick,
+        (plan, now): (&Plan, Tick),
         key: &[u8],
         quota: Quota,
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let demand = Demand::ad_hoc(&self.ad_hoc, key, cost, quota);
         let demand = demand.map_err(|error| StoreError::invalid(error.to_string()))?;
-        self.stores[0].refund(&demand).await?;
-        self.throttle(now, key, quota, 0).await
+        let returned = self.stores[0].refund(&demand).await?;
+        plan.throttle_rule().live().returned(returned);
+        self.throttle_uncounted(now, key, quota, 0).await
     }
 
     /// Forgets a key of [`throttle`](Self::throttle). Tells whether it was there.

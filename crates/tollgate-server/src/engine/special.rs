@@ -1,39 +1,36 @@
-//! What kind of limit a part is about, and how its refusal counts.
+//! The limit that a part is about, and how its refusal counts.
 
-use super::{AdHocLimit, Code};
-use crate::{
-    config::Unit,
-    plan::{AdaptiveRule, Kind},
-};
+use super::Code;
+use crate::plan::{AdaptiveRule, Kind};
 use std::time::Duration;
+use tollgate::{Algorithm, store::Policy};
 
-/// What a part's limit is.
+/// The numbers of a part's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PartKind {
-    /// Nothing is counted.
-    Unlimited,
-    /// A configured count in a time.
-    Of { count: u64, per: Duration, unit: Option<Unit> },
-    /// A limit that came with the request.
-    AdHoc(AdHocLimit),
+pub(crate) struct PartLimit {
+    /// How many permits come in `per`.
+    pub(super) count: u64,
+    pub(super) per: Duration,
+    /// How many permits can be had at once.
+    pub(super) capacity: u64,
+    pub(super) algorithm: Algorithm,
 }
 
-impl PartKind {
-    pub(super) const fn of(kind: &Kind) -> Self {
-        match (kind.count(), kind.per()) {
-            (Some(count), Some(per)) => Self::Of { count, per, unit: kind.unit() },
-            _ => Self::Unlimited,
-        }
-    }
-
-    /// Returns the limit at the rate in force.
-    pub(super) fn moved(self, adaptive: Option<&AdaptiveRule>) -> Self {
-        match (self, adaptive) {
-            (Self::Of { per, unit, .. }, Some(adaptive)) => {
-                Self::Of { count: adaptive.count(per), per, unit }
+impl PartLimit {
+    /// Returns the numbers of a limit at the rate in force; `None` if nothing is counted.
+    pub(super) fn of(kind: &Kind, adaptive: Option<(&AdaptiveRule, &Policy)>) -> Option<Self> {
+        let (count, per) = (kind.count()?, kind.per()?);
+        let algorithm = kind.algorithm()?;
+        Some(match adaptive {
+            Some((rule, policy)) => {
+                let capacity = policy.quota().capacity();
+                Self { count: rule.count(per), per, capacity, algorithm }
             }
-            _ => self,
-        }
+            None => {
+                let capacity = kind.policy().map_or(count, |policy| policy.quota().capacity());
+                Self { count, per, capacity, algorithm }
+            }
+        })
     }
 }
 
@@ -60,6 +57,15 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
+    /// Returns its name, for people.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Enforced => "enforced",
+            Self::Shadow => "shadow",
+            Self::Quota => "quota",
+        }
+    }
+
     /// Returns a refusal as it counts in this mode.
     pub(super) const fn refused(self, code: Code) -> Code {
         match self {

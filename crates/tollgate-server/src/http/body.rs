@@ -95,9 +95,9 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Reads the query of a `GET`. Returns the names that are not of the body, with their values.
-    pub(super) fn query(query: &'a str) -> Result<(Self, Option<u16>), Bad> {
-        let (mut body, mut status) = (Self::default(), None);
+    /// Reads the query of a `GET`: what is asked about, and how to reply.
+    pub(super) fn query(query: &'a str) -> Result<(Self, ReplyOptions), Bad> {
+        let (mut body, mut options) = (Self::default(), ReplyOptions::default());
         let mut keys: Vec<Cow<'a, str>> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -109,8 +109,11 @@ impl<'a> Body<'a> {
                 }
                 "key" => keys.push(value),
                 "cost" => once(&mut body.one.cost, name, Json::new(&value).number(name)?)?,
-                "denied_status" => once(&mut status, name, denied_status(&value)?)?,
-                _ => return Err(unknown(name, &["policy", "key", "cost", "denied_status"])),
+                _ if options.field(name, &value)? => {}
+                _ => {
+                    let known = ["policy", "key", "cost", "denied_status", "explain"];
+                    return Err(unknown(name, &known));
+                }
             }
         }
         match keys.len() {
@@ -118,7 +121,7 @@ impl<'a> Body<'a> {
             1 => body.one.key = keys.pop(),
             _ => body.one.keys = Some(keys),
         }
-        Ok((body.judged(Extra::Nothing)?, status))
+        Ok((body.judged(Extra::Nothing)?, options))
     }
 
     fn judged(self, extra: Extra) -> Result<Self, Bad> {
@@ -386,8 +389,53 @@ impl<'a> Settlement<'a> {
     }
 }
 
+/// How to reply, as the query of a request says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReplyOptions {
+    /// The status of a refusal; 429 if not said.
+    pub(super) denied_status: Option<u16>,
+    /// Whether the reply has the explanation of the decision.
+    pub(super) explain: Option<bool>,
+}
+
+impl ReplyOptions {
+    /// Reads the query of a `POST`, which has nothing else to say.
+    pub(super) fn read(query: &str) -> Result<Self, Bad> {
+        let mut options = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            if !options.field(name, value)? {
+                let shown: String = query.chars().take(40).collect();
+                let text = "a POST takes only denied_status and explain";
+                return Err(Bad(format!("the query is \"{shown}\"; {text}")));
+            }
+        }
+        Ok(options)
+    }
+
+    /// Reads a field; returns false if it is none of these.
+    fn field(&mut self, name: &str, value: &str) -> Result<bool, Bad> {
+        match name {
+            "denied_status" => once(&mut self.denied_status, name, denied_status(value)?)?,
+            "explain" => {
+                let explain = match value {
+                    "0" => false,
+                    "1" => true,
+                    _ => {
+                        let shown: String = value.chars().take(40).collect();
+                        return Err(Bad(format!("\"explain\" is \"{shown}\"; it must be 0 or 1")));
+                    }
+                };
+                once(&mut self.explain, name, explain)?;
+            }
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
 /// Reads the status that a refusal shall have.
-pub(super) fn denied_status(text: &str) -> Result<u16, Bad> {
+fn denied_status(text: &str) -> Result<u16, Bad> {
     match text {
         "200" => Ok(200),
         "403" => Ok(403),

@@ -1,11 +1,12 @@
 //! `/v1/enter`, `/v1/renew` and `/v1/leave`: slots of `concurrency` rules.
 
 use super::{
-    body::{Body, Extra},
+    body::{Body, Extra, ReplyOptions},
     call::Call,
+    json::Bad,
     limits::{push_bool, push_millis},
     reply::{Kind, Problem, Reply},
-    route::{Desk, Moment, only_status, problem},
+    route::{Desk, Moment, problem},
 };
 use crate::{
     engine::{Answer, Request, Verb},
@@ -18,11 +19,14 @@ impl Desk {
     /// `/v1/enter`
     pub(super) async fn enter(&mut self, moment: &Moment, call: &Call<'_>) -> Result<(), Problem> {
         let text = self.body(moment, call, Permission::Check)?;
-        let status = only_status(call.query)?;
+        let options = ReplyOptions::read(call.query)?;
+        if options.explain.is_some() {
+            return Err(Bad::new("\"explain\" belongs to /v1/check; leave it out").into());
+        }
         let body = Body::read(text, Extra::Nothing)?;
         self.run(moment, &body, Verb::Enter).await?;
         write_entry(&self.answer, &moment.plan, &mut self.reply);
-        self.refuse_with(status);
+        self.refuse_with(options.denied_status);
         Ok(())
     }
 
@@ -89,7 +93,7 @@ fn write_entry(answer: &Answer, plan: &Plan, reply: &mut Reply) {
         out.extend_from_slice(b",\"detail\":");
         push_text(out, bound);
     }
-    let rule = answer.parts().first().and_then(|part| part.rule);
+    let rule = answer.parts().first().map(|part| part.rule);
     let id = entry.and_then(|entry| entry.id).map(|id| id.to_string());
     for (field, text) in [
         (",\"policy\":", rule.map(|rule| plan.rule(rule).label())),

@@ -7,13 +7,14 @@
 
 use super::reply::{JSON, PROBLEM, Reply};
 use crate::{
-    engine::{Answer, Code, Part, Summary},
+    engine::{Answer, LimitReport},
     plan::Plan,
+    server::Shared,
 };
 use std::time::Duration;
-use tollgate::{Reason, Tick};
+use tollgate::Tick;
 use tollgate_tower::answer::{
-    Refusal,
+    Legacy, Refusal,
     raw::{
         self, Allowance, POLICIES_MAX, push_left, push_number, push_problem, push_text,
         retry_seconds, seconds,
@@ -29,36 +30,52 @@ pub(super) struct Told<'a> {
 }
 
 impl<'a> Told<'a> {
-    fn summary(&self) -> Option<Summary<'a>> {
-        self.answer.summary(self.plan, self.now)
+    fn report(&self) -> Option<LimitReport<'a>> {
+        self.answer.report(self.plan, self.now)
     }
 
     /// Writes the headers.
-    pub(super) fn headers(&self, reply: &mut Reply) {
+    pub(super) fn headers(&self, shared: &Shared, reply: &mut Reply) {
         reply.header_text("Cache-Control", "no-store");
         if self.answer.is_degraded() {
             reply.header_text("Tollgate-Degraded", "true");
         }
-        let Some(summary) = self.summary() else { return };
-        let reset = seconds(summary.reset_after);
-        let wait = if self.answer.is_allowed() { None } else { summary.retry_after };
-        let wait = wait.map(retry_seconds);
-        reply.header("RateLimit-Limit", |out| push_number(out, summary.capacity));
-        reply.header("RateLimit-Remaining", |out| push_number(out, summary.remaining));
+        let Some(report) = self.report() else { return };
+        let (reset, wait) = (seconds(report.reset_after), report.retry_after.map(retry_seconds));
+        reply.header("RateLimit-Limit", |out| push_number(out, report.limit));
+        reply.header("RateLimit-Remaining", |out| push_number(out, report.remaining));
         if let Some(reset) = reset {
             reply.header("RateLimit-Reset", |out| push_number(out, reset));
         }
-        reply.header("RateLimit-Policy", |out| self.policies(out, &summary));
+        self.legacy(&report, shared, reply);
+        reply.header("RateLimit-Policy", |out| self.policies(out, &report));
         reply.header("RateLimit", |out| {
-            push_left(out, summary.policy, summary.remaining, wait.or(reset));
+            push_left(out, report.policy, report.remaining, wait.or(reset));
         });
         if let Some(wait) = wait {
             reply.header("Retry-After", |out| push_number(out, wait));
         }
     }
 
+    /// Writes the `X-RateLimit-*` headers, if they are wanted.
+    fn legacy(&self, report: &LimitReport<'_>, shared: &Shared, reply: &mut Reply) {
+        let reset = match shared.settings.x_ratelimit_headers {
+            Legacy::Off => return,
+            Legacy::Epoch => {
+                let wall = shared.engine.clock().to_wall(self.now);
+                wall.checked_add(report.reset_after).and_then(seconds)
+            }
+            _ => seconds(report.reset_after),
+        };
+        reply.header("X-RateLimit-Limit", |out| push_number(out, report.limit));
+        reply.header("X-RateLimit-Remaining", |out| push_number(out, report.remaining));
+        if let Some(reset) = reset {
+            reply.header("X-RateLimit-Reset", |out| push_number(out, reset));
+        }
+    }
+
     /// Appends the policies, that which binds first, each once.
-    fn policies(&self, out: &mut Vec<u8>, first: &Summary<'_>) {
+    fn policies(&self, out: &mut Vec<u8>, first: &LimitReport<'_>) {
         push_policy(out, first);
         let parts = self.answer.parts();
         if parts.len() == 1 {
@@ -66,16 +83,16 @@ impl<'a> Told<'a> {
         }
         let mut seen = vec![first.policy];
         for part in parts {
-            let summary = self.answer.summary_of(self.plan, part, self.now);
-            let Some(summary) = summary.filter(|summary| !seen.contains(&summary.policy)) else {
+            let report = self.answer.report_of(self.plan, part, self.now);
+            let Some(report) = report.filter(|report| !seen.contains(&report.policy)) else {
                 continue;
             };
             if seen.len() == POLICIES_MAX {
                 break;
             }
-            seen.push(summary.policy);
+            seen.push(report.policy);
             out.extend_from_slice(b", ");
-            push_policy(out, &summary);
+            push_policy(out, &report);
         }
     }
 
@@ -90,7 +107,7 @@ impl<'a> Told<'a> {
             out.extend_from_slice(b",\"detail\":");
             push_text(out, bound);
         }
-        push_summary(out, self.summary());
+        push_report(out, self.report());
         out.extend_from_slice(b",\"limits\":[");
         for (index, part) in self.answer.parts().iter().enumerate() {
             if index > 0 {
@@ -100,19 +117,17 @@ impl<'a> Told<'a> {
             push_number(out, part.ask as u64);
             out.extend_from_slice(b",\"allowed\":");
             push_bool(out, !part.code.is_refused());
-            let summary = self.answer.summary_of(self.plan, part, self.now);
-            match (summary, part.rule) {
-                (Some(summary), _) => push_summary(out, Some(summary)),
+            match self.answer.report_of(self.plan, part, self.now) {
+                Some(report) => push_report(out, Some(report)),
                 // Not limited: there is only a name to tell.
-                (None, Some(rule)) => {
+                None => {
                     out.extend_from_slice(b",\"policy\":");
-                    push_text(out, self.plan.rule(rule).label());
+                    push_text(out, self.plan.rule(part.rule).label());
                     out.extend_from_slice(NO_FIGURES);
                 }
-                (None, None) => push_summary(out, None),
             }
             out.extend_from_slice(b",\"reason\":\"");
-            out.extend_from_slice(reason(part).as_bytes());
+            out.extend_from_slice(part.reason(self.answer.is_allowed()).as_bytes());
             out.extend_from_slice(b"\"}");
         }
         out.push(b']');
@@ -122,7 +137,7 @@ impl<'a> Told<'a> {
     pub(super) fn refusal(&self, reply: &mut Reply) {
         reply.content_type = PROBLEM;
         let refused = self.answer.parts().iter().filter(|part| part.code.is_refused());
-        let names = refused.filter_map(|part| Some(self.plan.rule(part.rule?).label()));
+        let names = refused.map(|part| self.plan.rule(part.rule).label());
         push_problem(&mut reply.body, Refusal::QuotaExceeded, None, names);
     }
 }
@@ -134,56 +149,39 @@ pub(super) fn push_bool(out: &mut Vec<u8>, value: bool) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
-fn push_summary(out: &mut Vec<u8>, summary: Option<Summary<'_>>) {
+fn push_report(out: &mut Vec<u8>, report: Option<LimitReport<'_>>) {
     out.extend_from_slice(b",\"policy\":");
-    let Some(summary) = summary else {
+    let Some(report) = report else {
         out.extend_from_slice(b"null");
         out.extend_from_slice(NO_FIGURES);
         return;
     };
-    push_text(out, summary.policy);
+    push_text(out, report.policy);
     out.extend_from_slice(b",\"limit\":");
-    push_number(out, summary.capacity);
+    push_number(out, report.limit);
     out.extend_from_slice(b",\"remaining\":");
-    push_number(out, summary.remaining);
+    push_number(out, report.remaining);
     out.extend_from_slice(b",\"retry_after_ms\":");
-    push_millis(out, summary.retry_after);
+    push_millis(out, report.retry_after);
     out.extend_from_slice(b",\"reset_after_ms\":");
-    push_millis(out, Some(summary.reset_after));
+    push_millis(out, Some(report.reset_after));
 }
 
-/// Appends milliseconds, rounded up; `null` for never.
-pub(super) fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
-    let millis = time.and_then(raw::millis);
-    match millis {
-        Some(millis) => push_number(out, millis),
+fn push_optional(out: &mut Vec<u8>, number: Option<u64>) {
+    match number {
+        Some(number) => push_number(out, number),
         None => out.extend_from_slice(b"null"),
     }
 }
 
-fn push_policy(out: &mut Vec<u8>, summary: &Summary<'_>) {
-    let Summary { policy, limit: count, per, capacity, .. } = *summary;
-    raw::push_policy(out, policy, &Allowance { count, per, capacity });
+/// Appends milliseconds, rounded up; `null` for never.
+pub(super) fn push_millis(out: &mut Vec<u8>, time: Option<Duration>) {
+    push_optional(out, time.and_then(raw::millis));
 }
 
-/// Returns why a limit answers as it does, by the words of the metrics.
-fn reason(part: &Part) -> &'static str {
-    match part.code {
-        Code::Allowed | Code::Denied if part.is_degraded() => "local",
-        Code::Allowed | Code::QuotaSpent => "quota",
-        Code::Denied => match part.decision {
-            Some(decision) if decision.reason() == Reason::Saturated => "saturated",
-            Some(decision) if decision.is_never() => "cost-above-burst",
-            Some(_) => "quota",
-            None => "closed",
-        },
-        Code::Shadowed => "shadow",
-        Code::Blocked => "blocked",
-        Code::Bypassed => "bypassed",
-        Code::Unlimited => "unlimited",
-        Code::FailedOpen | Code::FailedClosed => "store-failed",
-        Code::Full => "full",
-    }
+fn push_policy(out: &mut Vec<u8>, report: &LimitReport<'_>) {
+    let LimitReport { policy, count, per, limit: capacity, .. } = *report;
+    raw::push_policy(out, policy, &Allowance { count, per, capacity });
 }
 
 /// Appends the list of policies.
@@ -191,7 +189,7 @@ pub(super) fn list(plan: &Plan, reply: &mut Reply) {
     reply.content_type = JSON;
     let out = &mut reply.body;
     out.extend_from_slice(b"{\"policies\":[");
-    for (index, rule) in plan.rules().iter().enumerate() {
+    for (index, rule) in plan.rules_in_use().enumerate() {
         if index > 0 {
             out.push(b',');
         }
@@ -211,10 +209,9 @@ pub(super) fn list(plan: &Plan, reply: &mut Reply) {
             push_text(out, key);
         }
         out.extend_from_slice(b"],\"limit\":");
-        match rule.kind().most() {
-            Some(count) => push_number(out, count),
-            None => out.extend_from_slice(b"null"),
-        }
+        push_optional(out, rule.limit_now());
+        out.extend_from_slice(b",\"count\":");
+        push_optional(out, rule.kind().count());
         out.extend_from_slice(b",\"per_ms\":");
         push_millis(out, rule.kind().per());
         out.extend_from_slice(b",\"algorithm\":");

@@ -1,7 +1,7 @@
 //! Which path does what.
 
 use super::{
-    body::{Body, Extra, Settlement, denied_status},
+    body::{Body, Extra, ReplyOptions, Settlement},
     call::Call,
     forward,
     json::Bad,
@@ -271,10 +271,8 @@ impl Desk {
 
     async fn query(&mut self, moment: &Moment, call: &Call<'_>, verb: Verb) -> Result<(), Problem> {
         self.authorize(moment, call, permission(verb))?;
-        let (body, status) = Body::query(call.query)?;
-        self.decided(moment, &body, verb).await?;
-        self.refuse_with(status);
-        Ok(())
+        let (body, options) = Body::query(call.query)?;
+        self.decided(moment, call, &body, (verb, options)).await
     }
 
     async fn decide(
@@ -284,24 +282,28 @@ impl Desk {
         verb: Verb,
     ) -> Result<(), Problem> {
         let text = self.body(moment, call, permission(verb))?;
-        let status = only_status(call.query)?;
+        let options = ReplyOptions::read(call.query)?;
         let extra = if let Verb::Reserve(_) = verb { Extra::Life } else { Extra::Nothing };
         let body = Body::read(text, extra)?;
         let verb = match (verb, body.life()) {
             (Verb::Reserve(_), Some(life)) => Verb::Reserve(life),
             _ => verb,
         };
-        self.decided(moment, &body, verb).await?;
-        self.refuse_with(status);
-        Ok(())
+        self.decided(moment, call, &body, (verb, options)).await
     }
 
     async fn decided(
         &mut self,
         moment: &Moment,
+        call: &Call<'_>,
         body: &Body<'_>,
-        verb: Verb,
+        (verb, options): (Verb, ReplyOptions),
     ) -> Result<(), Problem> {
+        let explains = options.explain == Some(true);
+        if explains {
+            // It tells of keys and rules that a client need not know.
+            self.authorize(moment, call, Permission::Read)?;
+        }
         let Self { shared, answer, reply, .. } = self;
         let (plan, now) = (&**moment.plan, moment.now);
         let values = body.values();
@@ -309,7 +311,7 @@ impl Desk {
         let request = Request { domain: body.domain(), asks: asks.as_slice(), verb };
         shared.engine.decide(plan, now, &request, answer).await.map_err(|error| problem(&error))?;
         let told = Told { plan, now, answer };
-        told.headers(reply);
+        told.headers(shared, reply);
         told.open_body(&mut reply.body);
         if let Verb::Reserve(_) = verb {
             let id = match answer.ticket() {
@@ -318,8 +320,13 @@ impl Desk {
             };
             reply.body.extend_from_slice(id.as_bytes());
         }
+        if explains {
+            let explained = format!(",\"explain\":{}", answer.explain(plan, now, &request));
+            reply.body.extend_from_slice(explained.as_bytes());
+        }
         reply.body.push(b'}');
         reply.status = if answer.is_allowed() { 200 } else { 429 };
+        self.refuse_with(options.denied_status);
         Ok(())
     }
 
@@ -340,7 +347,7 @@ impl Desk {
             Problem::new(Kind::NoReservation, text)
         };
         let ticket = settlement.id.parse().map_err(|_| gone())?;
-        let settled = self.shared.engine.settle(ticket, &settlement.actual).await;
+        let settled = self.shared.engine.settle(&ticket, &settlement.actual).await;
         if !settled.map_err(|error| problem(&error))? {
             return Err(gone());
         }
@@ -389,20 +396,6 @@ fn of_foreign(foreign: &Foreign) -> Problem {
         Foreign::Host(_) => Kind::ForeignHost,
     };
     Problem::new(kind, foreign.to_string())
-}
-
-/// Reads the query of a `POST`, which has only one thing to say.
-pub(super) fn only_status(query: &str) -> Result<Option<u16>, Bad> {
-    match query {
-        "" => Ok(None),
-        _ => match query.strip_prefix("denied_status=") {
-            Some(status) => denied_status(status).map(Some),
-            None => {
-                let shown: String = query.chars().take(40).collect();
-                Err(Bad(format!("the query is \"{shown}\"; a POST takes only denied_status")))
-            }
-        },
-    }
 }
 
 /// Returns what a client needs for a verb.

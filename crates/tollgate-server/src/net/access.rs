@@ -10,6 +10,7 @@ use std::{
     net::{IpAddr, Ipv6Addr, SocketAddr},
     path::PathBuf,
 };
+use tollgate_tower::key::ClientAddress;
 
 /// A secret, where it is valid, and what it grants there.
 #[derive(Clone, Debug)]
@@ -127,13 +128,19 @@ impl Access {
             });
         }
         let Some(secret) = secret else { return Err(AuthError::NoSecret) };
-        let mut granted = None;
-        for token in self.tokens.iter().filter(|token| token.listeners.contains(&listener)) {
-            if token.secret.matches(secret) {
-                granted = Some(token.permissions.or(granted.unwrap_or_default()));
-            }
-        }
-        granted.ok_or(AuthError::WrongSecret)
+        self.granted(listener, |token| token.matches(secret)).ok_or(AuthError::WrongSecret)
+    }
+
+    /// Returns what the tokens of a listener grant that `is_it` finds; looks at each of them.
+    pub(crate) fn granted(
+        &self,
+        listener: Listener,
+        is_it: impl Fn(&Secret) -> bool,
+    ) -> Option<Permissions> {
+        let tokens = self.tokens.iter().filter(|token| token.listeners.contains(&listener));
+        tokens
+            .filter(|token| is_it(&token.secret))
+            .fold(None, |granted, token| Some(token.permissions.or(granted.unwrap_or_default())))
     }
 
     /// Returns why a client with these permissions may not send negative hits; `None` if it may.
@@ -189,14 +196,11 @@ impl fmt::Display for Client {
     }
 }
 
-/// Returns an IPv4 address as it is, also if it is written as IPv6, and the /64 network of an IPv6
-/// address: one client has at least so many addresses.
+/// Returns an IPv4 address as it is, also if it is written as IPv6 or comes through NAT64, and the /64 network of an
+/// IPv6 address: one client has at least so many addresses.
 #[must_use]
 pub fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & (u128::MAX << 64))),
-        v4 => v4,
-    }
+    ClientAddress::peer().counted(address)
 }
 
 /// Returns the token of an `Authorization` header. Its scheme may be in any case.

@@ -39,6 +39,12 @@ impl Stream {
             Self::TlsUnix(_) => None,
         }
     }
+
+    /// Returns true if the connection is encrypted.
+    #[must_use]
+    pub const fn is_tls(&self) -> bool {
+        !matches!(self, Self::Tcp(_) | Self::Unix(_))
+    }
 }
 
 /// Calls the same method of whatever it is.

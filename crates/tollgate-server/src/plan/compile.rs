@@ -67,19 +67,28 @@ impl Plan {
             paths: Vec::new(),
             wanted: Vec::new(),
         };
-        let mut domains = HashMap::new();
+        let mut domains: HashMap<Box<str>, DomainPlan> = HashMap::new();
         for domain in &config.domains {
             let compiled = compiler.domain(domain)?;
             domains.insert(domain.name.as_str().into(), compiled);
         }
         compiler.link_parents()?;
+        let configured = compiler.rules.len();
+        for domain in &config.domains {
+            let id = format!("{}!override", escaped(&domain.name, ":"));
+            let index = compiler.per_call_rule(domain, &id)?;
+            if let Some(compiled) = domains.get_mut(domain.name.as_str()) {
+                compiled.override_rule = index;
+            }
+        }
+        compiler.per_call_rule(&Domain::default(), "cl.throttle")?;
         let rules = compiler.rules;
         let names = names(&rules);
         let version = old.map_or(1, |old| old.version + 1);
         let forward_auth = config.forward_auth.clone();
         let moves = |(index, rule): (usize, &Rule)| rule.adaptive.is_some().then_some(index as u32);
         let adaptive = rules.iter().enumerate().filter_map(moves).collect();
-        Ok(Self { version, domains, rules, names, adaptive, forward_auth, config })
+        Ok(Self { version, domains, rules, configured, names, adaptive, forward_auth, config })
     }
 }
 
@@ -117,7 +126,8 @@ impl Compiler<'_> {
             Some(old) if old.store == store => old.windows.clone(),
             _ => ad_hoc_windows(&prefix).map_err(|error| at(&domain.at, &error))?,
         };
-        Ok(DomainPlan { level, defaults: domain.defaults.clone(), store, windows })
+        let defaults = domain.defaults.clone();
+        Ok(DomainPlan { level, defaults, store, windows, override_rule: 0 })
     }
 
     fn level(
@@ -154,7 +164,11 @@ impl Compiler<'_> {
                     self.wanted.push((index, descriptor.at.clone(), descriptor.parents.clone()));
                 }
             }
-            let rules = (first as RuleIndex..self.rules.len() as RuleIndex).collect();
+            let (first, end) = (first as RuleIndex, self.rules.len() as RuleIndex);
+            for rule in &mut self.rules[first as usize..] {
+                rule.node = (first, end);
+            }
+            let rules = (first..end).collect();
             let concurrency = self.concurrency(domain, descriptor, path)?;
             let node = level.insert(&descriptor.key, fixed, pattern(&descriptor.value));
             (node.is_free, node.rules, node.concurrency) = (is_free, rules, concurrency);
@@ -186,9 +200,42 @@ impl Compiler<'_> {
             place: at.clone(),
             ..self.bare_rule(domain, (descriptor, id), path)?
         };
-        self.rules.push(rule);
+        let index = self.rules.len() as RuleIndex;
+        self.rules.push(Rule { node: (index, index + 1), ..rule });
         self.paths.push(path.to_vec());
-        Ok(Some(self.rules.len() as RuleIndex - 1))
+        Ok(Some(index))
+    }
+
+    /// Adds a rule that counts limits that come with the calls.
+    fn per_call_rule(&mut self, domain: &Domain, id: &str) -> Result<RuleIndex, PlanError> {
+        let (defaults, id) = (&domain.defaults, Box::from(id));
+        let index = self.rules.len() as RuleIndex;
+        let rule = Rule {
+            live: self.live(&id, None).map_err(|error| at(&domain.at, &error))?,
+            id,
+            name: None,
+            domain: domain.name.as_str().into(),
+            kind: Kind::PerCall,
+            adaptive: None,
+            overrides: HashMap::new(),
+            free_keys: Box::new(["key".into()]),
+            is_last_free: false,
+            shadow: defaults.shadow_mode,
+            quota_mode: false,
+            count_refused: defaults.count_refused,
+            enforce: 100,
+            failure: defaults.failure,
+            replaces: Box::default(),
+            parents: Box::default(),
+            metadata: None,
+            lease: Lease::Off,
+            store: self.store(defaults.store.as_deref(), &domain.at)?,
+            place: domain.at.clone(),
+            node: (index, index + 1),
+            shares_values: false,
+        };
+        self.rules.push(rule);
+        Ok(index)
     }
 
     fn rule(
@@ -264,6 +311,8 @@ impl Compiler<'_> {
             lease: descriptor.lease.unwrap_or(defaults.lease),
             store: self.store(store, &descriptor.at)?,
             place: descriptor.at.clone(),
+            node: (0, 0),
+            shares_values: path.iter().any(|step| !step.is_free && step.fixed.is_none()),
         })
     }
 
@@ -367,7 +416,8 @@ fn kind_of(
 ) -> Result<Kind, QuotaError> {
     let Rate::Counted { count, per, burst, .. } = *rate else { return Ok(Kind::Unlimited) };
     if count == 0 {
-        return Ok(Kind::Closed { rate: *rate });
+        let algorithm = algorithm.unwrap_or(defaults.algorithm);
+        return Ok(Kind::Closed { rate: *rate, algorithm });
     }
     let quota = Quota::per(count, per);
     let quota = burst.map_or(quota, |burst| quota.burst(burst));

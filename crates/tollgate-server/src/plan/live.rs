@@ -2,8 +2,9 @@
 
 use std::{
     cell::Cell,
+    collections::VecDeque,
     sync::{
-        OnceLock,
+        Mutex, OnceLock, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -15,7 +16,7 @@ const STRIPES: usize = 8;
 /// What a decision counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counted {
-    /// Passed.
+    /// Passed, and was charged.
     Allowed,
     /// Refused by its quota.
     Denied,
@@ -37,11 +38,17 @@ pub enum Counted {
     DeniedHere,
     /// Refused because a bound of the store is reached: open reservations, or distinct quotas.
     Full,
+    /// This rule lets pass, and another one refused the request.
+    RefusedElsewhere,
+    /// Its quota is used up, and others in quota mode let pass.
+    QuotaSpent,
+    /// Passed because nothing limits it.
+    Unlimited,
 }
 
 impl Counted {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::Allowed,
         Self::Denied,
         Self::Shadowed,
@@ -53,6 +60,9 @@ impl Counted {
         Self::AllowedHere,
         Self::DeniedHere,
         Self::Full,
+        Self::RefusedElsewhere,
+        Self::QuotaSpent,
+        Self::Unlimited,
     ];
 
     /// Returns the result and the reason, as they are called in metrics.
@@ -70,6 +80,9 @@ impl Counted {
             Self::AllowedHere => ("allowed", "local"),
             Self::DeniedHere => ("denied", "local"),
             Self::Full => ("denied", "full"),
+            Self::RefusedElsewhere => ("allowed", "refused-elsewhere"),
+            Self::QuotaSpent => ("allowed", "quota-spent"),
+            Self::Unlimited => ("allowed", "unlimited"),
         }
     }
 }
@@ -79,6 +92,8 @@ impl Counted {
 struct Stripe {
     decisions: [AtomicU64; Counted::ALL.len()],
     permits: [AtomicU64; Counted::ALL.len()],
+    charged: AtomicU64,
+    returned: AtomicU64,
 }
 
 /// The counts of a rule, which outlive a reload.
@@ -90,6 +105,8 @@ pub struct Live {
     /// Until when everything passes.
     bypassed_until: AtomicU64,
     bans: Option<(Escalation, Bans)>,
+    /// The last keys that were banned, with the ends of their bans.
+    banned: Mutex<VecDeque<(Box<[u8]>, Tick)>>,
     /// How many keys `top` can hold; zero if keys are not tracked.
     top_keys: usize,
     top: OnceLock<TopKeys>,
@@ -102,6 +119,10 @@ pub struct LiveCounts {
     pub decisions: [u64; Counted::ALL.len()],
     /// Permits that they asked for.
     pub permits: [u64; Counted::ALL.len()],
+    /// Permits that the store was charged, by decisions and by settlements above what was reserved.
+    pub charged: u64,
+    /// Permits that were given back to the store: by refunds, and by settlements below what was reserved.
+    pub returned: u64,
 }
 
 impl LiveCounts {
@@ -156,6 +177,7 @@ impl Live {
             stripes: OnceLock::new(),
             bypassed_until: AtomicU64::new(0),
             bans,
+            banned: Mutex::default(),
             top_keys: top_keys.min(TopKeys::CAPACITY_MAX),
             top: OnceLock::new(),
         })
@@ -164,8 +186,10 @@ impl Live {
     /// Takes over what another has counted, and until when everything passes.
     pub(super) fn after(self, other: &Self) -> Self {
         if other.stripes.get().is_some() {
-            let LiveCounts { decisions, permits } = other.counts();
+            let LiveCounts { decisions, permits, charged, returned } = other.counts();
             let first = &self.stripes.get_or_init(Box::default)[0];
+            first.charged.fetch_add(charged, Relaxed);
+            first.returned.fetch_add(returned, Relaxed);
             for kind in 0..Counted::ALL.len() {
                 first.decisions[kind].fetch_add(decisions[kind], Relaxed);
                 first.permits[kind].fetch_add(permits[kind], Relaxed);
@@ -189,6 +213,28 @@ impl Live {
         stripe.permits[kind as usize].fetch_add(cost, Relaxed);
     }
 
+    /// Counts permits that the store was charged.
+    pub fn charged(&self, permits: u64) {
+        if permits > 0 {
+            let stripe = &self.stripes.get_or_init(Box::default)[stripe()];
+            stripe.charged.fetch_add(permits, Relaxed);
+        }
+    }
+
+    /// Counts permits that were given back to the store.
+    pub fn returned(&self, permits: u64) {
+        if permits > 0 {
+            let stripe = &self.stripes.get_or_init(Box::default)[stripe()];
+            stripe.returned.fetch_add(permits, Relaxed);
+        }
+    }
+
+    /// Tells whether something was counted.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        self.stripes.get().is_some()
+    }
+
     /// Returns what was counted so far.
     #[must_use]
     pub fn counts(&self) -> LiveCounts {
@@ -199,6 +245,8 @@ impl Live {
                 counts.permits[kind] =
                     counts.permits[kind].wrapping_add(stripe.permits[kind].load(Relaxed));
             }
+            counts.charged = counts.charged.wrapping_add(stripe.charged.load(Relaxed));
+            counts.returned = counts.returned.wrapping_add(stripe.returned.load(Relaxed));
         }
         counts
     }
@@ -221,11 +269,35 @@ impl Live {
         self.bans.as_ref().map(|(_, bans)| bans)
     }
 
+    /// Counts a refusal of a key, which may begin a ban.
+    pub(crate) fn strike(&self, key: &[u8], now: Tick) {
+        let Some(until) = self.bans().and_then(|bans| bans.refused(key, now)) else { return };
+        let mut banned = self.banned.lock().unwrap_or_else(PoisonError::into_inner);
+        banned.retain(|(known, end)| **known != *key && *end > now);
+        if banned.len() == BANNED_LISTED {
+            banned.pop_front();
+        }
+        banned.push_back((key.into(), until));
+    }
+
+    /// Returns the keys that are banned now with the ends of their bans, the latest of them if they are many.
+    #[must_use]
+    pub fn banned(&self, now: Tick) -> Vec<(Box<[u8]>, Tick)> {
+        let Some(bans) = self.bans() else { return Vec::new() };
+        let mut banned = self.banned.lock().unwrap_or_else(PoisonError::into_inner);
+        // An administrator may have ended a ban.
+        banned.retain(|(key, _)| bans.blocked_until(key, now).is_some());
+        banned.iter().cloned().collect()
+    }
+
     /// Returns the keys that ask and are refused most, if they are watched.
     pub(super) fn top(&self) -> Option<&TopKeys> {
         (self.top_keys > 0).then(|| self.top.get_or_init(|| TopKeys::new(self.top_keys)))
     }
 }
+
+/// Banned keys of a rule that are listed by name.
+const BANNED_LISTED: usize = 1000;
 
 /// Keys of a rule that have refusals on record.
 const MOST_BANS: u64 = 1 << 17;

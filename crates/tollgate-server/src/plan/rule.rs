@@ -3,7 +3,7 @@
 use super::{AdaptiveRule, Live, RuleIndex};
 use crate::config::{Failure, Lease, Rate, Unit};
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
-use tollgate::{TopKeys, store::Policy};
+use tollgate::{Algorithm, TopKeys, store::Policy};
 
 /// One limit, compiled.
 #[derive(Debug)]
@@ -31,6 +31,9 @@ pub struct Rule {
     pub(super) store: usize,
     pub(super) live: Arc<Live>,
     pub(super) place: crate::config::Place,
+    /// The first of the rates of its node, and the one after the last.
+    pub(super) node: (RuleIndex, RuleIndex),
+    pub(super) shares_values: bool,
 }
 
 /// What a limit does.
@@ -49,7 +52,11 @@ pub enum Kind {
     Closed {
         /// What was configured.
         rate: Rate,
+        /// The algorithm that would count: its windows say when the limit resets.
+        algorithm: Algorithm,
     },
+    /// Counts by limits that come with the calls: `CL.THROTTLE`, and `limit` of a descriptor.
+    PerCall,
     /// Limits how many are in flight at once. Only `enter`, `renew` and `leave` use it.
     Concurrency(Slots),
 }
@@ -75,7 +82,7 @@ impl Kind {
     pub const fn count(&self) -> Option<u64> {
         match self {
             Self::Counted { rate: Rate::Counted { count, .. }, .. }
-            | Self::Closed { rate: Rate::Counted { count, .. } } => Some(*count),
+            | Self::Closed { rate: Rate::Counted { count, .. }, .. } => Some(*count),
             _ => None,
         }
     }
@@ -85,7 +92,7 @@ impl Kind {
     pub const fn per(&self) -> Option<Duration> {
         match self {
             Self::Counted { rate: Rate::Counted { per, .. }, .. }
-            | Self::Closed { rate: Rate::Counted { per, .. } } => Some(*per),
+            | Self::Closed { rate: Rate::Counted { per, .. }, .. } => Some(*per),
             _ => None,
         }
     }
@@ -95,15 +102,19 @@ impl Kind {
     pub const fn unit(&self) -> Option<Unit> {
         match self {
             Self::Counted { rate: Rate::Counted { unit, .. }, .. }
-            | Self::Closed { rate: Rate::Counted { unit, .. } } => *unit,
+            | Self::Closed { rate: Rate::Counted { unit, .. }, .. } => *unit,
             _ => None,
         }
     }
 
-    /// Returns how many pass in [`per`](Self::per), or may be in flight at once: none if unlimited.
+    /// Returns the algorithm, unless nothing is counted by time.
     #[must_use]
-    pub fn most(&self) -> Option<u64> {
-        self.count().or(self.slots().map(|slots| slots.limit))
+    pub fn algorithm(&self) -> Option<Algorithm> {
+        match self {
+            Self::Counted { policy, .. } => Some(policy.algorithm()),
+            Self::Closed { algorithm, .. } => Some(*algorithm),
+            Self::Unlimited | Self::PerCall | Self::Concurrency(_) => None,
+        }
     }
 
     /// Returns the slots, if it limits how many are in flight.
@@ -203,6 +214,33 @@ impl Rule {
             Some(adaptive) => Some(adaptive.policy()),
             None => self.kind.policy().cloned(),
         }
+    }
+
+    /// Returns how many permits or slots one key can have at once, as every protocol reports it; `None` if
+    /// nothing is limited.
+    #[must_use]
+    pub fn limit_now(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Unlimited | Kind::PerCall => None,
+            Kind::Closed { .. } => Some(0),
+            Kind::Concurrency(slots) => Some(slots.limit),
+            Kind::Counted { policy, .. } => Some(match self.adaptive() {
+                Some(adaptive) => adaptive.policy().quota().capacity(),
+                None => policy.quota().capacity(),
+            }),
+        }
+    }
+
+    /// Returns the limits of its node that are charged together: all rates of it, in the order of the file.
+    #[must_use]
+    pub fn node(&self) -> std::ops::Range<RuleIndex> {
+        self.node.0..self.node.1
+    }
+
+    /// Tells whether values that differ share a count (`share_threshold`).
+    #[must_use]
+    pub const fn shares_values(&self) -> bool {
+        self.shares_values
     }
 
     /// Returns the policies that it counts by: its own, and those of its overrides.

@@ -2,6 +2,7 @@
 
 use super::{
     command::{self, COMMANDS, Spec, is},
+    docs::{self, Doc},
     parse::Args,
     session::{Batch, Session},
 };
@@ -54,7 +55,7 @@ impl Session {
         };
         let (traffic, mut text) = (self.traffic().counts(), String::new());
         if wants("server") {
-            let uptime = batch.now.as_nanos() / 1_000_000_000;
+            let uptime = batch.now.since(self.shared().admin.started()).as_secs();
             let _ = write!(
                 text,
                 "# Server\r\nredis_version:{REDIS_VERSION}\r\nredis_mode:standalone\r\n\
@@ -110,9 +111,10 @@ impl Session {
             (b"info", _) => {
                 self.replies.array(args.len() - 2);
                 for name in args.iter_from(2) {
-                    match command::find(name) {
-                        Some(spec) => self.describe(spec),
-                        None => self.replies.null(),
+                    match (command::find(name), docs::find_subcommand(name)) {
+                        (Some(spec), _) => self.describe(spec),
+                        (None, Some(doc)) => self.describe_subcommand(doc),
+                        (None, None) => self.replies.null(),
                     }
                 }
             }
@@ -123,8 +125,7 @@ impl Session {
                     self.replies.bulk(spec.name);
                 }
             }
-            // The docs are on paper.
-            (b"docs", _) => self.replies.map(0),
+            (b"docs", _) => self.document(args),
             _ => self.wrong(format_args!(
                 "ERR unknown subcommand or wrong number of arguments. Use COUNT, DOCS, INFO and \
                  LIST."
@@ -139,20 +140,52 @@ impl Session {
         }
     }
 
-    /// Name, arity, flags, keys; and four lists that are empty here.
+    /// `COMMAND DOCS [name ...]`: of all commands, or of those that exist.
+    fn document(&mut self, args: &Args<'_>) {
+        let is_wanted = |(doc, _): &(&Doc, _)| {
+            args.len() == 2 || args.iter_from(2).any(|name| is(name, doc.name))
+        };
+        let wanted = || docs::commands().filter(is_wanted);
+        self.replies.map(wanted().count());
+        for (doc, subcommands) in wanted() {
+            self.replies.bulk(doc.name);
+            doc.write(subcommands, &mut self.replies);
+        }
+    }
+
     fn describe(&mut self, spec: &Spec) {
+        let keys = [spec.keys.0, spec.keys.1, spec.keys.2];
+        let subcommands = docs::subcommands_of(spec.name);
+        self.describe_as((spec.name, spec.arity, spec.writes), keys, subcommands.len());
+        for doc in subcommands {
+            self.describe_subcommand(doc);
+        }
+    }
+
+    fn describe_subcommand(&mut self, doc: &Doc) {
+        self.describe_as((doc.name, doc.arity(), false), [0; 3], 0);
+    }
+
+    /// Writes name, arity, flags and keys, three lists that are empty here, and how many subcommands follow.
+    fn describe_as(
+        &mut self,
+        (name, arity, writes): (&str, i64, bool),
+        keys: [i64; 3],
+        subcommands: usize,
+    ) {
         let replies = &mut self.replies;
         replies.array(10);
-        replies.bulk(spec.name);
-        replies.int(spec.arity);
+        replies.bulk(name);
+        replies.int(arity);
         replies.array(2);
-        replies.word(if spec.writes { "write" } else { "readonly" });
+        replies.word(if writes { "write" } else { "readonly" });
         replies.word("fast");
-        for place in [spec.keys.0, spec.keys.1, spec.keys.2] {
+        for place in keys {
             replies.int(place);
         }
-        for _ in 0..4 {
+        for _ in 0..3 {
             replies.array(0);
         }
+        replies.array(subcommands);
     }
 }

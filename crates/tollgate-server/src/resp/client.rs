@@ -159,7 +159,10 @@ impl Session {
                 let line = self.line();
                 self.replies.text(&line);
             }
-            (b"no-evict" | b"no-touch", 3) => self.replies.word("OK"),
+            (b"no-evict" | b"no-touch", 3) if is(args.at(2), "ON") || is(args.at(2), "OFF") => {
+                self.replies.word("OK");
+            }
+            (b"no-evict" | b"no-touch", 3) => self.wrong(format_args!("ERR syntax error")),
             (b"reply", 3) => self.reply_wanted(args.at(2)),
             _ => {
                 let verb = String::from_utf8_lossy(args.at(1));

@@ -249,7 +249,7 @@ impl Session {
             (Ok(ticket), Ok(actual)) => (ticket, actual),
             (Err(wrong), _) | (_, Err(wrong)) => return self.wrong(format_args!("ERR {wrong}")),
         };
-        match batch.engine.settle(ticket, &actual).await {
+        match batch.engine.settle(&ticket, &actual).await {
             Ok(settled) => self.replies.yes(settled),
             Err(error) => self.wrong(format_args!("ERR {error}")),
         }
@@ -282,7 +282,7 @@ impl Session {
             }
         };
         let is_allowed = answer.is_allowed();
-        let told = answer.summary(batch.plan, batch.now);
+        let report = answer.report(batch.plan, batch.now);
         field("allowed", replies);
         replies.yes(is_allowed);
         if is_reserved {
@@ -293,8 +293,8 @@ impl Session {
             }
         }
         for (name, number) in [
-            ("limit", told.map(|told| told.capacity)),
-            ("remaining", told.map(|told| told.remaining)),
+            ("limit", report.map(|report| report.limit)),
+            ("remaining", report.map(|report| report.remaining)),
         ] {
             field(name, replies);
             match number {
@@ -303,18 +303,17 @@ impl Session {
             }
         }
         field("retry_after_ms", replies);
-        let wait = told.and_then(|told| told.retry_after);
-        replies.int(match wait {
+        replies.int(match report.and_then(|report| report.retry_after) {
             _ if is_allowed => 0,
             Some(wait) => milliseconds(wait).max(1),
             None => -1,
         });
         field("reset_after_ms", replies);
-        replies.int(told.map_or(0, |told| milliseconds(told.reset_after)));
+        replies.int(report.map_or(0, |report| milliseconds(report.reset_after)));
         field("refused_by", replies);
-        let refusing = answer.parts().iter().find(|part| !is_allowed && part.code.is_refused());
-        match refusing.and_then(|part| part.rule) {
-            Some(rule) => replies.bulk(batch.plan.rule(rule).label()),
+        let refusing = answer.bound_part().filter(|_| !is_allowed);
+        match refusing.map(|part| batch.plan.rule(part.rule).label()) {
+            Some(policy) => replies.bulk(policy),
             None => replies.null(),
         }
     }
@@ -322,17 +321,19 @@ impl Session {
     /// `TG.POLICIES`
     pub(super) fn policies(&mut self, plan: &Plan) {
         let replies = &mut self.replies;
-        replies.array(plan.rules().len());
-        for rule in plan.rules() {
-            replies.map(6);
+        replies.array(plan.rules_in_use().count());
+        for rule in plan.rules_in_use() {
+            replies.map(7);
             replies.bulk("policy");
             replies.bulk(rule.label());
             replies.bulk("id");
             replies.bulk(rule.id());
-            replies.bulk("limit");
-            match rule.kind().most() {
-                Some(count) => replies.count(count),
-                None => replies.null(),
+            for (name, number) in [("limit", rule.limit_now()), ("count", rule.kind().count())] {
+                replies.bulk(name);
+                match number {
+                    Some(number) => replies.count(number),
+                    None => replies.null(),
+                }
             }
             replies.bulk("period_ms");
             match rule.kind().per() {

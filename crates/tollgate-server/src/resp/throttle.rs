@@ -59,11 +59,12 @@ impl Given {
 
     async fn decide(&self, batch: &Batch<'_>, key: &[u8]) -> Result<Decision, Wrong> {
         let quota = self.quota()?;
+        let at = (batch.plan, batch.now);
         let decided = match u64::try_from(self.quantity) {
-            Ok(cost) => batch.engine.throttle(batch.now, key, quota, cost).await,
+            Ok(cost) => batch.engine.throttle(at, key, quota, cost).await,
             Err(_) => {
                 let cost = self.quantity.unsigned_abs();
-                batch.engine.unthrottle(batch.now, key, quota, cost).await
+                batch.engine.unthrottle(at, key, quota, cost).await
             }
         };
         decided.map_err(Wrong::Store)

@@ -272,7 +272,9 @@ impl<'de> Deserialize<'de> for UnitNumber {
             _ => None,
         };
         number.map(Self).ok_or_else(|| {
-            de::Error::custom(format_args!("{value} is not a unit; use one of SECOND to YEAR"))
+            de::Error::custom(format_args!(
+                "{value} is not a unit; use one of SECOND to YEAR, or WEEK"
+            ))
         })
     }
 }

@@ -48,15 +48,30 @@ pub(super) fn metadata(
     let mut merged = Map::new();
     for part in answer.parts() {
         let passed = !part.code.is_refused() && part.code != Code::QuotaSpent;
-        let rule = part.rule.filter(|_| passed).map(|rule| plan.rule(rule));
-        if let Some(Value::Object(told)) = rule.and_then(|rule| rule.metadata()) {
-            merged.extend(told.iter().map(|(name, value)| (name.clone(), value.clone())));
+        if let Some(Value::Object(told)) = plan.rule(part.rule).metadata()
+            && passed
+            && !part.is_override
+        {
+            merge(&mut merged, told);
         }
     }
     if !merged.is_empty() {
         all.insert("metadata".into(), Value::Object(merged));
     }
     all
+}
+
+/// Adds what is not there yet, as the reference does: the first value of a name stays, and maps are merged.
+fn merge(all: &mut Map<String, Value>, more: &Map<String, Value>) {
+    for (name, value) in more {
+        match (all.get_mut(name), value) {
+            (Some(Value::Object(known)), Value::Object(value)) => merge(known, value),
+            (Some(_), _) => {}
+            (None, _) => {
+                all.insert(name.clone(), value.clone());
+            }
+        }
+    }
 }
 
 /// Returns a limit as protobuf's text form has it.

@@ -86,7 +86,8 @@ impl fmt::Display for BadRequest {
             }
             Self::Unit(number) => write!(
                 f,
-                "a descriptor's limit has the unit {number}; use one of SECOND (1) to YEAR (6)"
+                "a descriptor's limit has the unit {number}; use one of SECOND (1) to YEAR (6), or \
+                 WEEK (7)"
             ),
         }
     }

@@ -7,7 +7,7 @@
 use super::wire::{write_bytes, write_message, write_number};
 use crate::{
     config::Unit,
-    engine::{Answer, Code, Status, since},
+    engine::{Answer, Code, LimitReport, Status},
     plan::Plan,
 };
 use std::time::Duration;
@@ -61,17 +61,16 @@ pub(super) struct Told<'p> {
     pub(super) remaining: u32,
     /// Whole seconds, at least one; there is one if there is a limit.
     pub(super) reset_secs: u64,
-    /// When to try again, if refused and a wait helps.
-    retry_secs: Option<u64>,
 }
 
 /// `RateLimitResponse.RateLimit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CurrentLimit<'p> {
+    /// How many can be had at once, as in all other protocols.
     pub(super) requests: u32,
-    /// `None` for times that are no unit, for example 30 seconds. Envoy then leaves the window out of
-    /// its header and keeps the rest. (A `unit_multiplier`, field 4, has been proposed to Envoy; the
-    /// number is kept free for it.)
+    /// The time in which so many come; `None` if it is no unit, for example 30 seconds. Envoy then leaves the
+    /// window out of its header and keeps the rest. (A `unit_multiplier`, field 4, has been proposed to Envoy;
+    /// the number is kept free for it.)
     pub(super) unit: Option<Unit>,
     pub(super) name: Option<&'p str>,
 }
@@ -79,35 +78,21 @@ pub(super) struct CurrentLimit<'p> {
 impl<'p> Told<'p> {
     pub(super) fn new(answer: &Answer, plan: &'p Plan, status: &Status, now: Tick) -> Self {
         let code = RateLimitCode::of(status.code);
-        let nothing = Self { code, limit: None, remaining: 0, reset_secs: 0, retry_secs: None };
+        let nothing = Self { code, limit: None, remaining: 0, reset_secs: 0 };
         let Some(part) = status.part.map(|part| &answer.parts()[part]) else { return nothing };
         if status.code == Code::Unlimited {
             return Self { remaining: u32::MAX, ..nothing };
         }
-        if matches!(status.code, Code::Bypassed | Code::FailedOpen) {
-            // Nobody has asked how much is left.
-            return nothing;
-        }
-        let Some(summary) = answer.summary_of(plan, part, now) else { return nothing };
-        let refused = code == RateLimitCode::OverLimit || status.code == Code::Shadowed;
-        // The summary knows waits of what is refused; a shadow and a spent quota have one, too.
-        let retry_after = summary.retry_after.or_else(|| {
-            part.decision.and_then(|decision| decision.retry_after(since(&decision, now)))
-        });
-        let retry_secs = retry_after.filter(|_| refused).map(seconds);
+        let Some(report) = answer.report_of(plan, part, now) else { return nothing };
         let limit = CurrentLimit {
-            requests: saturated(summary.limit),
-            unit: summary.unit,
-            name: part.rule.and_then(|rule| plan.rule(rule).name()),
+            requests: saturated(report.limit),
+            unit: report.unit(),
+            name: plan.rule(part.rule).name().filter(|_| !part.is_override),
         };
-        Self {
-            code,
-            limit: Some(limit),
-            // Never more than the limit that is told beside it, even if a burst leaves more.
-            remaining: if refused { 0 } else { saturated(summary.remaining.min(summary.limit)) },
-            reset_secs: retry_secs.unwrap_or_else(|| seconds(summary.reset_after)),
-            retry_secs,
-        }
+        // The reference has nothing left where it is over the limit, although less might pass.
+        let is_over = code == RateLimitCode::OverLimit || status.code == Code::Shadowed;
+        let remaining = if is_over { 0 } else { saturated(report.remaining) };
+        Self { limit: Some(limit), remaining, reset_secs: reset_secs(&report), ..nothing }
     }
 
     fn write(&self, out: &mut Vec<u8>) {
@@ -132,6 +117,11 @@ fn saturated(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+/// Returns the time to the next chance: the wait of what is refused, and else until all permits are back.
+fn reset_secs(report: &LimitReport<'_>) -> u64 {
+    seconds(report.retry_after.unwrap_or(report.reset_after))
+}
+
 /// Returns whole seconds, rounded up, at least one.
 fn seconds(time: Duration) -> u64 {
     let whole = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
@@ -148,34 +138,15 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    /// Returns the headers of an answer; `None` if nothing limits it. A limit that refuses is before
-    /// others, and of those the one with the longest wait; else the one with the least remaining.
-    /// Limits in shadow mode come last.
+    /// Returns the headers of an answer; `None` if nothing limits it.
     pub(super) fn new(answer: &Answer, plan: &Plan, now: Tick) -> Option<Self> {
-        let mut best: Option<((u8, u64), Told<'_>)> = None;
-        for status in answer.statuses() {
-            let told = Told::new(answer, plan, status, now);
-            if told.limit.is_none() {
-                continue;
-            }
-            let rank = match status.code {
-                Code::Shadowed => (2, 0),
-                // No wait helps: that is the longest.
-                _ if told.code == RateLimitCode::OverLimit => {
-                    (0, told.retry_secs.map_or(0, |secs| u64::MAX - secs))
-                }
-                _ => (1, u64::from(told.remaining)),
-            };
-            if best.as_ref().is_none_or(|(least, _)| rank < *least) {
-                best = Some((rank, told));
-            }
-        }
-        let (_, told) = best?;
+        let report = answer.report(plan, now)?;
+        let is_over = !answer.is_allowed();
         Some(Self {
-            limit: u64::from(told.limit?.requests),
-            remaining: u64::from(told.remaining),
-            reset_secs: told.reset_secs,
-            retry_secs: told.retry_secs.filter(|_| !answer.is_allowed()),
+            limit: u64::from(saturated(report.limit)),
+            remaining: if is_over { 0 } else { u64::from(saturated(report.remaining)) },
+            reset_secs: reset_secs(&report),
+            retry_secs: report.retry_after.map(seconds),
         })
     }
 

@@ -24,7 +24,7 @@ pub(super) async fn sample(shared: Arc<Shared>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        shared.admin.sampler().tick(&shared.engine);
+        crate::admin::sample(&shared);
     }
 }
 

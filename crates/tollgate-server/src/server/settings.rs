@@ -8,6 +8,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     time::Duration,
 };
+use tollgate_tower::answer::Legacy;
 
 /// The settings of a process.
 #[derive(Clone, Debug)]
@@ -43,6 +44,8 @@ pub struct Settings {
     pub max_request: usize,
     /// Send `RateLimit-*` headers with answers to Envoy.
     pub response_headers: bool,
+    /// Send `X-RateLimit-*` headers with answers over HTTP.
+    pub x_ratelimit_headers: Legacy,
     /// Send dynamic metadata with answers to Envoy.
     pub dynamic_metadata: bool,
 }
@@ -69,6 +72,7 @@ impl Default for Settings {
             drain_timeout: Duration::from_secs(10),
             max_request: 1 << 20,
             response_headers: true,
+            x_ratelimit_headers: Legacy::Off,
             dynamic_metadata: false,
         }
     }
@@ -95,6 +99,7 @@ impl Settings {
             drain_timeout: config.drain_timeout.unwrap_or(default.drain_timeout),
             request_timeout: config.request_timeout.unwrap_or(default.request_timeout),
             response_headers: config.response_headers.unwrap_or(default.response_headers),
+            x_ratelimit_headers: config.x_ratelimit_headers.unwrap_or(default.x_ratelimit_headers),
             dynamic_metadata: config.dynamic_metadata.unwrap_or(default.dynamic_metadata),
             ..Self::default()
         }

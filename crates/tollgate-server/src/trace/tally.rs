@@ -67,8 +67,8 @@ impl Tally {
         if self.policy.is_some() && (self.is_refused || !refuses) {
             return;
         }
-        let bound = answer.summary(plan, now).map(|told| told.policy);
-        if let Some(policy) = bound.filter(|policy| !policy.is_empty()) {
+        let bound = answer.report(plan, now).map(|report| report.policy);
+        if let Some(policy) = bound {
             self.policy = Some(policy.to_owned());
             self.is_refused = refuses;
         }

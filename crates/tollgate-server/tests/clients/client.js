@@ -45,6 +45,12 @@ async function main() {
   };
   assert.deepStrictEqual(checked, protocol === 3 ? map : [1, 3, 1, 0, 40000, null]);
   await assert.rejects(client.call("TG.CHECK", "per-us", key), /did you mean/);
+  const described = await client.command("INFO", "tg.check", "nonsense");
+  assert.deepStrictEqual([described[0][0], described[0][1], described[1]], ["tg.check", -3, null]);
+  assert.strictEqual((await client.command()).length, await client.command("COUNT"));
+  const docs = await client.command("DOCS", "tg.cancel");
+  const documented = protocol === 3 ? Object.keys(docs) : [docs[0]];
+  assert.deepStrictEqual(documented, ["tg.cancel"]);
   assert.strictEqual(await client.del(key, "nobody"), 1);
   assert.strictEqual(await client.client("GETNAME"), "js");
   await client.quit();

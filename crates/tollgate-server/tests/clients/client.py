@@ -56,7 +56,26 @@ try:
 except redis.ResponseError as error:
     assert "did you mean" in str(error), error
 
-assert client.info("server")["redis_version"]
+commands = client.command()
+assert len(commands) == client.command_count() == len(client.command_list()), commands
+assert commands["tg.check"]["arity"] == -3 and commands["cl.throttle"]["first_key_pos"] == 1
+documented = client.execute_command("COMMAND DOCS")
+assert len(documented) == len(commands) * (1 if protocol == 3 else 2), documented
+if protocol == 3:
+    assert set(documented) == set(commands)
+    assert all({"summary", "since", "group"} <= set(docs) for docs in documented.values()), documented
+    assert "client|no-evict" in documented["client"]["subcommands"]
+assert client.client_no_evict("ON") and client.client_no_touch("OFF")
+try:
+    client.client_no_evict("maybe")
+    raise SystemExit("neither ON nor OFF was taken")
+except redis.ResponseError as error:
+    assert "syntax error" in str(error), error
+
+info = client.info("server")
+assert info["redis_version"]
+# Of a clock that stands still.
+assert info["uptime_in_seconds"] == 0
 assert client.client_getname() == "py"
 assert client.dbsize() > 0
 assert client.config_get("*") == {}

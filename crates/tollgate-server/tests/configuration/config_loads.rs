@@ -199,7 +199,11 @@ fn the_process_has_settings() {
     assert_eq!(stores[2].redis.fleet_size, Some(Fleet::Auto));
 
     let auth = &forward_auth[0];
-    assert_eq!((auth.path.as_str(), auth.domain.as_str(), auth.trusted_hops), ("/auth", "shop", 2));
+    assert_eq!((auth.path.as_str(), auth.domain.as_str()), ("/auth", "shop"));
+    assert_eq!(
+        auth.headers,
+        ["authorization", "cookie", "x-api-key", "x-forwarded-for", "x-real-ip"]
+    );
     let sources: Vec<Vec<AuthSource>> = auth
         .descriptors
         .iter()
@@ -207,7 +211,8 @@ fn the_process_has_settings() {
         .collect();
     let header = AuthSource::Header("x-tenant".to_owned());
     assert_eq!(sources[0], [header, AuthSource::Value("7".to_owned())]);
-    assert_eq!(sources[1], [AuthSource::ClientAddress]);
+    assert!(matches!(&sources[1][..], [AuthSource::Client(_)]));
+    assert!(sources[3].iter().all(|source| matches!(source, AuthSource::Key(_))), "{sources:?}");
     assert_eq!(sources[2], [AuthSource::Path, AuthSource::Method, AuthSource::Host]);
     assert_eq!(auth.descriptors[0][0].default.as_deref(), Some("none"));
 }

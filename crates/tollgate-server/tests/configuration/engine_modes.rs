@@ -1,6 +1,7 @@
 //! Decisions in odd combinations: modes, stores, parents, blocks, reservations.
 
 mod bench;
+mod counted;
 mod huge;
 mod modes;
 mod parents;

@@ -30,7 +30,7 @@ fn take(engine: &Engine, hits: u64, times: usize) -> (u64, u64) {
         block_on(engine.decide(&plan, now, &request, &mut answer)).unwrap();
         taken += if answer.is_allowed() { hits } else { 0 };
     }
-    (taken, answer.summary(&plan, now).unwrap().remaining)
+    (taken, answer.report(&plan, now).unwrap().remaining)
 }
 
 #[test]

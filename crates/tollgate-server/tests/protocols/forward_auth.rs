@@ -2,6 +2,11 @@
 
 use crate::http_support::{Client, Got, start};
 use tollgate_server::server::Settings;
+use tollgate_tower::{
+    Info,
+    answer::Legacy,
+    key::{Key, KeyBytes},
+};
 
 const CONFIG: &str = "
 domain: edge
@@ -30,6 +35,22 @@ forward_auth:
     domain: edge
     trusted_hops: 1
     descriptors: [[{key: ip, from: client-address}]]
+  - path: /by-network
+    domain: edge
+    trusted_networks: [127.0.0.0/8, 10.0.0.0/8]
+    ipv4_prefix: 24
+    ipv6_prefix: 48
+    descriptors: [[{key: ip, from: client-address}]]
+  - path: /by-stranger
+    domain: edge
+    trusted_networks: [10.0.0.0/8]
+    descriptors: [[{key: ip, from: client-address}]]
+  - path: /by-secret
+    domain: edge
+    descriptors:
+      - [{key: tier, from: bearer}]
+      - [{key: tier, cookie: sid}]
+      - [{key: tier, secret_header: X-Key}]
   - path: /by-key
     domain: edge
     descriptors: [[{key: api_key, header: X-Api-Key}]]
@@ -72,9 +93,45 @@ const GROUPS: &[&[(&str, &str, u16)]] = &[
         ("/by-ip-2", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.2\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1, 10.0.0.3\r\n", 429),
-        // Nonsense ends the search at the last good one.
-        ("/by-ip-2", "X-Forwarded-For: nonsense, 192.0.2.1\r\n", 429),
+        // An entry that no trusted proxy has written is not believed: the address of the connection counts.
+        ("/by-ip-2", "X-Forwarded-For: nonsense, 192.0.2.1\r\n", 200),
+        ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 200),
         ("/by-ip-2", "X-Forwarded-For: 192.0.2.1\r\n", 429),
+    ],
+    // A client behind NAT64 is its IPv4 address, and one with mapped notation, too.
+    &[
+        ("/by-ip", "X-Forwarded-For: 64:ff9b::192.0.2.1\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 64:ff9b::c000:202\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: [::ffff:c000:201]:443\r\n", 200),
+        ("/by-ip", "X-Forwarded-For: 192.0.2.1\r\n", 429),
+    ],
+    // Proxies of the trusted networks are believed, and nobody else.
+    &[
+        ("/by-network", "X-Forwarded-For: 6.6.6.6, 192.0.2.1, 10.0.0.1, 10.9.9.9\r\n", 200),
+        ("/by-network", "X-Forwarded-For: 192.0.2.200\r\n", 200),
+        ("/by-network", "X-Forwarded-For: 192.0.2.3, 10.0.0.1\r\n", 429),
+        ("/by-network", "X-Forwarded-For: 2001:db8:1:2::9\r\n", 200),
+        ("/by-network", "X-Forwarded-For: 2001:db8:1:3::9\r\n", 200),
+        ("/by-network", "X-Real-IP: 2001:db8:1::\r\n", 429),
+    ],
+    &[
+        ("/by-stranger", "X-Forwarded-For: 192.0.2.1\r\n", 200),
+        ("/by-stranger", "X-Forwarded-For: 192.0.2.2\r\n", 200),
+        ("/by-stranger", "X-Real-IP: 192.0.2.3\r\n", 429),
+    ],
+    // Secrets: without one nothing is counted, and two different ones are an error.
+    &[
+        ("/by-secret", "", 200),
+        ("/by-secret", "Authorization: Basic a\r\n", 200),
+        ("/by-secret", "Authorization: Bearer a\r\n", 200),
+        ("/by-secret", "authorization: bearer  a\r\n", 429),
+        ("/by-secret", "Cookie: x=1; sid=b\r\n", 200),
+        ("/by-secret", "Cookie: sid=\"b\"\r\n", 429),
+        ("/by-secret", "X-Key: c\r\n", 200),
+        ("/by-secret", "X-Key: c\r\nX-Key: c\r\n", 429),
+        ("/by-secret", "X-Key: d\r\nX-Key: e\r\n", 400),
+        ("/by-secret", "Cookie: sid=d; sid=e\r\n", 400),
+        ("/by-secret", "Authorization: Bearer d\r\nAuthorization: Bearer e\r\n", 400),
     ],
     // One network of 64 bits is one client.
     &[
@@ -197,6 +254,68 @@ async fn the_proxy_is_told_all_that_it_may_pass_on() {
         assert_eq!(client.ask(method, "/by-key", "body").await.status, 200, "{method}");
     }
     assert_eq!(client.ask("HEAD", "/both", "").await.status, 200);
+}
+
+/// What the layer counts by, as text.
+fn layer_text(key: &Key, header: (&str, &str)) -> String {
+    let request = http::Request::builder().header(header.0, header.1).body(()).unwrap();
+    let mut bytes = KeyBytes::new();
+    assert!(key.find(&Info::of(&request), &mut bytes).is_counted());
+    String::from_utf8(bytes.texts().next().unwrap().into_owned()).unwrap()
+}
+
+#[tokio::test]
+async fn a_secret_is_counted_by_the_hash_that_the_layer_counts_it_by() {
+    let (address, ..) = start(CONFIG, Settings::default()).await;
+    let mut client = Client::connect(address).await;
+    for (key, name, value) in [
+        (Key::bearer(), "Authorization", "Bearer tok"),
+        (Key::cookie("sid"), "Cookie", "sid=session"),
+        (Key::header("x-key"), "X-Key", "k"),
+    ] {
+        let header = format!("{name}: {value}\r\n");
+        assert_eq!(ask(&mut client, "/by-secret", &header).await.status, 200);
+        let hash = layer_text(&key, (name, value));
+        let path = format!("/v1/peek?policy=tiers&key={hash}");
+        assert_eq!(client.ask("GET", &path, "").await.json()["remaining"], 0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn x_ratelimit_headers_come_by_choice() {
+    for (choice, reset) in
+        [(Legacy::Off, None), (Legacy::Delta, Some("23")), (Legacy::Epoch, Some("784111800"))]
+    {
+        let settings = Settings { x_ratelimit_headers: choice, ..Settings::default() };
+        let (address, ..) = start(CONFIG, settings).await;
+        let mut client = Client::connect(address).await;
+        for (path, remaining) in
+            [("/by-ip", "1"), ("/v1/check?policy=per-address&key=127.0.0.1", "0")]
+        {
+            let got = client.ask("GET", path, "").await;
+            let names = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
+            let expected = [reset.map(|_| "2"), reset.map(|_| remaining), reset];
+            assert_eq!(names.map(|name| got.header(name)), expected, "{choice:?} {path}: {got:?}");
+            assert_eq!(got.header("ratelimit-remaining"), Some(remaining));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_outside_ascii_is_spelled_alike_in_headers_and_problems() {
+    let config = CONFIG.replace("name: per-address", "name: \"Größe 5 %\"");
+    let (address, ..) = start(&config, Settings::default()).await;
+    let mut client = Client::connect(address).await;
+    let mut got = ask(&mut client, "/by-ip", "").await;
+    while got.status == 200 {
+        got = ask(&mut client, "/by-ip", "").await;
+    }
+    let spelled = "Gr%C3%B6%C3%9Fe 5 %25";
+    assert_eq!(got.header("ratelimit"), Some(&*format!("\"{spelled}\";r=0;t=23")));
+    assert_eq!(got.json()["violated-policies"], serde_json::json!([spelled]));
+    // As a URL spells it, it is the name.
+    let path = format!("/v1/peek?policy={}&key=a", spelled.replace(' ', "%20"));
+    assert_eq!(client.ask("GET", &path, "").await.json()["policy"], "Größe 5 %");
 }
 
 #[tokio::test]

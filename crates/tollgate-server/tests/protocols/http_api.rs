@@ -184,7 +184,7 @@ async fn reservations_are_settled_cancelled_or_gone() {
     let cancel = format!(r#"{{"id":"{id}"}}"#);
     assert_eq!(client.post("/v1/cancel", &cancel).await.json(), json!({"cancelled": true}));
     assert_eq!(client.post("/v1/peek", peek).await.json()["remaining"], 970);
-    for id in ["nonsense", "", "0-1-01-0000000000000000", &id] {
+    for id in ["nonsense", "", "0-1-1-0.0.0.1-0000000000000000", &id] {
         let got = client.post("/v1/cancel", &format!(r#"{{"id":"{id}"}}"#)).await;
         assert_eq!(got.status, 404, "{id}: {got:?}");
     }
@@ -232,7 +232,7 @@ async fn policies_are_listed() {
     assert_eq!(
         policies[2],
         json!({"policy": "pair", "id": "shop:tenant|user", "domain": "shop", "keys": ["tenant", "user"],
-               "limit": 2, "per_ms": 1000, "algorithm": "fixed-window", "lease_ms": null,
+               "limit": 2, "count": 2, "per_ms": 1000, "algorithm": "fixed-window", "lease_ms": null,
                "shadow": false})
     );
     assert_eq!((&policies[4]["limit"], &policies[4]["algorithm"]), (&Value::Null, &Value::Null));

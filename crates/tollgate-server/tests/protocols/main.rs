@@ -4,13 +4,17 @@
 
 mod admin;
 mod admin_harness;
+mod dashboard;
+mod edges;
 mod forward_auth;
 mod http_api;
 mod http_openapi;
 mod http_support;
 mod http_wire;
 mod metrics;
+mod one_report;
 mod ports;
+mod random_calls;
 mod recorded;
 mod resp;
 mod resp_memory;

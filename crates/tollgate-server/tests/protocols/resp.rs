@@ -5,7 +5,7 @@ mod in_flight;
 mod report;
 mod transaction;
 
-use crate::resp_support::{Client, Server, shared};
+use crate::resp_support::{Client, Server, shared, shared_after};
 use std::time::Duration;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -84,7 +84,7 @@ fn the_third_version_answers_in_maps() {
     );
     client.ask("CL.THROTTLE k 0 1 1", "*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:1\r\n");
     client.ask("CLIENT GETNAME", "_\r\n");
-    client.ask("TG.SETTLE 0-1-01-0000000000000000 1", "#f\r\n");
+    client.ask("TG.SETTLE 0-1-1-0.0.0.1-0000000000000000 1", "#f\r\n");
     client.ask("RESET", "+RESET\r\n");
     client.ask("CLIENT GETNAME", "$-1\r\n");
 }
@@ -191,20 +191,42 @@ fn what_clients_say_when_they_connect_is_understood() {
         ("CLIENT GETNAME", "$2\r\nme\r\n"),
         ("CLIENT NO-EVICT on", "+OK\r\n"),
         ("CONFIG GET save", "*0\r\n"),
-        ("COMMAND DOCS", "*0\r\n"),
+        ("CLIENT NO-TOUCH OFF", "+OK\r\n"),
+        ("CLIENT NO-EVICT maybe", "-ERR syntax error\r\n"),
+        ("CLIENT NO-TOUCH 1", "-ERR syntax error\r\n"),
         ("COMMAND COUNT", ":43\r\n"),
         (
             "COMMAND INFO cl.throttle get",
             "*2\r\n*10\r\n$11\r\ncl.throttle\r\n:-1\r\n*2\r\n+write\r\n+fast\r\n:1\r\n:1\r\n:1\r\n\
              *0\r\n*0\r\n*0\r\n*0\r\n$-1\r\n",
         ),
+        (
+            "COMMAND INFO Client|NO-EVICT",
+            "*1\r\n*10\r\n$15\r\nclient|no-evict\r\n:3\r\n*2\r\n+readonly\r\n+fast\r\n:0\r\n:0\r\n:0\r\n\
+             *0\r\n*0\r\n*0\r\n*0\r\n",
+        ),
+        (
+            "COMMAND DOCS tg.cancel nonsense",
+            "*2\r\n$9\r\ntg.cancel\r\n*8\r\n$7\r\nsummary\r\n$25\r\nGives a reservation back.\r\n\
+             $5\r\nsince\r\n$5\r\n0.1.0\r\n$5\r\ngroup\r\n$10\r\nrate-limit\r\n$9\r\narguments\r\n\
+             *1\r\n*4\r\n$4\r\nname\r\n$2\r\nid\r\n$4\r\ntype\r\n$6\r\nstring\r\n",
+        ),
+        ("COMMAND DOCS nonsense", "*0\r\n"),
         ("DBSIZE", ":0\r\n"),
-        ("TG.POLICIES", "*6\r\n*12\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
+        ("TG.POLICIES", "*6\r\n*14\r\n$6\r\npolicy\r\n$8\r\nper-user\r\n$2\r\nid\r\n"),
     ] {
         client.ask(line, expected);
     }
     let mut client = server.connect();
     server.shared.engine.clock().set_wall_offset(Duration::from_secs(1_700_000_000));
+    client.send("COMMAND DOCS\r\nHELLO 3\r\nCOMMAND DOCS\r\nQUIT\r\n");
+    let all = client.rest();
+    assert!(
+        all.starts_with("*86\r\n$11\r\ncl.throttle\r\n"),
+        "43 names, each with its docs: {all}"
+    );
+    assert!(all.contains("%43\r\n$11\r\ncl.throttle\r\n%4\r\n$7\r\nsummary\r\n"), "{all}");
+    let mut client = server.connect();
     client.ask("TIME", "*2\r\n$10\r\n1700000000\r\n$1\r\n0\r\n");
     client.ask("CL.THROTTLE a 1 1 60", "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n");
     client.ask("DBSIZE", ":1\r\n");
@@ -220,6 +242,32 @@ fn what_clients_say_when_they_connect_is_understood() {
         assert!(info.contains(line), "{line} in {info}");
     }
     assert!(info.contains(&format!("tollgate_version:{}", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn the_uptime_counts_from_the_start_and_not_from_the_origin_of_the_clock() {
+    let year = Duration::from_secs(366 * 86_400);
+    let server = Server::of(shared_after(Settings::default(), year));
+    server.clock.advance(Duration::from_secs(2 * 86_400 + 5));
+    let mut client = server.connect();
+    client.send("INFO server\r\nQUIT\r\n");
+    let info = client.rest();
+    for line in ["uptime_in_seconds:172805\r\n", "uptime_in_days:2\r\n"] {
+        assert!(info.contains(line), "{line} in {info}");
+    }
+}
+
+#[test]
+fn a_refund_counts_a_permit_that_has_refilled_in_part() {
+    let server = Server::start();
+    let mut client = server.connect();
+    client.ask("TG.CHECK per-user ann 2", "*6\r\n:1\r\n:3\r\n:1\r\n:0\r\n:40000\r\n$-1\r\n");
+    server.clock.advance(Duration::from_millis(1));
+    client.ask("TG.REFUND per-user ann", ":1\r\n");
+    client.ask("TG.PEEK per-user ann", "*6\r\n:1\r\n:3\r\n:2\r\n:0\r\n:19999\r\n$-1\r\n");
+    client.ask("TG.REFUND per-user ann", ":1\r\n");
+    client.ask("TG.PEEK per-user ann", "*6\r\n:1\r\n:3\r\n:3\r\n:0\r\n:0\r\n$-1\r\n");
+    client.ask("TG.REFUND per-user ann", ":0\r\n");
 }
 
 #[test]

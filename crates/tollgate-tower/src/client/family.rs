@@ -8,6 +8,10 @@ use super::{
 use crate::answer::Label;
 use http::HeaderMap;
 use std::{borrow::Cow, time::Duration};
+
+/// A part of every name that [`read`] looks for.
+pub(super) const WORD: &str = "limit";
+
 /// Names of a triple of headers, all in lower case.
 #[derive(Clone, Copy, Debug)]
 struct Triple {
@@ -305,4 +309,19 @@ fn joined<'a>(headers: &'a HeaderMap, name: &str) -> Option<Option<Cow<'a, str>>
         text.push_str(line);
     }
     Some(Some(joined))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_the_word_by_which_responses_are_sorted_out() {
+        let triples =
+            FAMILIES.into_iter().flatten().chain(KONG.iter().map(|(_, triple, _)| triple));
+        let names = triples.flat_map(|triple| [triple.limit, triple.remaining, triple.reset]);
+        for name in names.filter(|name| !name.is_empty()) {
+            assert!(name.contains(WORD), "{name}");
+        }
+    }
 }

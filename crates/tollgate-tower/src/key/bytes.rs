@@ -25,7 +25,7 @@ use std::{
 /// Keys up to this long need no allocation: an address and a user's name, or four hashed secrets.
 const INLINE: usize = 96;
 /// Parts up to this long are written as they are. It bounds what a long path costs a store.
-const PART_MAX: usize = 255;
+pub(super) const PART_MAX: usize = 255;
 
 const END: u8 = 0;
 const TAG: u8 = 1;
@@ -274,7 +274,7 @@ pub struct KeyText<'a>(&'a [u8]);
 
 /// One item of a key, as it is read back.
 #[derive(Debug, PartialEq, Eq)]
-enum Item<'a> {
+pub(super) enum Item<'a> {
     End,
     Tag(Tag),
     Long(&'a [u8]),
@@ -289,7 +289,7 @@ impl<'a> KeyText<'a> {
     }
 
     /// Takes the next item off; `None` where the bytes are not those of a key.
-    fn next(&mut self) -> Option<Item<'a>> {
+    pub(super) fn next(&mut self) -> Option<Item<'a>> {
         let (first, rest) = self.0.split_first()?;
         let (item, rest) = match *first {
             END => (Item::End, rest),

@@ -14,7 +14,6 @@ use crate::{
     misuse::Misuse,
     queued,
     refusal::{RefusalFormat, refusal_setters},
-    seldom::Seldom,
     watch::{Watching, watch_setters},
 };
 use std::{
@@ -23,7 +22,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Quota,
+    Quota, Sometimes,
     store::{self, DynStore, MemoryStore},
 };
 
@@ -214,6 +213,7 @@ impl RateLimitBuilder {
             && !self.explains
             && limits.len() == 1
             && limits.iter().all(|limit| limit.policy.mode == Mode::Enforce);
+        let failures = Sometimes::interval(Duration::from_secs(1)).clock(backend.clock().clone());
         let gate = Gate {
             is_light,
             backend,
@@ -228,7 +228,7 @@ impl RateLimitBuilder {
             store_timeout: self.store_timeout,
             reserves,
             explains: self.explains,
-            failures: Seldom::default(),
+            failures,
             watch,
             misuse,
         };

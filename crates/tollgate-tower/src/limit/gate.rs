@@ -6,9 +6,7 @@ use super::{
     crowd::Crowd,
     pass::{Limit, Part, Pass, Way},
 };
-use crate::{
-    Info, answer::Jitter, misuse::Misuse, refusal::RefusalFormat, seldom::Seldom, watch::Watch,
-};
+use crate::{Info, answer::Jitter, misuse::Misuse, refusal::RefusalFormat, watch::Watch};
 use smallvec::SmallVec;
 use std::{
     pin::{Pin, pin},
@@ -17,7 +15,7 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Decision,
+    Decision, Sometimes,
     store::{Demand, Store, StoreError},
     watch::Verb,
 };
@@ -43,7 +41,7 @@ pub(super) struct Gate {
     /// Most requests can go the short way.
     pub(super) is_light: bool,
     /// Failures of the store that are logged.
-    pub(super) failures: Seldom,
+    pub(super) failures: Sometimes,
     pub(super) watch: Watch,
     pub(super) misuse: Misuse,
 }
@@ -172,9 +170,9 @@ impl Gate {
 
     /// Logs a failure of the store, unless one was just logged.
     pub(super) fn failed(&self, error: &StoreError, what: &str) {
-        if let Some(left_out) = self.failures.is_due(self.backend.clock().now()) {
+        self.failures.run(|left_out| {
             tracing::warn!(target: "tollgate", %error, left_out, "{what}");
-        }
+        });
     }
 
     async fn decide(&self, pass: &mut Pass) -> Result<bool, StoreError> {

@@ -4,9 +4,9 @@ use super::{gate::Nothing, policy::Policy, usage::Usage};
 use crate::{
     Info, Mode,
     answer::Label,
-    key::{Found, KeyBytes},
+    key::{Found, KeyBytes, rollout_place},
 };
-use std::{hash::Hasher, sync::Arc};
+use std::sync::Arc;
 use tollgate::{
     Decision, Tick,
     store::{self, ReservationId},
@@ -186,18 +186,11 @@ impl Limit {
             Mode::Enforce => Stance::Refused,
             Mode::Shadow => Stance::Watched,
             Mode::Tag => Stance::Tagged,
-            Mode::Percent(percent) if side(&part.key) < u64::from(percent) => Stance::Refused,
+            Mode::Percent(percent) if rollout_place(part.key.texts()) < percent => Stance::Refused,
             Mode::Percent(_) => Stance::Watched,
         };
         Ok(true)
     }
-}
-
-/// Returns on which side of a percentage a key stands: 0 to 99.
-fn side(key: &KeyBytes) -> u64 {
-    let mut hasher = siphasher::sip::SipHasher13::new_with_keys(0x7065_7263, 0x656e_7461);
-    hasher.write(key.as_bytes());
-    hasher.finish() % 100
 }
 
 /// The policies that a request exceeds although it passes.

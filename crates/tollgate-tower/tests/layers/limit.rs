@@ -2,7 +2,7 @@
 
 use crate::DOCS;
 use bytes::Bytes;
-use http::{HeaderName, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use std::{
     convert::Infallible,
@@ -15,7 +15,8 @@ use std::{
 use tollgate::{Algorithm, Clock, ManualClock, Quota, store::MemoryStore};
 use tollgate_tower::{
     Charge, LimitBody, Mode, NotRun, Policy, RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
-    answer::Refusal, key::Key,
+    answer::Refusal,
+    key::{Key, rollout_place},
 };
 use tower::{Service, ServiceExt};
 use tower_layer::Layer;
@@ -203,13 +204,20 @@ async fn a_shadow_counts_and_never_refuses() {
 
 #[tokio::test]
 async fn a_percentage_of_the_keys_is_held_to_the_limit() {
-    let policy = Policy::new("p", Quota::once(1)).key(by_header()).mode(Mode::Percent(30));
+    let by_name = Key::from_fn(|info, key| {
+        let name = info.headers().get("x-key").map(HeaderValue::as_bytes).unwrap_or_default();
+        key.push(name);
+        true
+    });
+    let policy = Policy::new("p", Quota::once(1)).key(by_name).mode(Mode::Percent(30));
     let (layer, _hand) = one(policy);
     let mut held = 0;
     for key in 0..500 {
         let key = key.to_string();
         let statuses = [status(&layer, "/", &key).await, status(&layer, "/", &key).await];
         assert_eq!(statuses[0], 200);
+        // The service selects the same keys: `configuration/engine.rs` of tollgate-server.
+        assert_eq!(statuses[1] == 429, rollout_place([&key]) < 30, "{key}");
         held += u64::from(statuses[1] == 429);
     }
     assert!((100..200).contains(&held), "{held} of 500 are held, of 150 expected");

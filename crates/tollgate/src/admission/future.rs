@@ -3,7 +3,7 @@
 use super::{Admission, AdmissionError, AdmissionPermit};
 use crate::{
     Acquire, NoRuntime, Priority, Refused, Tick,
-    compose::Booked,
+    pace::Booked,
     wait::{Sleeper, block_for, guarded},
 };
 use pin_project_lite::pin_project;

@@ -81,7 +81,8 @@ impl Entry<'_> {
     }
 
     /// Gives back up to `cost` permits, or what is still outstanding of `decision`, but nothing of the
-    /// `waiting` units that are booked for those who wait: in units, and in whole permits.
+    /// `waiting` units that are booked for those who wait. Returns (units, permits); permits that had refilled in part
+    /// count, because what is given back makes them whole.
     pub(crate) fn refund_beside(
         &mut self,
         now: Tick,
@@ -94,7 +95,7 @@ impl Entry<'_> {
                 None => gcra.units(cost),
             };
             let units = gcra.refund_beside(tat, now, most, waiting);
-            return (units, gcra.whole_permits(units));
+            return (units, gcra.touched_permits(units));
         }
         let Some(decision) = decision else { return self.refund(now, cost) };
         let (at, full_at) = (decision.at(), decision.full_at());

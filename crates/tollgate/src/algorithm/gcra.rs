@@ -150,6 +150,11 @@ impl Gcra {
         places / self.scale.per_permit
     }
 
+    /// Returns the permits in a number of places, those of which only a part is in it included.
+    pub(crate) const fn touched_permits(&self, places: u64) -> u64 {
+        places.div_ceil(self.scale.per_permit)
+    }
+
     /// Returns the place of `now`.
     #[inline(always)]
     pub(crate) const fn position(&self, now: Tick) -> u64 {
@@ -276,6 +281,14 @@ impl Gcra {
     /// Returns how far this limiter is booked ahead if it was `ahead` under `old`; `None` if it
     /// starts anew.
     pub(crate) fn carry(&self, old: &Self, ahead: u64, how: Inherit) -> Option<u64> {
+        let (full, old_full) = (self.span(self.burst), old.span(old.burst));
+        let is_share = how == Inherit::Proportional && ahead <= old_full && old_full > 0;
+        // A budget that never refills counts whole permits, and rounds what is left down.
+        if is_share && !self.scale.is_budget() {
+            // Rounded so that nobody loses anything, by less than one place.
+            // OVERFLOW: both are below 2^62, and the quotient is at most `full`.
+            return Some((u128::from(ahead) * u128::from(full) / u128::from(old_full)) as u64);
+        }
         // OVERFLOW: fewer than 2^62 places, so below 2^126.
         let used = (u128::from(ahead) << FRACTION) / u128::from(old.scale.per_permit);
         let used = used_after(how, used, old.burst, self.burst)?;

@@ -11,7 +11,8 @@
 /// | `Proportional` | the same share of the burst | 200 | 20 |
 /// | `Additive` | new burst minus used | 440 | -10: a debt |
 ///
-/// Debt stays debt under all but `Reset`. Fractions of a permit are rounded down.
+/// Debt stays debt under all but `Reset`. Windows, and budgets that never refill, count whole permits: what is
+/// left is rounded down. GCRA keeps fractions, so a `Proportional` change and its reverse lose nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Inherit {
@@ -59,16 +60,28 @@ impl Inherit {
     }
 }
 
-/// Returns amount x new / old, rounded down. `old` is not zero.
+/// Returns amount x new / old, rounded up: a change takes nothing from what is left. `old` is not zero.
 fn share(amount: u128, old: u64, new: u64) -> u128 {
     let (old, new) = (u128::from(old), u128::from(new));
     // In two parts, because the product would not fit.
-    (amount / old).saturating_mul(new) + amount % old * new / old
+    (amount / old).saturating_mul(new) + (amount % old * new).div_ceil(old)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_proportional_change_there_and_back_loses_nothing() {
+        for (old, new) in [(3, 7), (7, 3), (1, 3), (10, 1), (1, 999_999_999_999_999)] {
+            for used in 0..=old {
+                let used = u128::from(used) << FRACTION;
+                let there = used_after(Inherit::Proportional, used, old, new).unwrap();
+                let back = used_after(Inherit::Proportional, there, new, old).unwrap();
+                assert!(back <= used, "{old}->{new}: {used} became {back}");
+            }
+        }
+    }
 
     #[test]
     fn keeps_what_the_table_says() {

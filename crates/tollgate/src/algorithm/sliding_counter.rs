@@ -7,8 +7,12 @@
 //!
 //! ```text
 //! e = time since the current window began, of length W
-//! used = floor(previous x (W - e) / W) + current      allowed if  used + cost <= limit
+//! used = ceil(previous x (W - e) / W) - 1 + current   (only current if previous = 0)
+//! allowed if  used + cost <= limit
 //! ```
+//!
+//! The windows are half-open, (t - W, t]: what is exactly one window old is outside. So each event of the
+//! previous window leaves at its border, not a nanosecond later.
 //!
 //! # State and units
 //!
@@ -31,10 +35,10 @@
 //!
 //! # Exact and approximate
 //!
-//! - The formula is evaluated in 128-bit integers: no rounding but the one floor.
+//! - The formula is evaluated in 128-bit integers: no rounding but the one to whole permits.
 //! - The estimate errs by at most `previous x e / W` in either direction: by as much as `previous`
-//!   when all its events fell on one edge. So up to limit + previous x e / W pass in some window of
-//!   length W, and never more than 2 x limit.
+//!   when all its events fell on one edge, and by one permit that is rounded away. So up to
+//!   limit + previous x e / W + 1 pass in some window of length W, and never more than 2 x limit.
 //! - An excess that is given back in a later window leaves the window before as it was when the excess was
 //!   booked, not full.
 //! - `retry` and `full` are solved for `e` and exact: the first tick at which the formula says yes.
@@ -48,7 +52,7 @@
 //!
 //! 8 or 24 bytes; one 64-bit and one 128-bit division.
 //!
-//! Source: Cloudflare's counter of 2017, with floor and integers in place of floats. Departures:
+//! Source: Cloudflare's counter of 2017, with whole permits and integers in place of floats. Departures:
 //! (1) refused events are not counted; (2) the wait is solved for, not estimated.
 
 use super::{
@@ -212,21 +216,22 @@ impl SlidingCounter {
     fn used(&self, view: &View) -> u64 {
         let weight = self.window.length_ns - view.elapsed_ns;
         let product = u128::from(view.windows.previous) * u128::from(weight);
-        // OVERFLOW: the quotient is at most `previous`, and both counts are at most 2^60.
-        (product / u128::from(self.window.length_ns)) as u64 + view.windows.current
+        // ceil(x) - 1. OVERFLOW: the quotient is at most `previous`, and both counts are at most 2^60.
+        let previous = product.saturating_sub(1) / u128::from(self.window.length_ns);
+        previous as u64 + view.windows.current
     }
 
-    /// Returns the first `e` at which floor(previous x (W - e) / W) <= room, if there is one
+    /// Returns the first `e` at which ceil(previous x (W - e) / W) - 1 <= room, if there is one
     /// within the window.
     ///
-    /// floor(x) <= room is x < room + 1, so W - e < (room + 1) x W / previous.
+    /// ceil(x) - 1 <= room is x <= room + 1, so W - e <= (room + 1) x W / previous.
     fn elapsed_until(&self, previous: u64, room: u64) -> Option<u64> {
         if previous <= room {
             return Some(0);
         }
         let bound = (u128::from(room) + 1) * u128::from(self.window.length_ns);
         // OVERFLOW: previous >= room + 1, so the quotient is at most W.
-        let weight = bound.div_ceil(u128::from(previous)) as u64 - 1;
+        let weight = (bound / u128::from(previous)) as u64;
         let elapsed = self.window.length_ns - weight;
         (elapsed < self.window.length_ns).then_some(elapsed)
     }

@@ -1,6 +1,7 @@
 //! Waiting for room, and the pairs that come back.
 
 use super::{Coalescer, machine::Answer};
+use crate::wait::block_until;
 use std::{
     fmt,
     hash::Hash,
@@ -36,6 +37,30 @@ impl<K: Send + 'static, V: Send + 'static> Add<K, V> {
     #[must_use]
     pub fn into_pair(mut self) -> Option<(K, V)> {
         self.pair.take()
+    }
+}
+
+impl<K: Hash + Eq + Send + 'static, V: Send + 'static> Add<K, V> {
+    /// Waits on this thread.
+    ///
+    /// In async code it would hold up the runtime. Inside the action it does not wait: it gives the
+    /// pair back if there is no room.
+    ///
+    /// # Errors
+    ///
+    /// [`AddError`] gives the pair back when the coalescer is stopped.
+    pub fn block(mut self) -> Result<(), AddError<K, V>> {
+        let coalescer = self.coalescer.clone();
+        if coalescer.engine.is_inside() {
+            let Some((key, value)) = self.into_pair() else { return Ok(()) };
+            return coalescer.try_add(key, value).map_err(AddError::inside);
+        }
+        block_until(coalescer.engine.driver().clock(), |context| {
+            match Pin::new(&mut self).poll(context) {
+                Poll::Ready(added) => Ok(added),
+                Poll::Pending => Err(None),
+            }
+        })
     }
 }
 
@@ -110,6 +135,14 @@ pub(super) enum Why {
 }
 
 impl<K, V> AddError<K, V> {
+    /// Says that it was the action that found no room.
+    fn inside(self) -> Self {
+        match self.why {
+            Why::Full { max_size } => Self { why: Why::Inside { max_size }, ..self },
+            _ => self,
+        }
+    }
+
     /// Returns the key and the value that were not added.
     #[must_use]
     pub fn into_pair(self) -> (K, V) {

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Driver, Limiter, NoRuntime, OnDrop, PaceError, Panicked,
-    compose::Pace,
+    pace::Pace,
     sync::{AtomicU64, Ordering::Relaxed},
     wait::ActionOptions,
 };

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     Tick,
-    compose::{Booked, Pace},
+    pace::{Booked, Pace},
     sync::{AtomicU64, Ordering::Relaxed},
     wait::{KeyIndex, Machine, Wakers},
 };

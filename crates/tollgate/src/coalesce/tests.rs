@@ -2,7 +2,7 @@
 //! and the bounds hold at every step.
 
 use super::machine::{After, Answer, Fold, Gather, Rules};
-use crate::{Tick, compose::Pace, wait::Machine};
+use crate::{Tick, pace::Pace, wait::Machine};
 use proptest::prelude::*;
 use std::{
     collections::BTreeMap,

@@ -11,29 +11,42 @@ use super::{
 use crate::{Clock, sync::Arc, wait::queue::Order};
 use std::{fmt, marker::PhantomData, time::Duration};
 
-/// Builds a [`Concurrency`]. Nothing is judged before [`build`](Self::build).
+/// Builds a [`Concurrency`] or a [`KeyedConcurrency`]. Nothing is checked before `build`.
 ///
 /// # Examples
 ///
 /// ```
-/// use tollgate::Concurrency;
+/// use tollgate::{Concurrency, KeyedConcurrency};
 ///
 /// let limit = Concurrency::builder(20).name("database").max_waiting(100).counted().build()?;
 /// assert_eq!((limit.name(), limit.max_waiting()), ("database", 100));
+///
+/// let limit: KeyedConcurrency<str> =
+///     KeyedConcurrency::builder(5).max_waiting(10).max_keys(50_000).build()?;
+/// assert_eq!(limit.limit(), 5);
 /// # Ok::<(), tollgate::ConcurrencyError>(())
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing until `build`"]
-pub struct ConcurrencyBuilder {
+pub struct ConcurrencyBuilder<L = Concurrency> {
     limit: u64,
+    /// For keys only.
+    bounds: Bounds,
     rules: WaitRules,
     name: Box<str>,
     counted: bool,
+    builds: PhantomData<fn() -> L>,
 }
 
-impl ConcurrencyBuilder {
+/// Builds a [`KeyedConcurrency`].
+pub type KeyedConcurrencyBuilder<K> = ConcurrencyBuilder<KeyedConcurrency<K>>;
+
+impl<L> ConcurrencyBuilder<L> {
     pub(super) fn new(limit: u64) -> Self {
-        Self { limit, rules: WaitRules::new(), name: Box::default(), counted: false }
+        let bounds =
+            Bounds { max_waiting_total: 100_000, max_keys: 1_000_000, max_overrides: 10_000 };
+        let (rules, name) = (WaitRules::new(), Box::default());
+        Self { limit, bounds, rules, name, counted: false, builds: PhantomData }
     }
 
     /// Sets the name, by default none.
@@ -42,7 +55,7 @@ impl ConcurrencyBuilder {
         self
     }
 
-    /// Sets how many may wait, by default 0: a queue hides overload, so it has to be asked for.
+    /// Sets how many may wait (for keys: for one key), by default 0: a queue hides overload, so it has to be asked for.
     ///
     /// At most [`Concurrency::WAITING_MAX`]. A good start is what one limit's worth of holders
     /// works off in the longest wait that a caller accepts.
@@ -74,12 +87,15 @@ impl ConcurrencyBuilder {
         self
     }
 
-    /// Counts, for [`Concurrency::counts`]. Off by default: it costs a few nanoseconds per call.
+    /// Counts, for [`Concurrency::counts`] and [`KeyedConcurrency::counts`]. Off by default: it costs a few nanoseconds
+    /// per call.
     pub fn counted(mut self) -> Self {
         self.counted = true;
         self
     }
+}
 
+impl ConcurrencyBuilder {
     /// Builds the limit.
     ///
     /// # Errors
@@ -94,73 +110,12 @@ impl ConcurrencyBuilder {
 
     /// Builds a limit from what was checked.
     pub(crate) fn build_of(self, limit: u32) -> Concurrency {
-        let tally = if self.counted { Tally::on() } else { Tally::off() };
-        let single = Single::new(limit, self.rules, self.name, tally);
+        let single = Single::new(limit, self.rules, self.name, Tally::new(self.counted));
         Concurrency { single: Arc::new(single) }
     }
 }
 
-/// Builds a [`KeyedConcurrency`]. Nothing is judged before [`build`](Self::build).
-///
-/// # Examples
-///
-/// ```
-/// use tollgate::KeyedConcurrency;
-///
-/// let limit: KeyedConcurrency<str> =
-///     KeyedConcurrency::builder(5).max_waiting(10).max_keys(50_000).build()?;
-/// assert_eq!(limit.limit(), 5);
-/// # Ok::<(), tollgate::ConcurrencyError>(())
-/// ```
-#[must_use = "a builder does nothing until `build`"]
-pub struct KeyedConcurrencyBuilder<K: ?Sized> {
-    limit: u64,
-    bounds: Bounds,
-    rules: WaitRules,
-    name: Box<str>,
-    counted: bool,
-    keys: PhantomData<fn(&K)>,
-}
-
 impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
-    pub(super) fn new(limit: u64) -> Self {
-        let bounds =
-            Bounds { max_waiting_total: 100_000, max_keys: 1_000_000, max_overrides: 10_000 };
-        let (rules, name) = (WaitRules::new(), Box::default());
-        Self { limit, bounds, rules, name, counted: false, keys: PhantomData }
-    }
-
-    /// Sets the name, by default none.
-    pub fn name(mut self, name: impl Into<Box<str>>) -> Self {
-        self.name = name.into();
-        self
-    }
-
-    /// Sets how many may wait for one key, by default 0: a queue hides overload, so it has to be
-    /// asked for.
-    pub fn max_waiting(mut self, max_waiting: u64) -> Self {
-        self.rules.max_waiting = max_waiting;
-        self
-    }
-
-    /// Sets how long a call may wait; as [`ConcurrencyBuilder::max_wait`].
-    pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.rules.max_wait = max_wait;
-        self
-    }
-
-    /// Serves the newest of equal priority first; as [`ConcurrencyBuilder::newest_first`].
-    pub fn newest_first(mut self) -> Self {
-        self.rules.order = Order::NewestFirst;
-        self
-    }
-
-    /// Sets the clock by which waits end, by default the monotonic one.
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.rules.clock = clock;
-        self
-    }
-
     /// Sets how many may wait for all keys together, by default 100,000: some tens of
     /// megabytes of queue, besides the futures themselves.
     pub fn max_waiting_total(mut self, max_waiting_total: u64) -> Self {
@@ -187,13 +142,6 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
         self
     }
 
-    /// Counts, for [`KeyedConcurrency::counts`]. Off by default: it costs a few nanoseconds per
-    /// call.
-    pub fn counted(mut self) -> Self {
-        self.counted = true;
-        self
-    }
-
     /// Builds the limit.
     ///
     /// # Errors
@@ -210,18 +158,9 @@ impl<K: ?Sized> KeyedConcurrencyBuilder<K> {
         if max_keys == 0 {
             return Err(ConcurrencyError::NoKeys);
         }
-        let tally = if self.counted { Tally::on() } else { Tally::off() };
+        let tally = Tally::new(self.counted);
         let table = Table::new(limit, (self.bounds, self.rules), self.name, tally);
         Ok(KeyedConcurrency { table: Arc::new(table), keys: PhantomData })
-    }
-}
-
-impl<K: ?Sized> fmt::Debug for KeyedConcurrencyBuilder<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedConcurrencyBuilder")
-            .field("limit", &self.limit)
-            .field("bounds", &self.bounds)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,10 +1,7 @@
 //! How often what happened, spread over cache lines.
 
 use super::full::Full;
-use crate::{
-    sync::Padded,
-    watch::{STRIPES, stripe},
-};
+use crate::watch::StripedCounters;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What happened at a limit since it was built.
@@ -32,11 +29,11 @@ pub(super) struct Tally(Option<Box<Striped>>);
 
 #[derive(Debug, Default)]
 struct Striped {
-    stripes: [Padded<[AtomicU64; EVENTS]>; STRIPES],
+    events: StripedCounters<4>,
     peak: AtomicU64,
 }
 
-/// What is counted.
+/// The events that are counted, in the order of the fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Counted {
     Admitted,
@@ -45,21 +42,14 @@ pub(super) enum Counted {
     Cancelled,
 }
 
-const EVENTS: usize = 4;
-
 impl Tally {
-    pub(super) fn off() -> Self {
-        Self(None)
-    }
-
-    pub(super) fn on() -> Self {
-        Self(Some(Box::default()))
+    pub(super) fn new(is_on: bool) -> Self {
+        Self(is_on.then(Box::default))
     }
 
     pub(super) fn add(&self, event: Counted) {
         if let Some(striped) = &self.0 {
-            // ORDERING: Relaxed. Statistics: each count stands for itself.
-            striped.stripes[stripe()].0[event as usize].fetch_add(1, Relaxed);
+            striped.events.add(event as usize, 1);
         }
     }
 
@@ -81,16 +71,9 @@ impl Tally {
 
     pub(super) fn sum(&self) -> ConcurrencyCounts {
         let Some(striped) = &self.0 else { return ConcurrencyCounts::default() };
-        // ORDERING: Relaxed, as in `add` and `peak`: a sum taken meanwhile may miss the latest.
-        let sum = |event: Counted| {
-            striped.stripes.iter().map(|stripe| stripe.0[event as usize].load(Relaxed)).sum()
-        };
-        ConcurrencyCounts {
-            admitted: sum(Counted::Admitted),
-            refused: sum(Counted::Refused),
-            waited: sum(Counted::Waited),
-            cancelled: sum(Counted::Cancelled),
-            peak_in_flight: striped.peak.load(Relaxed),
-        }
+        let [admitted, refused, waited, cancelled] = striped.events.sum();
+        // ORDERING: Relaxed, as in `peak`: a reading taken meanwhile may miss the latest.
+        let peak_in_flight = striped.peak.load(Relaxed);
+        ConcurrencyCounts { admitted, refused, waited, cancelled, peak_in_flight }
     }
 }

@@ -109,7 +109,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     #[must_use]
     pub fn len(&self) -> usize {
         // OVERFLOW: every key has a line in memory.
-        self.table.keys() as usize
+        self.table.keys.get() as usize
     }
 
     /// Tells whether no key is in use.
@@ -122,7 +122,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     #[must_use]
     pub fn key_limits(&self) -> usize {
         // OVERFLOW: every one is in memory.
-        self.table.overrides() as usize
+        self.table.overrides.get() as usize
     }
 
     /// Returns how many permits of all keys are in flight. Looks at one shard after the other.
@@ -134,7 +134,7 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     /// Returns how many wait, for all keys.
     #[must_use]
     pub fn total_waiting(&self) -> u64 {
-        self.table.total_waiting()
+        self.table.waiting.get()
     }
 
     /// Returns what happened on all keys; all zero unless built with
@@ -196,24 +196,6 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
         Acquire::new(self.place(self.key(key)), cost)
     }
 
-    /// [`acquire`](Self::acquire) for plain threads: parks this one while it waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking(&self, key: &K) -> Result<Permit, Full> {
-        self.acquire(key).block()
-    }
-
-    /// [`acquire_n`](Self::acquire_n) for plain threads: parks this one while it waits.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire_n`](Self::acquire_n).
-    pub fn acquire_blocking_n(&self, key: &K, cost: u64) -> Result<Permit, Full> {
-        self.acquire_n(key, cost).block()
-    }
-
     /// Gives a key a limit of its own, in force at once and until it is cleared.
     ///
     /// # Errors
@@ -236,7 +218,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     pub fn set_key_limit(&self, key: &K, limit: u64) -> Result<(), ConcurrencyError> {
         let limit = check_limit(limit)?;
         let key = self.key(key);
-        match self.table.set_key_limit((&self.place(key), key), limit) {
+        match self.table.set_key_limit((&self.place(key), key), Some(limit)) {
             true => Ok(()),
             false => Err(ConcurrencyError::TooManyKeyLimits {
                 max_key_limits: self.table.bounds.max_overrides,
@@ -247,7 +229,7 @@ impl<K: Hash + ?Sized> KeyedConcurrency<K> {
     /// Takes a key's own limit away: that of all others holds for it at once.
     pub fn clear_key_limit(&self, key: &K) {
         let key = self.key(key);
-        self.table.clear_key_limit((&self.place(key), key));
+        self.table.set_key_limit((&self.place(key), key), None);
     }
 
     /// Returns the limit in force for a key.

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     keyed::fingerprint::Seed,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
+    table::Ready,
     wait::{
         Wakes,
         queue::{Request, Ticket},
@@ -23,7 +24,7 @@ use crate::{
 };
 use std::{
     collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
+    hash::BuildHasherDefault,
     task::{Poll, Waker},
 };
 
@@ -45,9 +46,9 @@ pub(super) struct Table {
     pub(super) bounds: Bounds,
     pub(super) timer: Timer,
     pub(super) tally: Tally,
-    keys: Count,
-    waiting: Count,
-    overrides: Count,
+    pub(super) keys: Count,
+    pub(super) waiting: Count,
+    pub(super) overrides: Count,
 }
 
 /// What holds for all keys.
@@ -247,7 +248,7 @@ impl Table {
         &self,
         place: &Place,
         change: impl Fn(&mut Terms),
-        change_queue: impl Fn(&mut PermitQueue, Override, &mut Wakes),
+        change_queue: impl Fn(&mut PermitQueue, Option<u32>, &mut Wakes),
     ) {
         let mut wakes = Wakes::new();
         let mut terms = lock(&self.terms);
@@ -257,7 +258,7 @@ impl Table {
             *copy = *terms;
             let before = queues.len();
             queues.retain(|key, queue| {
-                let own = if overrides.contains_key(key) { Override::Has } else { Override::None };
+                let own = overrides.get(key).copied();
                 self.change_queue((place, *key), (queue, in_flight), &mut wakes, |queue, wakes| {
                     change_queue(queue, own, wakes);
                 });
@@ -275,10 +276,7 @@ impl Table {
         self.change_all(
             place,
             |terms| terms.limit = limit,
-            |queue, own, wakes| match own {
-                Override::None => queue.set_limit(limit, wakes),
-                Override::Has => {}
-            },
+            |queue, own, wakes| queue.set_limit(own.unwrap_or(limit), wakes),
         );
     }
 
@@ -286,37 +284,29 @@ impl Table {
         self.change_all(place, |terms| terms.closed = true, |queue, _, wakes| queue.close(wakes));
     }
 
-    /// Gives a key a limit of its own. Tells whether there was room for that.
-    pub(super) fn set_key_limit(&self, (place, key): (&Place, u64), limit: u32) -> bool {
+    /// Gives a key a limit of its own, or takes it away. Tells whether there was room for it.
+    pub(super) fn set_key_limit(&self, (place, key): (&Place, u64), own: Option<u32>) -> bool {
         let mut wakes = Wakes::new();
         let mut shard = lock(self.shard(key));
-        let known = shard.overrides.contains_key(&key);
-        let room = known || self.overrides.raise(self.bounds.max_overrides);
-        if room {
-            shard.overrides.insert(key, limit);
-            self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
-                queue.set_limit(limit, wakes);
-            });
+        let is_known = shard.overrides.contains_key(&key);
+        match own {
+            Some(limit) if is_known || self.overrides.raise(self.bounds.max_overrides) => {
+                shard.overrides.insert(key, limit);
+            }
+            None if is_known => {
+                shard.overrides.remove(&key);
+                self.overrides.lower(1);
+                shrink(&mut shard.overrides);
+            }
+            own => return own.is_none(),
         }
+        let limit = own.unwrap_or(shard.terms.limit);
+        self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
+            queue.set_limit(limit, wakes);
+        });
         drop(shard);
         wakes.fire();
-        room
-    }
-
-    /// Takes a key's own limit away.
-    pub(super) fn clear_key_limit(&self, (place, key): (&Place, u64)) {
-        let mut wakes = Wakes::new();
-        let mut shard = lock(self.shard(key));
-        if shard.overrides.remove(&key).is_some() {
-            self.overrides.lower(1);
-            shrink(&mut shard.overrides);
-            let limit = shard.terms.limit;
-            self.change_locked((place, key), &mut shard, &mut wakes, |queue, wakes| {
-                queue.set_limit(limit, wakes);
-            });
-        }
-        drop(shard);
-        wakes.fire();
+        true
     }
 
     /// Returns the gauge of a key, and how many wait for it.
@@ -337,18 +327,6 @@ impl Table {
         lock(&self.terms).closed
     }
 
-    pub(super) fn keys(&self) -> u64 {
-        self.keys.get()
-    }
-
-    pub(super) fn total_waiting(&self) -> u64 {
-        self.waiting.get()
-    }
-
-    pub(super) fn overrides(&self) -> u64 {
-        self.overrides.get()
-    }
-
     pub(super) fn total_in_flight(&self) -> u64 {
         self.shards.iter().map(|shard| lock(&shard.0).in_flight).sum()
     }
@@ -362,16 +340,9 @@ impl Shard {
     }
 }
 
-/// Whether a key has a limit of its own.
-#[derive(Clone, Copy)]
-enum Override {
-    Has,
-    None,
-}
-
 /// A number with a bound.
 #[derive(Debug)]
-struct Count(AtomicU64);
+pub(super) struct Count(AtomicU64);
 
 impl Default for Count {
     fn default() -> Self {
@@ -394,36 +365,19 @@ impl Count {
         }
     }
 
-    fn get(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         // ORDERING: Relaxed, as in `raise`: a look.
         self.0.load(Relaxed)
     }
 }
 
 /// A map by fingerprint, which is a keyed hash already.
-type Map<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
+type Map<V> = HashMap<u64, V, BuildHasherDefault<Ready>>;
 
 /// Gives memory back when a map has become nearly empty. Rare enough to cost O(1) per removal.
 fn shrink<V>(map: &mut Map<V>) {
     if map.capacity() > CAPACITY_MIN && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
-    }
-}
-
-#[derive(Debug, Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn write(&mut self, _: &[u8]) {
-        debug_assert!(false, "fingerprints are hashed as numbers");
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
     }
 }
 

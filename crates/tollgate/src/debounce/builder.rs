@@ -1,50 +1,49 @@
-//! How a debouncer is set up.
+//! The settings of debouncers, keyed debouncers and throttles.
 
 use super::{DebounceError, Debouncer, Fired, machine::Rules, paced::PacedDebounce};
-use crate::{Driver, OnDrop, Panicked, compose::Pace, wait::ActionOptions};
-use std::{sync::Arc, time::Duration};
+use crate::{
+    Driver, Limiter, OnDrop, Panicked, keyed_debounce::Bounds, pace::Pace, wait::ActionOptions,
+};
+use std::{marker::PhantomData, sync::Arc, time::Duration};
 
-/// Sets up a [`Debouncer`]. Nothing is judged before the start.
+/// Builds a [`Debouncer`], a [`KeyedDebouncer`](crate::KeyedDebouncer) or a
+/// [`Throttle`](crate::Throttle). Nothing is checked before the start.
 #[derive(Clone, Debug)]
-#[must_use = "it does nothing until it is started"]
-pub struct DebounceBuilder {
+#[must_use = "a builder does nothing until `start`"]
+pub struct DebouncerBuilder<D = Debouncer<()>> {
     pub(crate) rules: Rules,
+    interval: Option<Duration>,
+    limiter: Option<Limiter>,
+    /// For keys only.
+    pub(crate) bounds: Bounds,
     pub(crate) options: ActionOptions,
+    builds: PhantomData<fn() -> D>,
 }
 
-impl DebounceBuilder {
-    pub(crate) const fn new(delay: Duration) -> Self {
-        let rules = Rules { delay, max_wait: None, leading: false, trailing: true, spaced: false };
-        Self { rules, options: ActionOptions::new(OnDrop::Cancel) }
+impl<D> DebouncerBuilder<D> {
+    pub(crate) const fn new(rules: Rules) -> Self {
+        let options = ActionOptions::new(OnDrop::Cancel);
+        let (interval, limiter, bounds) = (None, None, Bounds::DEFAULT);
+        Self { rules, interval, limiter, bounds, options, builds: PhantomData }
     }
 
-    /// Runs at the first trigger of a burst only; the others of the burst are dropped.
+    /// Runs at the first trigger of a burst only; the others of the burst are dropped. A throttle runs at once, and
+    /// drops the triggers of the interval after that.
     pub const fn leading(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (true, false);
         self
     }
 
-    /// Runs at the end of a burst only. This is the default.
+    /// Runs at the end of a burst only, the default of a debouncer. A throttle runs only at the end of an interval.
     pub const fn trailing(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (false, true);
         self
     }
 
-    /// Runs at the first trigger of a burst, and at its end if there were more.
+    /// Runs at the first trigger of a burst, and at its end if there were more. The default of a throttle: it runs at
+    /// once, and at the end of an interval in which more was triggered.
     pub const fn both_edges(mut self) -> Self {
         (self.rules.leading, self.rules.trailing) = (true, true);
-        self
-    }
-
-    /// Cuts a burst that has lasted for `max_wait`. By default a burst may last for ever.
-    pub const fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.rules.max_wait = Some(max_wait);
-        self
-    }
-
-    /// Never runs twice within the longest wait.
-    pub(crate) const fn spaced(mut self) -> Self {
-        self.rules.spaced = true;
         self
     }
 
@@ -68,11 +67,80 @@ impl DebounceBuilder {
         self
     }
 
+    pub(crate) fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
+        self.rules.judge()?;
+        let pace = Pace::new(self.interval, self.limiter.clone())?;
+        Ok(PacedDebounce::new(self.rules, pace))
+    }
+}
+
+impl DebouncerBuilder {
+    /// Cuts a burst that has lasted for `max_wait`. By default a burst may last for ever.
+    pub const fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.rules.max_wait = Some(max_wait);
+        self
+    }
+
+    /// Starts at most one run in each `interval`: debounce, then throttle. By default there is no such bound.
+    ///
+    /// Intervals count from the start of one run to the start of the next. A fire that comes within the
+    /// interval waits for its end, and is pending; a later fire takes its place, and
+    /// [`Fired::triggers`] counts the triggers of both.
+    ///
+    /// ```text
+    /// triggers  a b c      d      e f
+    /// quiet           c        d        f      one fire for each burst
+    /// runs            c                 f      d was held back, then f took its place
+    /// ```
+    ///
+    /// [`flush`](Debouncer::flush) and [`finish`](Debouncer::finish) end the burst, and the run still waits
+    /// for its interval. [`cancel`](Debouncer::cancel) forgets what waits, but not when the last run was.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Debouncer, Driver, ManualClock};
+    ///
+    /// let (quiet, interval) = (Duration::from_millis(20), Duration::from_millis(100));
+    /// let hand = ManualClock::new();
+    /// let (sender, sent) = std::sync::mpsc::channel();
+    /// let search = Debouncer::builder(quiet)
+    ///     .at_most_every(interval)
+    ///     .driver(Driver::manual(&hand))
+    ///     .start(move |fired| sender.send(fired.into_value()).unwrap_or(()))?;
+    /// for text in ["c", "ca", "cat", "cats"] {
+    ///     search.trigger(text);
+    ///     hand.advance(quiet);
+    /// }
+    /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["c"]); // at 20 ms
+    /// hand.advance(interval);
+    /// assert_eq!(sent.try_iter().collect::<Vec<_>>(), ["cats"]); // at 120 ms
+    /// # Ok::<(), tollgate::DebounceError>(())
+    /// ```
+    pub const fn at_most_every(mut self, interval: Duration) -> Self {
+        self.interval = Some(interval);
+        self
+    }
+
+    /// Takes a permit of `limiter` for each run: a rate that other code shares. By default no limiter is asked.
+    ///
+    /// A run that the limiter does not admit at once books its permit and waits for it; the last value
+    /// wins meanwhile. So callers that wait in the limiter's queue cannot starve it. A window cannot be
+    /// booked: the debouncer then retries when the limiter's decision says. A
+    /// [`cancel`](Debouncer::cancel) gives the booked permit back. The debouncer calls the limiter while
+    /// it holds its own lock, so an observer of the limiter must not call the debouncer.
+    pub fn limit(mut self, limiter: &Limiter) -> Self {
+        self.limiter = Some(limiter.clone());
+        self
+    }
+
     /// Starts it with an action that runs to its end on the worker.
     ///
     /// # Errors
     ///
-    /// [`DebounceError`] if the delay is zero or the longest wait is below it.
+    /// [`DebounceError`] if the delay or the interval is zero, the longest wait is below the delay, there is an
+    /// interval and a limiter, or the limiter never admits anything.
     pub fn start<T: Send + 'static>(
         self,
         action: impl FnMut(Fired<T>) + Send + 'static,
@@ -96,10 +164,5 @@ impl DebounceBuilder {
         let machine = self.machine()?;
         let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
         Ok(Debouncer { engine })
-    }
-
-    fn machine<T>(&self) -> Result<PacedDebounce<T>, DebounceError> {
-        self.rules.judge()?;
-        Ok(PacedDebounce::new(self.rules, Pace::FREE))
     }
 }

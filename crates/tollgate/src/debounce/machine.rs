@@ -36,10 +36,22 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
+    /// Waits for silence of `delay`.
+    pub(crate) const fn debounce(delay: Duration) -> Self {
+        Self { delay, max_wait: None, leading: false, trailing: true, spaced: false }
+    }
+
+    /// Runs at most once per `interval`: a debouncer whose longest wait is its delay, and never two runs within it.
+    pub(crate) const fn throttle(interval: Duration) -> Self {
+        let max_wait = Some(interval);
+        Self { delay: interval, max_wait, leading: true, trailing: true, spaced: true }
+    }
+
     /// Tells what is wrong with them.
     pub(crate) fn judge(&self) -> Result<(), DebounceError> {
         let Self { delay, max_wait, .. } = *self;
         match max_wait {
+            _ if delay.is_zero() && self.spaced => Err(DebounceError::ZeroInterval),
             _ if delay.is_zero() => Err(DebounceError::ZeroDelay),
             Some(max_wait) if max_wait < delay => {
                 Err(DebounceError::MaxWaitBelowDelay { max_wait, delay })

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Tick,
-    compose::{Booked, Pace},
+    pace::{Booked, Pace},
     wait::Machine,
 };
 

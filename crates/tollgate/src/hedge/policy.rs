@@ -3,7 +3,7 @@
 use super::latency::LatencyWindow;
 use crate::{
     Breaker, CallOutcome, Clock, Concurrency, RetryBudget, Tick,
-    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+    sync::{Arc, Mutex, lock},
 };
 use std::{fmt, time::Duration};
 
@@ -49,12 +49,7 @@ struct Shared {
     breaker: Option<Breaker>,
     concurrency: Option<Concurrency>,
     clock: Clock,
-    calls: AtomicU64,
-    hedges: AtomicU64,
-    wins: AtomicU64,
-    out_of_budget: AtomicU64,
-    breaker_not_closed: AtomicU64,
-    limit_full: AtomicU64,
+    counts: Mutex<HedgeCounts>,
 }
 
 #[derive(Debug)]
@@ -109,11 +104,6 @@ impl HedgedAttempts {
     pub const fn stop(&mut self) {
         self.next_due = None;
     }
-}
-
-fn count(counter: &AtomicU64) {
-    // ORDERING: Relaxed. Statistics.
-    counter.fetch_add(1, Relaxed);
 }
 
 impl HedgePolicy {
@@ -193,16 +183,7 @@ impl HedgePolicy {
     /// Returns what became of the calls.
     #[must_use]
     pub fn counts(&self) -> HedgeCounts {
-        // ORDERING: Relaxed. Statistics.
-        let get = |counter: &AtomicU64| counter.load(Relaxed);
-        HedgeCounts {
-            calls: get(&self.shared.calls),
-            hedges: get(&self.shared.hedges),
-            wins: get(&self.shared.wins),
-            out_of_budget: get(&self.shared.out_of_budget),
-            breaker_not_closed: get(&self.shared.breaker_not_closed),
-            limit_full: get(&self.shared.limit_full),
-        }
+        *lock(&self.shared.counts)
     }
 
     /// Starts a call: its first attempt is made now.
@@ -213,7 +194,7 @@ impl HedgePolicy {
     /// attempt ends.
     #[must_use]
     pub fn start(&self, now: Tick) -> HedgedAttempts {
-        count(&self.shared.calls);
+        lock(&self.shared.counts).calls += 1;
         let delay = self.delay_at(now);
         let mut attempts = HedgedAttempts {
             made: 1,
@@ -239,18 +220,18 @@ impl HedgePolicy {
         attempts.stop();
         let shared = &*self.shared;
         if shared.breaker.as_ref().is_some_and(|breaker| !breaker.state().is_closed()) {
-            count(&shared.breaker_not_closed);
+            lock(&shared.counts).breaker_not_closed += 1;
             return false;
         }
         if shared.concurrency.as_ref().is_some_and(|limit| limit.available() == 0) {
-            count(&shared.limit_full);
+            lock(&shared.counts).limit_full += 1;
             return false;
         }
         if !shared.budget.try_withdraw() {
-            count(&shared.out_of_budget);
+            lock(&shared.counts).out_of_budget += 1;
             return false;
         }
-        count(&shared.hedges);
+        lock(&shared.counts).hedges += 1;
         attempts.made += 1;
         attempts.next_due = self.due_after(now, attempts);
         true
@@ -276,7 +257,7 @@ impl HedgePolicy {
         }
         let wins = is_success || self.shared.first_answer_wins;
         if wins && number > 0 {
-            count(&self.shared.wins);
+            lock(&self.shared.counts).wins += 1;
         }
         wins
     }
@@ -416,7 +397,6 @@ impl HedgePolicyBuilder {
                 (budget.map_err(|error| HedgePolicyError(error.to_string()))?, true)
             }
         };
-        let zero = || AtomicU64::new(0);
         let shared = Shared {
             delay,
             max_hedges: self.max_hedges,
@@ -426,12 +406,7 @@ impl HedgePolicyBuilder {
             breaker: self.breaker,
             concurrency: self.concurrency,
             clock,
-            calls: zero(),
-            hedges: zero(),
-            wins: zero(),
-            out_of_budget: zero(),
-            breaker_not_closed: zero(),
-            limit_full: zero(),
+            counts: Mutex::default(),
         };
         Ok(HedgePolicy { shared: Arc::new(shared), deadline: Tick::MAX })
     }

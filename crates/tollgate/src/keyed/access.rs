@@ -2,7 +2,6 @@
 
 use super::{
     KeyedError, KeyedLimiter,
-    builder::FOREVER,
     core::{BYPASS, NOTED},
     notes::{Access, Note},
 };
@@ -96,5 +95,3 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.core.mode() & BYPASS != 0
     }
 }
-
-const _: () = assert!(FOREVER.as_nanos() == u64::MAX, "what has no end outlasts every clock");

@@ -10,7 +10,7 @@ use super::{
     rule_cell::RuleCell,
 };
 use crate::{
-    Algorithm, Clock, Decision, Limiter, LimiterBuilder, Quota, Tick,
+    Algorithm, Clock, Decision, Limiter, LimiterBuilder, Quota,
     algorithm::AnyRule,
     sync::{Arc, AtomicU8, AtomicU64, Mutex},
     table::{Room, Size, Tables},
@@ -305,6 +305,3 @@ impl<K: ?Sized> fmt::Debug for KeyedBuilder<K> {
             .finish_non_exhaustive()
     }
 }
-
-/// Never ends: how long something without an end lasts.
-pub(super) const FOREVER: Tick = Tick::MAX;

@@ -2,7 +2,6 @@
 
 use super::{
     KeyedError, KeyedLimiter,
-    builder::FOREVER,
     core::{Core, NOTED},
     notes::Own,
     rule_cell::RuleCell,
@@ -188,7 +187,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     fn own(&self, key: &K, life: Option<Duration>, rule: Arc<RuleCell>) -> Result<(), KeyedError> {
         let (core, fingerprint, now) = (&*self.core, self.fingerprint(key), self.now());
         let mut claims = core.claims.lock(fingerprint);
-        let until = life.map_or(FOREVER, |life| now.saturating_add(life));
+        let until = life.map_or(Tick::MAX, |life| now.saturating_add(life));
         // What is booked for those who wait is booked anew.
         claims.unbook(core);
         core.set_mode(NOTED, true);

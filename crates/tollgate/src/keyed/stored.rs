@@ -134,7 +134,7 @@ impl Core {
         if self.mode() != 0 || !self.tables.takes_all_in() {
             return None;
         }
-        Some(self.state(key, now).read(|entry| entry.peek(now, cost)))
+        Some(self.state(key, now).look(|entry| entry.peek(now, cost)))
     }
 }
 

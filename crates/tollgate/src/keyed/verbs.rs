@@ -143,7 +143,8 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         self.ask(key, (self.fingerprint(key), now), cost, Verb::Force)
     }
 
-    /// Gives back up to `cost` permits of what a key has outstanding. Returns how many that were.
+    /// Gives back up to `cost` permits of what a key has outstanding. Returns how many that were; one that has
+    /// refilled in part is given back for the rest, and counts.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund(&self, key: &K, cost: u64) -> u64 {
         self.refund_at(key, self.now(), cost)
@@ -157,6 +158,9 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing. For a key
     /// that finds no room in a full table it is what the key would be told if there were.
+    ///
+    /// A key that does not start full ([`Initial`](crate::Initial)) begins to fill with the first look at it,
+    /// a peek or a call, so that the wait that the peek names is exact.
     pub fn peek(&self, key: &K) -> Decision {
         self.peek_n(key, 1)
     }

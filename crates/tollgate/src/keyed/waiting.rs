@@ -7,13 +7,13 @@
 //!
 //! Lock order: claims, then dues.
 
-mod due;
-mod post;
+mod due_times;
+mod key_queue;
 
-pub(super) use due::Dues;
-pub(super) use post::KeyLine;
+pub(super) use due_times::Dues;
+pub(super) use key_queue::KeyLine;
 
-use self::post::KeyPost;
+use self::key_queue::KeyPost;
 use super::{
     KeyedLimiter,
     claims::{AllClaims, KeyClaims},
@@ -28,11 +28,11 @@ use crate::{
     verbs::StateRef,
     wait::{
         Wait, Wakes,
-        line::{At, Host, Line, Settled, Wish},
+        line::{At, Host, Line, Wish},
     },
     watch::Verb,
 };
-use std::{hash::Hash, time::Duration};
+use std::hash::Hash;
 
 impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Waits for one permit of a key, in turn.
@@ -158,7 +158,7 @@ impl Core {
             (decision, line.settle(post, &mut at))
         });
         let decision = match ahead {
-            Some((decision, _)) => decision,
+            Some(decision) => decision,
             None => self.state(key, now).update(|entry| entry.decide(now, cost)),
         };
         drop(claims);
@@ -179,7 +179,7 @@ impl Core {
         });
         drop(claims);
         wakes.fire();
-        behind.and_then(|(behind, _)| behind)
+        behind.flatten()
     }
 
     /// Serves whom a change lets pass who waits for a key.
@@ -210,7 +210,7 @@ impl KeyClaims<'_> {
     /// Serves whom a change lets pass who waits for the key, and unlocks.
     pub(crate) fn release(mut self, core: &Core) {
         let mut wakes = Wakes::new();
-        self.at_line(core, &mut wakes, |line, post, mut at| line.settle(post, &mut at));
+        self.at_line(core, &mut wakes, |line, post, mut at| ((), line.settle(post, &mut at)));
         drop(self);
         wakes.fire();
     }
@@ -250,11 +250,12 @@ impl WaitedKey {
         Key::plain(self.fingerprint)
     }
 
-    pub(crate) fn level_at(&self, now: Tick) -> Decision {
-        self.core.state(self.key(), now).read(|entry| entry.peek(now, 0))
+    /// Runs `work` on the state that is waited for.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
+        work(StateRef::Key(&self.core, &self.key()))
     }
 
-    /// Decides on the short way; `None` if somebody waits, or there is more to do.
+    /// Decides on the fast path; `None` if somebody waits, or there is more to do.
     pub(crate) fn try_acquire(&self, cost: u64) -> Option<Decision> {
         let core = &*self.core;
         if core.mode() != 0 || core.waiting() > 0 {
@@ -274,39 +275,17 @@ impl WaitedKey {
         refusal(decision.because(Reason::Saturated), wish.max_wait(now), true)
     }
 
-    pub(crate) fn waited(&self, waited: Duration) {
-        if let Some(watch) = self.core.watch() {
-            watch.waits(waited);
-        }
-    }
-
     pub(crate) fn report(&self, decision: &Decision) {
         self.core.report(Verb::Acquire, decision);
-    }
-
-    /// Tells the watcher, and counts a refusal for the key's own sake against it.
-    pub(crate) fn refused(&self, refused: Refused) -> Refused {
-        let settle = |decision| self.core.settle_refusal(self.fingerprint, Verb::Acquire, decision);
-        match refused {
-            Refused::Never(decision) => Refused::Never(settle(decision)),
-            Refused::TooLong { decision, max_wait } => {
-                Refused::TooLong { decision: settle(decision), max_wait }
-            }
-            Refused::BookedUp(decision) => Refused::BookedUp(settle(decision)),
-            other => {
-                self.report(&other.decision());
-                other
-            }
-        }
     }
 }
 
 impl Host for WaitedKey {
     type Post<'a> = KeyPost<'a>;
 
-    fn at_line<R: Settled>(
+    fn at_line<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut KeyPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let (mut claims, mut wakes) = (self.core.claims.lock(self.fingerprint), Wakes::new());
         let done = claims.at_own_line(&self.core, &mut wakes, work);
@@ -317,6 +296,6 @@ impl Host for WaitedKey {
 
     fn start_driver(&self) {
         #[cfg(feature = "tokio")]
-        crate::wait::alarm::start(&due::Waited(Arc::clone(&self.core)));
+        crate::wait::alarm::start(&due_times::Waited(Arc::clone(&self.core)));
     }
 }

@@ -1,17 +1,9 @@
-//! How keyed debouncers are put together.
+//! The settings that only keyed debouncers have.
 
-use super::{
-    KEYS_MAX, KeyedDebouncer,
-    error::KeyedDebounceError,
-    machine::{Bounds, KeyedDebounce},
-};
-#[cfg(feature = "tokio")]
-use crate::DebounceError;
-use crate::{DebounceBuilder, Driver, Fired, OnDrop, Panicked, wait::Engine};
+use super::{KEYS_MAX, KeyedDebouncer, machine::KeyedDebounce};
+use crate::{DebounceError, DebouncerBuilder, Fired};
 use std::{
-    fmt,
     hash::{Hash, RandomState},
-    marker::PhantomData,
     time::Duration,
 };
 
@@ -31,7 +23,7 @@ pub enum WhenKeysFull {
     FireFirst,
 }
 
-/// Builds a [`KeyedDebouncer`]. Nothing is judged before the last call.
+/// Builds a [`KeyedDebouncer`]. Nothing is checked before the start.
 ///
 /// # Examples
 ///
@@ -45,45 +37,14 @@ pub enum WhenKeysFull {
 ///     .when_full(WhenKeysFull::FireFirst)
 ///     .start(|file, fired| println!("{file} changed {} times", fired.triggers()))?;
 /// assert!(index.is_empty());
-/// # Ok::<(), tollgate::KeyedDebounceError>(())
+/// # Ok::<(), tollgate::DebounceError>(())
 /// ```
-#[must_use = "a builder does nothing until `start`"]
-pub struct KeyedDebouncerBuilder<K, T> {
-    debounce: DebounceBuilder,
-    bounds: Bounds,
-    types: PhantomData<fn(K, T)>,
-}
+pub type KeyedDebouncerBuilder<K, T> = DebouncerBuilder<KeyedDebouncer<K, T>>;
 
-impl<K, T> KeyedDebouncerBuilder<K, T> {
-    pub(super) fn new(delay: Duration) -> Self {
-        Self {
-            debounce: DebounceBuilder::new(delay),
-            bounds: Bounds { max_keys: 65_536, when_full: WhenKeysFull::Refuse },
-            types: PhantomData,
-        }
-    }
-
-    /// Fires on the first trigger of a burst, and not at its end.
-    pub fn leading(mut self) -> Self {
-        self.debounce = self.debounce.leading();
-        self
-    }
-
-    /// Fires at the end of a burst, which is the default.
-    pub fn trailing(mut self) -> Self {
-        self.debounce = self.debounce.trailing();
-        self
-    }
-
-    /// Fires on the first trigger of a burst, and at its end if there were more.
-    pub fn both_edges(mut self) -> Self {
-        self.debounce = self.debounce.both_edges();
-        self
-    }
-
+impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBuilder<K, T> {
     /// Sets how long a burst may hold a fire back, by default for ever. At least the delay.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
-        self.debounce = self.debounce.max_wait(max_wait);
+        self.rules.max_wait = Some(max_wait);
         self
     }
 
@@ -100,40 +61,6 @@ impl<K, T> KeyedDebouncerBuilder<K, T> {
         self
     }
 
-    /// Sets who runs the action: by default a thread, and for an async action the runtime that this
-    /// is started in.
-    pub fn driver(mut self, driver: Driver) -> Self {
-        self.debounce = self.debounce.driver(driver);
-        self
-    }
-
-    /// Sets what becomes of what is pending when the last handle is dropped, by default
-    /// [`OnDrop::Cancel`].
-    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
-        self.debounce = self.debounce.on_drop(on_drop);
-        self
-    }
-
-    /// Sets who is told when an action has panicked; it is counted in any case.
-    pub fn on_panic(mut self, on_panic: impl Fn(&Panicked) + Send + Sync + 'static) -> Self {
-        self.debounce = self.debounce.on_panic(on_panic);
-        self
-    }
-
-    fn machine(&self) -> Result<KeyedDebounce<K, T>, KeyedDebounceError>
-    where
-        T: Send + 'static,
-    {
-        self.debounce.rules.judge()?;
-        let max_keys = self.bounds.max_keys;
-        if !(1..=KEYS_MAX).contains(&max_keys) {
-            return Err(KeyedDebounceError::MaxKeys { max_keys });
-        }
-        Ok(KeyedDebounce::new(self.debounce.rules, self.bounds))
-    }
-}
-
-impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBuilder<K, T> {
     /// Starts them, with what runs when a key fires.
     ///
     /// # Errors
@@ -142,10 +69,11 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start(
         self,
         mut action: impl FnMut(K, Fired<T>) + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError> {
-        let machine = self.machine()?;
+    ) -> Result<KeyedDebouncer<K, T>, DebounceError> {
+        let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
-        Ok(Self::debouncer(self.debounce.options.start(machine, action), self.bounds))
+        let engine = self.options.start(machine, action);
+        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
     }
 
     /// Starts them, with a future that is awaited when a key fires: one at a time for all keys.
@@ -158,27 +86,22 @@ impl<K: Hash + Eq + Clone + Send + 'static, T: Send + 'static> KeyedDebouncerBui
     pub fn start_async<F>(
         self,
         mut action: impl FnMut(K, Fired<T>) -> F + Send + 'static,
-    ) -> Result<KeyedDebouncer<K, T>, KeyedDebounceError>
+    ) -> Result<KeyedDebouncer<K, T>, DebounceError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let machine = self.machine()?;
+        let machine = self.keyed_machine()?;
         let action = move |(key, fired)| action(key, fired);
-        let options = self.debounce.options;
-        let engine = options.start_async(machine, action, DebounceError::NotAsync)?;
-        Ok(Self::debouncer(engine, self.bounds))
+        let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
+        Ok(KeyedDebouncer { engine, hasher: RandomState::new() })
     }
 
-    fn debouncer(engine: Engine<KeyedDebounce<K, T>>, bounds: Bounds) -> KeyedDebouncer<K, T> {
-        KeyedDebouncer { engine, hasher: RandomState::new(), max_keys: bounds.max_keys }
-    }
-}
-
-impl<K, T> fmt::Debug for KeyedDebouncerBuilder<K, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyedDebouncerBuilder")
-            .field("debounce", &self.debounce)
-            .field("bounds", &self.bounds)
-            .finish()
+    fn keyed_machine(&self) -> Result<KeyedDebounce<K, T>, DebounceError> {
+        self.rules.judge()?;
+        let max_keys = self.bounds.max_keys;
+        if !(1..=KEYS_MAX).contains(&max_keys) {
+            return Err(DebounceError::MaxKeys { max_keys });
+        }
+        Ok(KeyedDebounce::new(self.rules, self.bounds))
     }
 }

@@ -1,40 +1,6 @@
-//! What can be wrong with keyed debouncers.
+//! A trigger that was not taken.
 
-use super::KEYS_MAX;
-use crate::DebounceError;
 use std::fmt;
-
-/// Why keyed debouncers cannot be started. Each text names the value, the rule and a way out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeyedDebounceError {
-    /// The delay, the longest wait or the driver makes no sense, as for one debouncer.
-    Debounce(DebounceError),
-    /// No key may be held, or more than can be.
-    MaxKeys {
-        /// The keys asked for.
-        max_keys: usize,
-    },
-}
-
-impl fmt::Display for KeyedDebounceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Debounce(error) => error.fmt(f),
-            Self::MaxKeys { max_keys } => {
-                write!(f, "max_keys {max_keys} is out of range; use 1 to {KEYS_MAX}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for KeyedDebounceError {}
-
-impl From<DebounceError> for KeyedDebounceError {
-    fn from(error: DebounceError) -> Self {
-        Self::Debounce(error)
-    }
-}
 
 /// A trigger was not taken. Its key and its value come back.
 pub struct NotTriggered<K, T> {

@@ -29,16 +29,20 @@ const MOVES_MAX: usize = 64;
 
 /// How much is held, and what happens beyond that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// At least 1, at most [`KEYS_MAX`](super::KEYS_MAX).
     pub(super) max_keys: usize,
     pub(super) when_full: WhenKeysFull,
 }
 
+impl Bounds {
+    pub(crate) const DEFAULT: Self = Self { max_keys: 65_536, when_full: WhenKeysFull::Refuse };
+}
+
 #[derive(Debug)]
 pub(super) struct KeyedDebounce<K, T> {
     rules: Rules,
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     slots: Vec<Slot<K, T>>,
     index: KeyIndex,
     queue: DeadlineHeap,

@@ -227,7 +227,8 @@ impl Limiter {
         }
     }
 
-    /// Gives back up to `cost` permits of what is outstanding. Returns how many that were.
+    /// Gives back up to `cost` permits of what is outstanding. Returns how many that were; one that has refilled in
+    /// part is given back for the rest, and counts.
     ///
     /// For callers that kept nothing of their take. The limiter cannot know whose permits these
     /// are, so it holds to two rules: never above full, and what it gives back lowers the claims

@@ -2,17 +2,17 @@
 
 use super::{Book, Limiter, QUEUED, SPECIAL, WAITED, cell::Cell};
 use crate::{
-    Algorithm, Decision, Quota, Tick,
-    algorithm::AnyRule,
-    algorithm::{Entry, Rule},
+    Algorithm, Clock, Decision, Quota, Tick,
+    algorithm::{AnyRule, Rule},
+    limits::locks::State,
     reservation::ledger::Ledger,
     sync::{MutexGuard, Ordering::Relaxed},
     wait::{
         Wait, Wakes,
         alarm::Alarm,
-        line::{At, Host, Line, LineRules, Post, Settled},
+        line::{At, Host, Line, LineRules, Post},
     },
-    watch::Verb,
+    watch::{Verb, Watch},
 };
 #[cfg(feature = "tokio")]
 use {crate::wait::alarm::RuntimeId, std::time::Duration};
@@ -96,13 +96,12 @@ impl Limiter {
     /// ```
     pub fn try_overtake_n(&self, cost: u64) -> Decision {
         let overtake = || {
-            let ahead = self.at_line(|line, post, mut at| {
+            self.at_line(|line, post, mut at| {
                 line.settle(post, &mut at);
                 let decision = line.overtake(post, at.now, cost);
                 let decision = decision.unwrap_or_else(|| self.level_at(at.now));
                 (decision, line.settle(post, &mut at))
-            });
-            ahead.0
+            })
         };
         let decision = self.exempt(self.now(), cost).unwrap_or_else(overtake);
         self.report(Verb::TryAcquire, &decision);
@@ -121,11 +120,10 @@ impl Limiter {
         if self.shared.mode.load(Relaxed) & WAITED == 0 {
             return None;
         }
-        let (behind, _) = self.at_line(|line, post, mut at| {
+        self.at_line(|line, post, mut at| {
             let target = line.settle(post, &mut at);
             (line.behind(post, (now, target), cost), target)
-        });
-        behind
+        })
     }
 
     /// Takes everything that is booked for the queue out of the state, before that changes.
@@ -140,14 +138,14 @@ impl Limiter {
     /// Serves whom a change lets pass, and unlocks the book.
     pub(crate) fn release(&self, book: MutexGuard<'_, Book>) {
         if book.line.is_some() {
-            self.with_line(book, |line, post, mut at| line.settle(post, &mut at));
+            self.with_line(book, |line, post, mut at| ((), line.settle(post, &mut at)));
         }
     }
 
-    fn with_line<R: Settled>(
+    fn with_line<R>(
         &self,
         mut book: MutexGuard<'_, Book>,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         let mut wakes = Wakes::new();
         let Book { quota, ledger, line, alarm } = &mut *book;
@@ -155,8 +153,7 @@ impl Limiter {
         let line = line.get_or_insert_with(|| Box::new(Line::new(order)));
         let at = At { now: self.now(), wakes: &mut wakes };
         let mut post = LimiterPost { limiter: self, quota, ledger, alarm: &mut *alarm };
-        let done = work(line, &mut post, at);
-        let target = done.target();
+        let (done, target) = work(line, &mut post, at);
         alarm.set(&self.shared.clock, target, &mut wakes, || {
             let limiter = self.clone();
             move |_| limiter.ring()
@@ -184,9 +181,9 @@ impl Limiter {
 impl Host for Limiter {
     type Post<'a> = LimiterPost<'a>;
 
-    fn at_line<R: Settled>(
+    fn at_line<R>(
         &self,
-        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> R,
+        work: impl FnOnce(&mut Line, &mut LimiterPost<'_>, At<'_>) -> (R, Option<Tick>),
     ) -> R {
         self.with_line(self.book(), work)
     }
@@ -199,14 +196,14 @@ impl Host for Limiter {
 
 #[cfg(feature = "tokio")]
 impl crate::wait::alarm::Driven for Limiter {
-    fn clock(&self) -> &crate::Clock {
+    fn clock(&self) -> &Clock {
         &self.shared.clock
     }
 
     fn drive(&self, runtime: RuntimeId, waker: &std::task::Waker) -> Option<Tick> {
         let mut book = self.book();
         let old = book.alarm.awake(runtime);
-        let (target, _) = self.with_line(book, |line, post, mut at| {
+        let target = self.with_line(book, |line, post, mut at| {
             let target = line.settle(post, &mut at);
             post.alarm.asleep(runtime, waker, target);
             // In tests time is exact.
@@ -230,13 +227,7 @@ impl crate::wait::alarm::Driven for Limiter {
     fn abandon(&self, runtime: RuntimeId, has_panicked: bool) {
         let mut book = self.book();
         let (is_lost, old) = book.alarm.abandoned(runtime, has_panicked);
-        self.with_line(book, |line, post, mut at| {
-            match is_lost {
-                true => line.refuse_tasks(post, &mut at),
-                false => line.wake_all(at.wakes),
-            }
-            line.settle(post, &mut at)
-        });
+        self.with_line(book, |line, post, at| ((), line.abandon(post, at, is_lost)));
         drop(old);
     }
 }
@@ -279,21 +270,12 @@ impl Post for LimiterPost<'_> {
         self.limiter.algorithm()
     }
 
-    fn update<R>(&self, _now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
-        Some(self.limiter.shared.cell.update(step))
+    fn state(&self, _now: Tick) -> State<'_> {
+        State::of_limiter(self.limiter)
     }
 
-    fn update_by<R>(
-        &self,
-        _rule: &AnyRule,
-        now: Tick,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R> {
-        self.update(now, step)
-    }
-
-    fn read<R>(&self, _now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
-        self.limiter.shared.cell.update(look)
+    fn state_by(&self, _rule: &AnyRule, now: Tick) -> State<'_> {
+        self.state(now)
     }
 
     fn lower_behind(&mut self, mark: u64, units: u64) {
@@ -301,10 +283,8 @@ impl Post for LimiterPost<'_> {
         self.limiter.shared.note_refund(units);
     }
 
-    fn refunded(&self, permits: u64) {
-        if let Some(watch) = self.limiter.watch() {
-            watch.refunded(permits);
-        }
+    fn watch(&self) -> Option<&Watch> {
+        self.limiter.watch()
     }
 
     fn changes_at(&self, _now: Tick) -> Option<Tick> {
@@ -312,15 +292,11 @@ impl Post for LimiterPost<'_> {
     }
 
     fn without_room(&self, now: Tick, cost: u64) -> Decision {
-        self.limiter.shared.cell.update(|entry| entry.peek(now, cost))
+        self.read(now, |entry| entry.peek(now, cost))
     }
 
-    fn can_wake(&self) -> bool {
-        self.alarm.can_wake(&self.limiter.shared.clock)
-    }
-
-    fn needs_driver(&mut self) -> bool {
-        self.alarm.needs_driver(&self.limiter.shared.clock)
+    fn with_timer<R>(&mut self, work: impl FnOnce(&mut Alarm, &Clock) -> R) -> R {
+        work(self.alarm, &self.limiter.shared.clock)
     }
 }
 

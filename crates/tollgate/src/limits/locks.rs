@@ -51,6 +51,17 @@ impl<'a> State<'a> {
         }
     }
 
+    /// Reads the state as a `peek` does. The time of a key that does not start full begins with the first look at it: else
+    /// no wait could be named for it, because the call after that wait would be its first. Without room in the
+    /// table its time begins later.
+    pub(crate) fn look<R>(&self, mut look: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        let kept = match self {
+            Self::Key(_, who) if who.rule.is_kept() => self.update(&mut look),
+            _ => None,
+        };
+        kept.unwrap_or_else(|| self.read(look))
+    }
+
     /// Reads the state without changing it.
     pub(crate) fn read<R>(&self, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
         match self {

@@ -31,9 +31,12 @@ impl PacerBuilder {
         Self { quota, capacity: Self::CAPACITY, late: Late::default(), options }
     }
 
-    /// Sets how many may be queued, by default 1000.
+    /// Sets how many may wait, by default 1000.
     ///
-    /// With 0 nobody waits: who comes less than an interval after the last is refused.
+    /// The call that may run at once does not wait, so an idle pacer takes capacity + 1 calls at one instant: one
+    /// runs, `capacity` wait. (nginx counts its `burst` in the same way.) Counted so, the capacity is a delay: no call waits
+    /// longer than capacity / rate. With 0 no call waits: one that comes less than an interval after the last is
+    /// refused.
     pub fn capacity(mut self, capacity: u64) -> Self {
         self.capacity = capacity;
         self

@@ -55,7 +55,9 @@ impl Drop for Place {
 }
 
 pin_project! {
-    /// Waits for a slot; made by `Pacer::wait`.
+    /// Waits for a slot; made by [`Pacer::wait`].
+    ///
+    /// Await it in a task (feature `tokio`), or [`block`](Self::block) a thread.
     ///
     /// It takes its slot when it is polled first, and is ready with the slot's tick once that has
     /// come. Once it was ready, another poll asks anew.
@@ -74,8 +76,19 @@ pin_project! {
 }
 
 impl PacerWait {
-    fn new(pacer: &Pacer, cost: u64, sleeper: Sleeper) -> Self {
-        Self { place: Place { pacer: pacer.clone(), cost, at: None }, sleeper }
+    /// Waits on this thread, and returns when the slot was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Pacer::wait`].
+    pub fn block(mut self) -> Result<Tick, Overflow> {
+        self.sleeper = Sleeper::thread();
+        let clock = self.place.pacer.clock().clone();
+        let mut this = pin!(self);
+        block_until(&clock, |context| match this.as_mut().poll_slot(context) {
+            Poll::Ready(answer) => Ok(answer),
+            Poll::Pending => Err(this.place.at),
+        })
     }
 
     fn poll_slot(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Tick, Overflow>> {
@@ -104,7 +117,6 @@ impl Pacer {
     ///
     /// [`Overflow`], at once, if the queue is full; also if the pacer is stopped, before or while
     /// this waits, or if this is polled outside a tokio runtime with its timers enabled.
-    #[cfg(feature = "tokio")]
     pub fn wait(&self) -> PacerWait {
         self.wait_n(1)
     }
@@ -114,32 +126,8 @@ impl Pacer {
     /// # Errors
     ///
     /// As [`wait`](Self::wait), and if the cost can never fit.
-    #[cfg(feature = "tokio")]
     pub fn wait_n(&self, cost: u64) -> PacerWait {
-        PacerWait::new(self, cost, Sleeper::task())
-    }
-
-    /// Waits on this thread for the next slot, and returns when that was.
-    ///
-    /// # Errors
-    ///
-    /// [`Overflow`], at once, if the queue is full; also if the pacer is stopped, before or while
-    /// this waits.
-    pub fn wait_blocking(&self) -> Result<Tick, Overflow> {
-        self.wait_blocking_n(1)
-    }
-
-    /// Waits on this thread for the first of the next `cost` slots, and returns when that was.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait_blocking`](Self::wait_blocking), and if the cost can never fit.
-    pub fn wait_blocking_n(&self, cost: u64) -> Result<Tick, Overflow> {
-        let mut future = pin!(PacerWait::new(self, cost, Sleeper::thread()));
-        block_until(self.clock(), |context| match future.as_mut().poll_slot(context) {
-            Poll::Ready(answer) => Ok(answer),
-            Poll::Pending => Err(future.place.at),
-        })
+        PacerWait { place: Place { pacer: self.clone(), cost, at: None }, sleeper: Sleeper::ANY }
     }
 }
 

@@ -7,7 +7,8 @@ mod reservations;
 pub use builder::MemoryStoreBuilder;
 
 use super::{
-    Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Store, StoreError,
+    Demand, Entered, PermitId, Permits, Policy, ReservationId, Reserved, Settled, Store,
+    StoreError,
     permits::{FlightKey, Flights},
 };
 use crate::{
@@ -293,6 +294,23 @@ impl MemoryStore {
         Ok(())
     }
 
+    /// [`Store::settle`] without waiting. Returns how the charge of each demand was corrected; `None` if there is
+    /// no such reservation (any more).
+    ///
+    /// # Errors
+    ///
+    /// When there are not as many costs as demands.
+    pub fn settle_now(
+        &self,
+        id: ReservationId,
+        actual: &[u64],
+    ) -> Result<Option<Vec<Settled>>, StoreError> {
+        let Some(reservations) = self.take_out(id, actual.len())? else { return Ok(None) };
+        let now = self.now();
+        let each = reservations.into_iter().zip(actual);
+        Ok(Some(each.map(|(reserved, actual)| reserved.settled_at(now, *actual).1).collect()))
+    }
+
     /// Tells whether the demand's key has used something that has not come back yet: its
     /// [`peek`](Store::peek) says until when ([`Decision::full_at`]). A key that has refilled is as
     /// good as one that was never seen.
@@ -418,12 +436,7 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, id: ReservationId, actual: &[u64]) -> Result<bool, StoreError> {
-        let Some(reservations) = self.take_out(id, actual.len())? else { return Ok(false) };
-        let now = self.now();
-        for (reservation, actual) in reservations.into_iter().zip(actual) {
-            let _ = reservation.settle_at(now, *actual);
-        }
-        Ok(true)
+        Ok(self.settle_now(id, actual)?.is_some())
     }
 
     async fn lease(&self, demand: &mut Demand<'_>, life: Duration) -> Result<Reserved, StoreError> {

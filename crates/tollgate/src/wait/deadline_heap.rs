@@ -1,21 +1,34 @@
-//! Deadlines of numbered slots, in one heap.
+//! Deadlines of numbered slots, in a list of those that came in order and one heap of the others.
 //!
 //! The heap knows where each slot lies in it, so a deadline can be moved or taken out wherever it is:
 //! O(log n), and a heap that is warm asks nothing of the allocator. Four children for each node,
 //! because neighbours share a cache line.
 //!
+//! Callers who all wait equally long come in the order of their deadlines, and mostly leave in it.
+//! So [`insert`](DeadlineHeap::insert) appends a deadline that is not before the last of the list:
+//! O(1). A deadline that leaves from the middle is only marked, and goes when it is at the front, or
+//! when more are marked than not: O(1) on average, and at most twice the memory. With 100 waiting
+//! callers, a grant takes 250 instructions less than with the heap alone
+//! (docs/benchmarks/waiting.md).
+//!
 //! Keyed debouncers number their slots without gaps and give each one a deadline. In a wait queue
 //! only some of the slots have one.
 
 use crate::Tick;
+use std::collections::VecDeque;
 
 const CHILDREN: usize = 4;
 
 /// Capacity below which nothing is given back.
 const CAPACITY_MIN: usize = 64;
 
-/// The place of a slot that is not in the heap.
+/// The place of a slot that has no deadline, and the slot of a deadline that has left the list.
 const NOWHERE: u32 = u32::MAX;
+
+/// In a place: the other bits are a number in the list, not a place in the heap.
+const LISTED: u32 = 1 << 31;
+/// Numbers of the list wrap around here, so that none is [`NOWHERE`]. It is also the most that the list holds.
+const NUMBERS: u32 = 1 << 30;
 
 #[derive(Clone, Copy, Debug)]
 struct Item {
@@ -34,22 +47,39 @@ impl Item {
 #[derive(Debug, Default)]
 pub(crate) struct DeadlineHeap {
     heap: Vec<Item>,
-    /// Where each slot lies in the heap.
+    /// Deadlines in their order. INVARIANT: the first has not left.
+    list: VecDeque<Item>,
+    /// The number of the first in the list.
+    first_number: u32,
+    /// How many in the list have left.
+    left: usize,
+    /// Where each slot lies.
     places: Vec<u32>,
     last_rank: u64,
 }
 
 impl DeadlineHeap {
     pub(crate) const fn new() -> Self {
-        Self { heap: Vec::new(), places: Vec::new(), last_rank: 0 }
+        Self {
+            heap: Vec::new(),
+            list: VecDeque::new(),
+            first_number: 0,
+            left: 0,
+            places: Vec::new(),
+            last_rank: 0,
+        }
     }
 
     /// Returns the first deadline and its slot.
     pub(crate) fn first(&self) -> Option<(Tick, u32)> {
-        self.heap.first().map(|item| (item.at, item.slot))
+        let first = match (self.heap.first(), self.list.front()) {
+            (Some(heap), Some(list)) if heap.key() < list.key() => heap,
+            (heap, list) => list.or(heap)?,
+        };
+        Some((first.at, first.slot))
     }
 
-    /// Returns the deadline of a slot, which must have one.
+    /// Returns the deadline of a slot that [`push`](Self::push) gave one.
     pub(crate) fn at(&self, slot: u32) -> Tick {
         self.heap[self.places[slot as usize] as usize].at
     }
@@ -60,10 +90,11 @@ impl DeadlineHeap {
         self.last_rank
     }
 
-    /// Adds the next slot, behind those of the same tick.
+    /// Adds the next slot, behind those of the same tick. All of its deadlines are in the heap.
     pub(crate) fn push(&mut self, at: Tick) {
-        let rank = self.next_rank();
-        self.insert(narrow(self.places.len()), at, rank);
+        let (rank, slot) = (self.next_rank(), narrow(self.places.len()));
+        self.places.push(NOWHERE);
+        self.insert_into_heap(Item { at, rank, slot });
     }
 
     /// Gives a deadline to a slot that has none.
@@ -71,8 +102,46 @@ impl DeadlineHeap {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, NOWHERE);
         }
-        self.heap.push(Item { at, rank, slot });
+        let item = Item { at, rank, slot };
+        let is_last = self.list.back().is_none_or(|last| last.key() <= item.key());
+        if is_last && self.list.len() < NUMBERS as usize {
+            self.places[slot as usize] = self.number(self.list.len());
+            self.list.push_back(item);
+        } else {
+            self.insert_into_heap(item);
+        }
+    }
+
+    fn insert_into_heap(&mut self, item: Item) {
+        self.heap.push(item);
         self.rise(self.heap.len() - 1);
+    }
+
+    /// Returns the place of what lies at `index` in the list.
+    fn number(&self, index: usize) -> u32 {
+        // OVERFLOW: both are below 2^30: see `insert`.
+        LISTED | ((self.first_number + narrow(index)) % NUMBERS)
+    }
+
+    /// Takes a deadline out of the list.
+    fn remove_from_list(&mut self, place: u32) {
+        let index = (place & !LISTED).wrapping_sub(self.first_number) % NUMBERS;
+        if let Some(item) = self.list.get_mut(index as usize) {
+            item.slot = NOWHERE;
+            self.left += 1;
+        }
+        while self.list.front().is_some_and(|first| first.slot == NOWHERE) {
+            self.list.pop_front();
+            self.left -= 1;
+            self.first_number = (self.first_number + 1) % NUMBERS;
+        }
+        if self.left * 2 > self.list.len() {
+            self.list.retain(|item| item.slot != NOWHERE);
+            self.left = 0;
+            for index in 0..self.list.len() {
+                self.places[self.list[index].slot as usize] = self.number(index);
+            }
+        }
     }
 
     /// Moves the deadline of a slot, which must have one, behind those of the same tick.
@@ -88,7 +157,11 @@ impl DeadlineHeap {
     /// Takes the deadline of a slot out, if it has one.
     pub(crate) fn remove(&mut self, slot: u32) {
         let Some(place) = self.places.get_mut(slot as usize) else { return };
-        let place = std::mem::replace(place, NOWHERE) as usize;
+        let place = std::mem::replace(place, NOWHERE);
+        if place != NOWHERE && place & LISTED != 0 {
+            return self.remove_from_list(place);
+        }
+        let place = place as usize;
         if place < self.heap.len() {
             self.heap.swap_remove(place);
         }
@@ -164,7 +237,8 @@ impl DeadlineHeap {
     }
 }
 
-/// INVARIANT: there are fewer slots than 2^32, see `KEYS_MAX` and `Queue::push`.
+/// INVARIANT: there are fewer slots than 2^32, see `KEYS_MAX` and `Queue::push`, and fewer than 2^31 in a heap:
+/// that is 48 GiB of deadlines.
 fn narrow(number: usize) -> u32 {
     debug_assert!(u32::try_from(number).is_ok());
     number as u32
@@ -235,6 +309,49 @@ mod tests {
                 prop_assert_eq!(queue.first().map(|(at, _)| at.as_nanos()), least);
             }
         }
+    }
+
+    proptest! {
+        /// Slots of a wait queue: some come in order, some do not, and each leaves from wherever it is.
+        #[test]
+        fn the_first_is_the_least_whatever_the_order(
+            steps in prop::collection::vec((0_u32..40, 0_u64..6, 0_u64..4), 1..400),
+        ) {
+            let (mut queue, mut model) = (DeadlineHeap::new(), [None; 40]);
+            let mut clock = 0;
+            for (slot, forward, back) in steps {
+                clock += forward;
+                match model[slot as usize] {
+                    None => {
+                        let (at, rank) = ((clock + 3).saturating_sub(back), queue.next_rank());
+                        queue.insert(slot, Tick::from_nanos(at), rank);
+                        model[slot as usize] = Some((at, rank));
+                    }
+                    Some(_) => {
+                        queue.remove(slot);
+                        queue.remove(slot);
+                        model[slot as usize] = None;
+                    }
+                }
+                let known = (0..40).filter_map(|slot| Some((model[slot as usize]?, slot)));
+                let least = known.min().map(|((at, _), slot)| (Tick::from_nanos(at), slot));
+                prop_assert_eq!(queue.first(), least);
+                prop_assert!(queue.list.len() <= 80 && queue.left * 2 <= queue.list.len());
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_of_the_list_wrap_around() {
+        let mut queue = DeadlineHeap::new();
+        queue.first_number = NUMBERS - 2;
+        (0..5).for_each(|slot| queue.insert(slot, Tick::from_nanos(slot.into()), 0));
+        for slot in [3, 0, 1, 2] {
+            queue.remove(slot);
+        }
+        assert_eq!(queue.first(), Some((Tick::from_nanos(4), 4)));
+        queue.remove(4);
+        assert_eq!((queue.first(), queue.list.len()), (None, 0));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use super::{
     parked::block_until,
     queue::Ticket,
 };
-use crate::{Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, watch::Verb};
+use crate::{
+    Clock, Decision, Limiter, Refused, Tick, keyed::WaitedKey, verbs::StateRef, watch::Verb,
+};
 use pin_project_lite::pin_project;
 use std::{
     fmt,
@@ -102,6 +104,20 @@ macro_rules! on_source {
             (None, Source::Key($name)) => $body,
         }
     };
+}
+
+impl Source {
+    /// Runs `work` on the state that is waited for.
+    fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
+        match self {
+            Self::Limiter(limiter) => work(StateRef::Limiter(limiter)),
+            Self::Key(key) => key.with(work),
+        }
+    }
+
+    fn level_at(&self, now: Tick) -> Decision {
+        self.with(|state| state.state(now).read(|entry| entry.peek(now, 0)))
+    }
 }
 
 impl Wait {
@@ -231,8 +247,7 @@ impl Place {
         }
         let now = self.clock().now();
         if cost == 0 {
-            let level = on_source!(self, host => host.level_at(now));
-            return Some(Ok(Passed::at_once(level.forced(0))));
+            return Some(Ok(Passed::at_once(self.source.level_at(now).forced(0))));
         }
         let wish = Wish { cost, deadline: patience.deadline(now) };
         let mut waker = context.waker().clone();
@@ -281,8 +296,7 @@ impl Place {
             None => {
                 debug_assert!(false, "the place is gone");
                 let now = self.clock().now();
-                let level = on_source!(self, host => host.level_at(now));
-                Err(Refused::Late(level.blocked(0, now)))
+                Err(Refused::Late(self.source.level_at(now).blocked(0, now)))
             }
         }
     }
@@ -300,14 +314,7 @@ impl Place {
 
     fn granted(&self, grant: &Grant) -> Passed {
         let waited = self.clock().now().since(self.since);
-        match &self.source {
-            Source::Limiter(limiter) => {
-                if let Some(watch) = limiter.watch() {
-                    watch.waits(waited);
-                }
-            }
-            Source::Key(key) => key.waited(waited),
-        }
+        self.source.with(|state| state.watch().map_or((), |watch| watch.waits(waited)));
         self.report(&grant.decision);
         Passed { decision: grant.decision, waited }
     }
@@ -319,13 +326,19 @@ impl Place {
         }
     }
 
+    /// Tells the watcher. A refusal for the key's own sake also counts against the key.
     fn refused(&self, refused: Refused) -> Refused {
-        match &self.source {
-            Source::Limiter(limiter) => {
-                limiter.report(Verb::Acquire, &refused.decision());
-                refused
+        let count = |decision| self.source.with(|state| state.report(Verb::Acquire, decision));
+        match refused {
+            Refused::Never(decision) => Refused::Never(count(decision)),
+            Refused::TooLong { decision, max_wait } => {
+                Refused::TooLong { decision: count(decision), max_wait }
             }
-            Source::Key(key) => key.refused(refused),
+            Refused::BookedUp(decision) => Refused::BookedUp(count(decision)),
+            other => {
+                self.report(&other.decision());
+                other
+            }
         }
     }
 }

@@ -16,15 +16,17 @@ mod serve;
 pub(crate) use join::{Entered, Keeps, enter, fetch, leave};
 
 use crate::{
-    Algorithm, Decision, Quota, Refused, Tick,
-    algorithm::AnyRule,
-    algorithm::{Entry, Gcra},
+    Algorithm, Clock, Decision, Quota, Refused, Tick,
+    algorithm::{AnyRule, Entry, Gcra},
+    limits::locks::State,
     reservation::ledger::Ledger,
     wait::{
         Wakes,
+        alarm::Alarm,
         bookings::Bookings,
         queue::{Order, Queue, Ticket},
     },
+    watch::Watch,
 };
 use std::{task::Waker, time::Duration};
 
@@ -67,29 +69,29 @@ pub(crate) trait Post {
     fn rule(&self, now: Tick) -> AnyRule;
     fn quota(&self, now: Tick) -> Quota;
     fn algorithm(&self) -> Algorithm;
-    /// Applies `step` to the state; `None` if there is no room for it.
-    fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R>;
-    /// [`update`](Self::update) by a rule that may not be in force any more.
-    fn update_by<R>(
-        &self,
-        rule: &AnyRule,
-        now: Tick,
-        step: impl FnMut(&mut Entry<'_>) -> R,
-    ) -> Option<R>;
-    /// Applies `look` to a copy of the state, or to the state.
-    fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R;
+    /// Returns the state, with the rule that is in force.
+    fn state(&self, now: Tick) -> State<'_>;
+    /// Returns the state, with a rule that may not be in force any more.
+    fn state_by(&self, rule: &AnyRule, now: Tick) -> State<'_>;
     /// Somebody who had booked up to `mark` gave back `units`: younger claims are lowered.
     fn lower_behind(&mut self, mark: u64, units: u64);
-    /// Somebody who had passed gave back so many whole permits.
-    fn refunded(&self, permits: u64);
+    fn watch(&self) -> Option<&Watch>;
     /// Returns when another rule will hold, if that is known.
     fn changes_at(&self, now: Tick) -> Option<Tick>;
     /// The answer to somebody for whose state there is no room.
     fn without_room(&self, now: Tick, cost: u64) -> Decision;
-    /// Tells whether somebody will look at the clock for a task that waits.
-    fn can_wake(&self) -> bool;
-    /// Tells whether whoever waits has to start the driver, and notes that it is started.
-    fn needs_driver(&mut self) -> bool;
+    /// Runs `work` with the timer of the line, and the clock that it goes by.
+    fn with_timer<R>(&mut self, work: impl FnOnce(&mut Alarm, &Clock) -> R) -> R;
+
+    /// Applies `step` to the state; `None` if there is no room for it.
+    fn update<R>(&self, now: Tick, step: impl FnMut(&mut Entry<'_>) -> R) -> Option<R> {
+        self.state(now).update(step)
+    }
+
+    /// Applies `look` to a copy of the state, or to the state.
+    fn read<R>(&self, now: Tick, look: impl FnMut(&mut Entry<'_>) -> R) -> R {
+        self.state(now).read(look)
+    }
 }
 
 /// Who has lines: a limiter, or a key of many.
@@ -98,10 +100,11 @@ pub(crate) trait Host {
     where
         Self: 'a;
 
-    /// Locks the line and runs `work`, which says when to come again. Then unlocks, and wakes.
-    fn at_line<R>(&self, work: impl FnOnce(&mut Line, &mut Self::Post<'_>, At<'_>) -> R) -> R
-    where
-        R: Settled;
+    /// Locks the line and runs `work`, which also returns when to come again. Then unlocks, and wakes.
+    fn at_line<R>(
+        &self,
+        work: impl FnOnce(&mut Line, &mut Self::Post<'_>, At<'_>) -> (R, Option<Tick>),
+    ) -> R;
 
     /// Starts a task that looks after the next due time.
     fn start_driver(&self);
@@ -111,24 +114,6 @@ pub(crate) trait Host {
 pub(crate) struct At<'a> {
     pub(crate) now: Tick,
     pub(crate) wakes: &'a mut Wakes,
-}
-
-/// What comes of work at a line.
-pub(crate) trait Settled {
-    /// Returns when to come again.
-    fn target(&self) -> Option<Tick>;
-}
-
-impl Settled for Option<Tick> {
-    fn target(&self) -> Option<Tick> {
-        *self
-    }
-}
-
-impl<R> Settled for (R, Option<Tick>) {
-    fn target(&self) -> Option<Tick> {
-        self.1
-    }
 }
 
 /// What somebody who waited has got.
@@ -255,12 +240,28 @@ impl Line {
 
     /// Wakes everybody, because whoever looked at the clock for them is gone.
     #[cfg(feature = "tokio")]
-    pub(crate) fn wake_all(&self, wakes: &mut Wakes) {
+    fn wake_all(&self, wakes: &mut Wakes) {
         let mut next = self.queue.first();
         while let Some(ticket) = next {
             next = self.queue.after(ticket);
             wakes.push(self.queue.waker(ticket).cloned());
         }
+    }
+
+    /// A driver is gone. If `is_lost`, nobody can wake the tasks that wait, so they are refused;
+    /// otherwise everybody is woken, and starts another one. Returns when to come again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn abandon(
+        &mut self,
+        post: &mut impl Post,
+        mut at: At<'_>,
+        is_lost: bool,
+    ) -> Option<Tick> {
+        match is_lost {
+            true => self.refuse_tasks(post, &mut at),
+            false => self.wake_all(at.wakes),
+        }
+        self.settle(post, &mut at)
     }
 
     fn gcra(&self) -> Option<Gcra> {

@@ -49,68 +49,90 @@ pub(crate) fn stripe() -> usize {
     home_of_thread(STRIPES)
 }
 
-/// The fields of [`Counts`], striped.
-#[derive(Debug, Default)]
-pub(super) struct Counters {
-    stripes: [Padded<Stripe>; STRIPES],
+/// Counters that each thread adds to on cache lines of its own stripe.
+///
+/// ORDERING: Relaxed throughout. Statistics: each count stands for itself, and a sum taken meanwhile
+/// may or may not include the latest ones.
+#[derive(Debug)]
+pub(crate) struct StripedCounters<const N: usize> {
+    stripes: [Padded<[AtomicU64; N]>; STRIPES],
+}
+
+impl<const N: usize> Default for StripedCounters<N> {
+    fn default() -> Self {
+        let stripe = |_| Padded(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self { stripes: std::array::from_fn(stripe) }
+    }
+}
+
+impl<const N: usize> StripedCounters<N> {
+    pub(crate) fn add(&self, counter: usize, amount: u64) {
+        self.stripes[stripe()].0[counter].fetch_add(amount, Relaxed);
+    }
+
+    pub(crate) fn sum(&self) -> [u64; N] {
+        std::array::from_fn(|counter| {
+            let counts = self.stripes.iter().map(|stripe| stripe.0[counter].load(Relaxed));
+            counts.fold(0, u64::saturating_add)
+        })
+    }
+}
+
+/// The fields of [`Counts`], in their order.
+#[derive(Clone, Copy)]
+enum Counter {
+    Allowed,
+    AllowedCost,
+    DeniedLater,
+    DeniedNever,
+    DeniedCost,
+    Bypassed,
+    Forced,
+    Refunded,
 }
 
 #[derive(Debug, Default)]
-struct Stripe {
-    allowed: AtomicU64,
-    allowed_cost: AtomicU64,
-    denied_later: AtomicU64,
-    denied_never: AtomicU64,
-    denied_cost: AtomicU64,
-    bypassed: AtomicU64,
-    forced: AtomicU64,
-    refunded: AtomicU64,
-}
-
-/// ORDERING: Relaxed. Statistics: each count stands for itself, and a sum taken meanwhile may or
-/// may not include the latest ones.
-fn add(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Relaxed);
-}
+pub(super) struct Counters(StripedCounters<8>);
 
 impl Counters {
     pub(super) fn add(&self, verb: Verb, decision: &Decision) {
-        let stripe = &self.stripes[stripe()].0;
+        let count = |counter: Counter, amount| self.0.add(counter as usize, amount);
         match decision.outcome() {
             Outcome::Allowed => {
-                add(&stripe.allowed, 1);
-                add(&stripe.allowed_cost, decision.cost());
+                count(Counter::Allowed, 1);
+                count(Counter::AllowedCost, decision.cost());
             }
-            Outcome::Later => add(&stripe.denied_later, 1),
-            Outcome::Never => add(&stripe.denied_never, 1),
+            Outcome::Later => count(Counter::DeniedLater, 1),
+            Outcome::Never => count(Counter::DeniedNever, 1),
         }
         if decision.is_denied() {
-            add(&stripe.denied_cost, decision.cost());
+            count(Counter::DeniedCost, decision.cost());
         }
         if decision.is_bypassed() {
-            add(&stripe.bypassed, 1);
+            count(Counter::Bypassed, 1);
         }
         if verb == Verb::Force && decision.is_allowed() {
-            add(&stripe.forced, 1);
+            count(Counter::Forced, 1);
         }
     }
 
     pub(super) fn refund(&self, permits: u64) {
-        add(&self.stripes[stripe()].0.refunded, permits);
+        self.0.add(Counter::Refunded as usize, permits);
     }
 
     pub(super) fn sum(&self) -> Counts {
-        // ORDERING: Relaxed, as in `add`.
-        let get = |counter: &AtomicU64| counter.load(Relaxed);
-        self.stripes.iter().fold(Counts::default(), |sum, Padded(stripe)| Counts {
-            allowed: sum.allowed + get(&stripe.allowed),
-            allowed_cost: sum.allowed_cost.saturating_add(get(&stripe.allowed_cost)),
-            denied_later: sum.denied_later + get(&stripe.denied_later),
-            denied_never: sum.denied_never + get(&stripe.denied_never),
-            denied_cost: sum.denied_cost.saturating_add(get(&stripe.denied_cost)),
-            bypassed: sum.bypassed + get(&stripe.bypassed),
-            forced: sum.forced + get(&stripe.forced),
-            refunded: sum.refunded.saturating_add(get(&stripe.refunded)),
-        })
+        let [allowed, allowed_cost, denied_later, denied_never, denied_cost, rest @ ..] =
+            self.0.sum();
+        let [bypassed, forced, refunded] = rest;
+        Counts {
+            allowed,
+            allowed_cost,
+            denied_later,
+            denied_never,
+            denied_cost,
+            bypassed,
+            forced,
+            refunded,
+        }
     }
 }

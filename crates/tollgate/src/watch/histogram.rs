@@ -1,11 +1,8 @@
 //! How long reservations wait, in powers of two.
 
-use super::counters::{STRIPES, stripe};
-use crate::{clock::tick::duration_nanos, sync::Padded};
-use std::{
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
-};
+use super::counters::StripedCounters;
+use crate::clock::tick::duration_nanos;
+use std::time::Duration;
 
 /// Bucket 0 holds waits of zero, bucket k those below 2^(k-1) x 1024 ns: 1 us, 2 us, .. 1.1 h.
 const BUCKETS: usize = 34;
@@ -70,33 +67,16 @@ impl WaitHistogram {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct StripedHistogram {
-    stripes: Box<[Padded<[AtomicU64; BUCKETS]>]>,
-}
-
-impl Default for StripedHistogram {
-    fn default() -> Self {
-        let stripe = || Padded(std::array::from_fn(|_| AtomicU64::new(0)));
-        Self { stripes: std::iter::repeat_with(stripe).take(STRIPES).collect() }
-    }
-}
+#[derive(Debug, Default)]
+pub(super) struct StripedHistogram(StripedCounters<BUCKETS>);
 
 impl StripedHistogram {
     pub(super) fn add(&self, wait: Duration) {
-        // ORDERING: Relaxed. Statistics, as in `counters`.
-        self.stripes[stripe()].0[bucket(wait)].fetch_add(1, Relaxed);
+        self.0.add(bucket(wait), 1);
     }
 
     pub(super) fn sum(&self) -> WaitHistogram {
-        let mut sum = WaitHistogram::default();
-        for Padded(stripe) in &self.stripes {
-            for (total, count) in sum.counts.iter_mut().zip(stripe) {
-                // ORDERING: Relaxed. Statistics, as in `counters`.
-                *total += count.load(Relaxed);
-            }
-        }
-        sum
+        WaitHistogram { counts: self.0.sum().into() }
     }
 }
 

@@ -5,4 +5,6 @@
 mod counting;
 mod debounce_allocations;
 mod keyed_debounce_memory;
+#[cfg(feature = "log")]
+mod log_throttle_allocations;
 mod waiting_allocations;

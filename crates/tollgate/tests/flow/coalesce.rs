@@ -247,7 +247,7 @@ fn after_a_stop_pairs_come_back() {
     let error = scene.keys.try_insert('b').unwrap_err();
     assert!(error.is_stopped() && !error.is_full());
     assert_eq!(error.into_pair(), ('b', ()));
-    let error = scene.keys.insert_blocking('c').unwrap_err();
+    let error = scene.keys.insert('c').block().unwrap_err();
     assert_eq!(
         error.to_string(),
         "the coalescer is stopped; take the pair out of this error and add it elsewhere"
@@ -338,6 +338,6 @@ fn public_types_are_shareable_and_printable() {
     shared::<tollgate::Add<String, u64>>();
     shared::<tollgate::AddError<String, u64>>();
     shared::<tollgate::FlushPanicked>();
-    shared::<tollgate::DebounceThen<String>>();
-    shared::<tollgate::DebounceThenBuilder>();
+    shared::<tollgate::Debouncer<String>>();
+    shared::<tollgate::DebouncerBuilder>();
 }

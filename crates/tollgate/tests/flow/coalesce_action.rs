@@ -67,11 +67,11 @@ fn an_action_may_add_to_its_own_coalescer() {
             if keys[0] == 1 {
                 assert!(own.is_running());
                 own.try_insert(10).unwrap();
-                own.insert_blocking(11).unwrap();
+                own.insert(11).block().unwrap();
                 own.try_insert(10).unwrap(); // is there already
                 assert!(own.try_insert(12).unwrap_err().is_full());
                 // It does not wait for itself.
-                let error = own.insert_blocking(12).unwrap_err();
+                let error = own.insert(12).block().unwrap_err();
                 assert!(error.to_string().contains("cannot wait for itself to finish"), "{error}");
             }
             log.lock().unwrap().push(keys);

@@ -225,7 +225,7 @@ fn a_stop_gives_the_pairs_back_to_who_waits_and_flushes_the_rest() {
     let mut add = gated.keys.add(10, 5);
     assert!(poll(&mut add, &count).is_pending());
     let other = gated.keys.clone();
-    let blocked = thread::spawn(move || other.add_blocking(11, 6));
+    let blocked = thread::spawn(move || other.add(11, 6).block());
     while gated.keys.waiting() < 2 {
         thread::yield_now();
     }
@@ -242,7 +242,7 @@ fn a_stop_gives_the_pairs_back_to_who_waits_and_flushes_the_rest() {
 fn a_discard_makes_room_for_who_waits() {
     let gated = Gated::full();
     let other = gated.keys.clone();
-    let blocked = thread::spawn(move || other.add_blocking(11, 6));
+    let blocked = thread::spawn(move || other.add(11, 6).block());
     while gated.keys.waiting() < 1 {
         thread::yield_now();
     }
@@ -294,7 +294,7 @@ fn threads_that_hammer_and_stop_lose_nothing() {
                         let (key, value) = ((n * 7 + thread) % 40, n);
                         let added = match n % 3 {
                             0 => sums.try_add(key, value),
-                            1 => sums.add_blocking(key, value),
+                            1 => sums.add(key, value).block(),
                             // Polled once and dropped: in, or not.
                             _ => match poll_once(sums.add(key, value)) {
                                 Some(answer) => answer,
@@ -352,7 +352,7 @@ fn a_runtime_that_shuts_down_sends_away_who_waits() {
     });
     keys.try_insert(2).unwrap();
     let other = keys.clone();
-    let blocked = thread::spawn(move || other.insert_blocking(3));
+    let blocked = thread::spawn(move || other.insert(3).block());
     while keys.waiting() < 1 {
         thread::yield_now();
     }

@@ -5,9 +5,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    ComposeError, DebounceBuilder, DebounceError, DebounceThen, DebounceThenBuilder, Debouncer,
-    Driver, Edge, Fired, Limiter, ManualClock, OnDrop, PaceError, Quota, Tick, WeakDebounceThen,
-    debounce_then_limit, debounce_then_throttle,
+    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, Limiter, ManualClock, OnDrop,
+    PaceError, Quota, Tick, WeakDebouncer,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -19,7 +18,7 @@ type Run = (u64, u32, u64);
 
 struct Scene {
     hand: ManualClock,
-    chain: DebounceThen<u32>,
+    chain: Debouncer<u32>,
     runs: Arc<Mutex<Vec<Run>>>,
 }
 
@@ -29,8 +28,8 @@ fn millis(tick: Tick) -> u64 {
 
 impl Scene {
     fn new(
-        debounce: DebounceBuilder,
-        then: impl FnOnce(DebounceBuilder, &ManualClock) -> DebounceThenBuilder,
+        debounce: DebouncerBuilder,
+        then: impl FnOnce(DebouncerBuilder, &ManualClock) -> DebouncerBuilder,
     ) -> Self {
         let hand = ManualClock::new();
         let runs = Arc::new(Mutex::new(Vec::new()));
@@ -59,15 +58,15 @@ impl Scene {
     }
 }
 
-fn throttled(debounce: DebounceBuilder) -> Scene {
-    Scene::new(debounce, |debounce, _| debounce_then_throttle(debounce, ms(100)))
+fn throttled(debounce: DebouncerBuilder) -> Scene {
+    Scene::new(debounce, |debounce, _| debounce.at_most_every(ms(100)))
 }
 
 fn limited(quota: Quota) -> (Scene, Limiter) {
     let mut kept = None;
     let scene = Scene::new(Debouncer::builder(ms(20)), |debounce, hand| {
         let limiter = Limiter::builder(quota).clock(hand.clock()).build().unwrap();
-        let builder = debounce_then_limit(debounce, &limiter);
+        let builder = debounce.limit(&limiter);
         kept = Some(limiter);
         builder
     });
@@ -78,7 +77,7 @@ fn limited(quota: Quota) -> (Scene, Limiter) {
 fn a_run_waits_for_silence_and_then_for_its_interval() {
     let quiet = || Debouncer::builder(ms(20));
     // debouncer, triggers, expected: when, with what, for how many
-    let table: &[(&str, DebounceBuilder, &[u64], &[Run])] = &[
+    let table: &[(&str, DebouncerBuilder, &[u64], &[Run])] = &[
         ("one burst", quiet(), &[0, 10, 15], &[(35, 15, 3)]),
         ("two bursts far apart", quiet(), &[0, 200], &[(20, 0, 1), (220, 200, 1)]),
         ("the second waits", quiet(), &[0, 30], &[(20, 0, 1), (120, 30, 1)]),
@@ -250,7 +249,7 @@ fn values_that_call_back_when_they_are_dropped_do_not_block() {
             (self.1)();
         }
     }
-    let calls = |chain: &DebounceThen<Calls>, value| {
+    let calls = |chain: &Debouncer<Calls>, value| {
         let chain = chain.clone();
         let busy = move || {
             assert!(chain.is_pending() || chain.is_running() || chain.is_stopped());
@@ -260,7 +259,8 @@ fn values_that_call_back_when_they_are_dropped_do_not_block() {
     let hand = ManualClock::new();
     let (sender, seen) = std::sync::mpsc::channel();
     let debounce = Debouncer::builder(ms(20)).driver(Driver::manual(&hand));
-    let chain = debounce_then_throttle(debounce, ms(100))
+    let chain = debounce
+        .at_most_every(ms(100))
         .start(move |fired: Fired<Calls>| sender.send((fired.value().0, fired.triggers())).unwrap())
         .unwrap();
     for value in 1..5 {
@@ -280,7 +280,7 @@ fn a_run_that_panics_is_reported_and_the_action_may_trigger_again() {
     let hand = ManualClock::new();
     let reports = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reports);
-    let own: Arc<Mutex<Option<WeakDebounceThen<u32>>>> = Arc::default();
+    let own: Arc<Mutex<Option<WeakDebouncer<u32>>>> = Arc::default();
     let handle = Arc::clone(&own);
     let runs = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&runs);
@@ -288,7 +288,8 @@ fn a_run_that_panics_is_reported_and_the_action_may_trigger_again() {
         .driver(Driver::manual(&hand))
         .on_panic(move |panicked| told.lock().unwrap().push(panicked.message().to_owned()));
     let clock = hand.clone();
-    let chain = debounce_then_throttle(debounce, ms(100))
+    let chain = debounce
+        .at_most_every(ms(100))
         .start(move |fired: Fired<u32>| {
             log.lock().unwrap().push((millis(clock.now()), fired.edge()));
             let chain = handle.lock().unwrap().as_ref().unwrap().upgrade().unwrap();
@@ -313,12 +314,9 @@ fn what_does_not_fit_together_is_refused() {
     let quiet = || Debouncer::builder(ms(20));
     let limiter = Limiter::new(Quota::per_second(1).burst(0)).unwrap();
     for (row, (builder, expected)) in [
-        (
-            debounce_then_throttle(Debouncer::builder(ms(0)), ms(1)),
-            ComposeError::Debounce(DebounceError::ZeroDelay),
-        ),
-        (debounce_then_throttle(quiet(), ms(0)), ComposeError::Pace(PaceError::IntervalZero)),
-        (debounce_then_limit(quiet(), &limiter), ComposeError::Pace(PaceError::Never)),
+        (Debouncer::builder(ms(0)).at_most_every(ms(1)), DebounceError::ZeroDelay),
+        (quiet().at_most_every(ms(0)), DebounceError::Pace(PaceError::IntervalZero)),
+        (quiet().limit(&limiter), DebounceError::Pace(PaceError::Never)),
     ]
     .into_iter()
     .enumerate()
@@ -331,7 +329,8 @@ fn what_does_not_fit_together_is_refused() {
 #[test]
 fn a_thread_drives_it_by_default() {
     let (sender, seen) = std::sync::mpsc::channel();
-    let chain = debounce_then_throttle(Debouncer::builder(ms(1)), ms(2))
+    let chain = Debouncer::builder(ms(1))
+        .at_most_every(ms(2))
         .start(move |fired: Fired<u32>| sender.send(fired.into_value()).unwrap())
         .unwrap();
     for value in 0..3 {
@@ -347,7 +346,8 @@ async fn an_action_may_be_a_future_on_paused_time() {
     let clock = tollgate::Clock::tokio();
     let runs = Arc::new(Mutex::new(Vec::new()));
     let (log, time) = (Arc::clone(&runs), clock.clone());
-    let chain = debounce_then_throttle(Debouncer::builder(ms(20)), ms(100))
+    let chain = Debouncer::builder(ms(20))
+        .at_most_every(ms(100))
         .start_async(move |fired: Fired<u32>| {
             log.lock().unwrap().push((millis(time.now()), fired.into_value()));
             async {

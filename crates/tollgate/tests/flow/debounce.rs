@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    DebounceBuilder, DebounceError, Debouncer, Driver, Edge, Fired, ManualClock, Throttle,
-    ThrottleError, Tick, WeakDebouncer,
+    DebounceError, Debouncer, DebouncerBuilder, Driver, Edge, Fired, ManualClock, Throttle, Tick,
+    WeakDebouncer,
 };
 
 const fn ms(ms: u64) -> Duration {
@@ -30,7 +30,7 @@ impl Log {
     }
 }
 
-fn start(builder: DebounceBuilder) -> (Debouncer<u64>, ManualClock, Log) {
+fn start(builder: DebouncerBuilder) -> (Debouncer<u64>, ManualClock, Log) {
     let (hand, log) = (ManualClock::new(), Log::default());
     let (clock, notes) = (hand.clone(), log.clone());
     let action = move |fired: Fired<u64>| notes.note(&clock, &fired);
@@ -39,7 +39,7 @@ fn start(builder: DebounceBuilder) -> (Debouncer<u64>, ManualClock, Log) {
 }
 
 /// Triggers at the times given, with the times as values, and lets everything end.
-fn runs(builder: DebounceBuilder, at_ms: &[u64]) -> Vec<Run> {
+fn runs(builder: DebouncerBuilder, at_ms: &[u64]) -> Vec<Run> {
     let (debouncer, hand, log) = start(builder);
     for at_ms in at_ms {
         hand.set(Tick::from_millis(*at_ms));
@@ -57,7 +57,7 @@ fn edges_and_the_longest_wait() {
     let delay = || Debouncer::builder(ms(100));
     // A burst with a trigger every 60 ms, then one more after silence.
     let burst = [0, 60, 120, 180, 240, 500];
-    let rows: [(&str, DebounceBuilder, Vec<Run>); 6] = [
+    let rows: [(&str, DebouncerBuilder, Vec<Run>); 6] = [
         ("trailing", delay(), vec![(340, 240, Trailing, 5), (600, 500, Trailing, 1)]),
         ("leading", delay().leading(), vec![(0, 0, Leading, 1), (500, 500, Leading, 1)]),
         (
@@ -232,7 +232,7 @@ fn an_action_may_call_its_own_debouncer() {
         assert!(me.stop_and_wait(ms(100)).block().unwrap_err().is_inside());
     };
     let delay = || Debouncer::builder(ms(100));
-    let rows: [(&str, DebounceBuilder, Inside, Vec<Run>); 7] = [
+    let rows: [(&str, DebouncerBuilder, Inside, Vec<Run>); 7] = [
         ("again", delay(), again, vec![(100, 0, Trailing, 1), (200, 1, Trailing, 1)]),
         ("twice", delay(), twice, vec![(100, 0, Trailing, 1), (200, 2, Trailing, 2)]),
         ("at once", delay(), at_once, vec![(100, 0, Trailing, 1), (100, 1, Flush, 1)]),
@@ -347,7 +347,7 @@ fn nonsense_does_not_start() {
     assert_eq!(error, DebounceError::MaxWaitBelowDelay { max_wait: ms(99), delay: ms(100) });
     assert!(error.to_string().contains("99ms is shorter than the delay 100ms"));
     let error = Throttle::new(Duration::ZERO, none).unwrap_err();
-    assert_eq!(error, ThrottleError::ZeroInterval);
+    assert_eq!(error, DebounceError::ZeroInterval);
     assert!(Debouncer::builder(ms(100)).max_wait(ms(100)).start(none).is_ok());
 }
 
@@ -359,14 +359,12 @@ fn public_types_are_shareable_and_printable() {
     type Value = std::cell::Cell<u64>;
     shared::<Debouncer<Value>>();
     shared::<WeakDebouncer<Value>>();
-    shared::<DebounceBuilder>();
+    shared::<DebouncerBuilder>();
     shared::<Throttle<Value>>();
-    shared::<tollgate::WeakThrottle<Value>>();
     shared::<tollgate::ThrottleBuilder>();
     shared::<Driver>();
     shared::<tollgate::StopAndWait>();
     error::<DebounceError>();
-    error::<ThrottleError>();
     error::<tollgate::StillRunning>();
     error::<tollgate::Panicked>();
     error::<tollgate::NoRuntime>();
@@ -381,5 +379,5 @@ fn an_action_that_is_a_future_needs_a_runtime() {
     let threaded = Debouncer::builder(ms(1)).driver(Driver::thread());
     assert_eq!(threaded.start_async(action).unwrap_err(), DebounceError::NotAsync);
     let error = Throttle::builder(ms(1)).start_async(action).unwrap_err();
-    assert!(matches!(error, ThrottleError::NoRuntime(_)));
+    assert!(matches!(error, DebounceError::NoRuntime(_)));
 }

@@ -5,7 +5,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tollgate::{Clock, DebounceBuilder, Debouncer, Driver, Fired, ManualClock, OnDrop};
+use tollgate::{Clock, Debouncer, DebouncerBuilder, Driver, Fired, ManualClock, OnDrop};
 
 /// Far longer than anything here takes: a test that gets there has failed.
 const LONG: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ fn a_flush_and_a_finish_wake_a_thread_that_sleeps() {
 
 /// An action that says when it has begun and waits until it may end.
 fn slow(
-    builder: DebounceBuilder,
+    builder: DebouncerBuilder,
 ) -> (Debouncer<u64>, mpsc::Receiver<Fired<u64>>, mpsc::Sender<()>) {
     let (sender, begun) = mpsc::channel();
     let (may_end, gate) = mpsc::channel();

@@ -80,9 +80,7 @@ mod tokio_time {
         time::Duration,
     };
     use tokio::{runtime::Handle, sync::Semaphore, task::yield_now, time::advance};
-    use tollgate::{
-        Clock, DebounceError, Driver, KeyedDebounceError, KeyedDebouncer, ManualClock, OnDrop,
-    };
+    use tollgate::{Clock, DebounceError, Driver, KeyedDebouncer, ManualClock, OnDrop};
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -200,9 +198,9 @@ mod tokio_time {
         let builder = || KeyedDebouncer::<u32, ()>::builder(ms(1));
         let action = |_, _| std::future::ready(());
         let outside = builder().start_async(action).unwrap_err();
-        assert!(matches!(outside, KeyedDebounceError::Debounce(DebounceError::NoRuntime(_))));
+        assert!(matches!(outside, DebounceError::NoRuntime(_)));
         let manual = Driver::manual(&ManualClock::new());
         let manual = builder().driver(manual).start_async(action).unwrap_err();
-        assert_eq!(manual, DebounceError::NotAsync.into());
+        assert_eq!(manual, DebounceError::NotAsync);
     }
 }

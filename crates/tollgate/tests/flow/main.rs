@@ -15,6 +15,12 @@ mod keyed_debounce_drivers;
 mod keyed_waiting;
 mod keyed_waiting_cancel;
 mod keyed_waiting_model;
+#[cfg(feature = "log")]
+mod log_throttle;
+#[cfg(feature = "log")]
+mod log_throttle_conservation;
+#[cfg(feature = "log")]
+mod lossy_writer;
 mod pacer;
 mod pacer_threads;
 mod pacer_tokio;

@@ -361,7 +361,7 @@ fn a_stop_drains_or_drops() {
         assert!(refused.overflow().is_stopped());
         assert_eq!(refused.to_string(), "the pacer is stopped; start a new one");
         assert!(pacer.slot().unwrap_err().is_stopped());
-        assert!(pacer.wait_blocking().unwrap_err().is_stopped());
+        assert!(pacer.wait().block().unwrap_err().is_stopped());
         assert_eq!(pacer.set_rate(Quota::per_second(1)), Err(PacerError::Stopped));
         assert_eq!(jobs[3].is_queued(), queued == Queued::Drain);
         hand.advance(wait_ms(1_000));

@@ -25,7 +25,7 @@ fn threads_that_wait_have_slots_of_their_own_and_never_come_early() {
         for _ in 0..8 {
             scope.spawn(|| {
                 for _ in 0..200 {
-                    let slot = pacer.wait_blocking().unwrap();
+                    let slot = pacer.wait().block().unwrap();
                     assert!(pacer.clock().now() >= slot);
                     slots.lock().unwrap().push(slot);
                 }
@@ -84,7 +84,7 @@ fn a_kept_gap_holds_after_a_job_that_took_long() {
         pacer.run(move || sender.send(clock.now()).unwrap()).unwrap();
     }
     // All their slots pass while the first job runs.
-    pacer.wait_blocking().unwrap();
+    pacer.wait().block().unwrap();
     let begin = pacer.clock().now();
     release.send(()).unwrap();
     pacer.stop_and_wait(Queued::Drain, LONG).block().unwrap();
@@ -119,14 +119,14 @@ fn after_the_end_no_job_runs() {
 #[test]
 fn a_stop_wakes_threads_that_wait() {
     let pacer = Pacer::builder(Quota::per_hour(1)).start().unwrap();
-    pacer.wait_blocking().unwrap();
+    pacer.wait().block().unwrap();
     let ready = Barrier::new(4);
     thread::scope(|scope| {
         let waits: Vec<_> = (0..3)
             .map(|_| {
                 scope.spawn(|| {
                     ready.wait();
-                    pacer.wait_blocking()
+                    pacer.wait().block()
                 })
             })
             .collect();

@@ -71,10 +71,10 @@ fn an_anchored_window_owes_until_it_ends() {
 fn a_sliding_counter_owes_until_its_estimate_is_below_the_limit() {
     let rows: Rows<'_> = &[
         (0, 15, allowed(0)),
-        // Five are carried: floor(10 x (W - e) / W) + 5 is 9 from e = 500.000001 ms of the next window on.
-        (0, 1, denied_for_ns(1_500_000_001)),
-        (1500, 1, denied_for_ns(1)),
-        (1501, 1, allowed(0)),
+        // Five are carried: 10 x (W - e) / W is at most 5 from e = 500 ms of the next window on.
+        (0, 1, denied_for_ms(1500)),
+        (1499, 1, denied_for_ms(1)),
+        (1500, 1, allowed(0)),
     ];
     run(Algorithm::SlidingCounter, "10/s", rows);
 }

@@ -33,12 +33,12 @@ fn an_excess_is_carried_less_one_limit_per_window() {
         (
             Algorithm::SlidingCounter,
             &[
-                // Ten in each of two windows, then five: floor(10 x (W - e) / W) is 4 after half of the third.
-                (0, 0, denied_for_ns(2_500_000_001)),
-                (1999, 0, denied_for_ns(501_000_001)),
-                (2000, 0, denied_for_ns(500_000_001)),
-                (2900, 4, allowed(3)),
-                (3000, 5, allowed(4)),
+                // Ten in each of two windows, then five: 10 x (W - e) / W is 5 after half of the third.
+                (0, 0, denied_for_ms(2500)),
+                (1999, 0, denied_for_ms(501)),
+                (2000, 0, denied_for_ms(500)),
+                (2900, 5, allowed(4)),
+                (3000, 6, allowed(5)),
                 (4000, 10, allowed(9)),
             ],
         ),
@@ -74,7 +74,7 @@ fn fifty_thousand_of_a_thousand_a_minute_last_for_fifty_minutes() {
         (Algorithm::Gcra, 49 * minute + 60_000_000),
         (Algorithm::FixedWindow, minute),
         (Algorithm::AnchoredWindow, minute),
-        (Algorithm::SlidingCounter, 50 * minute + 1),
+        (Algorithm::SlidingCounter, 50 * minute),
         (Algorithm::SlidingLog, 50 * minute),
     ] {
         for parts in [1, 7, 50] {

@@ -291,6 +291,25 @@ fn keys_that_do_not_start_full_are_kept_for_a_declared_time() {
 }
 
 #[test]
+fn a_look_at_a_new_key_that_starts_empty_names_the_time_at_which_the_call_passes() {
+    for algorithm in Algorithm::ALL {
+        for initial in [Initial::Empty, Initial::Permits(1)] {
+            let (clock, hand) = Clock::manual();
+            let quota = Quota::per_second(2).initial(initial);
+            let builder = KeyedLimiter::<str>::builder(quota).algorithm(algorithm).clock(clock);
+            let limiter = builder.max_idle(Duration::from_secs(60)).build().unwrap();
+            hand.advance(Duration::from_millis(300));
+            let looked = limiter.peek_n("new", 2);
+            let wait = looked.retry_after(limiter.now()).expect("it names a time");
+            hand.advance(wait - Duration::from_nanos(1));
+            assert!(limiter.peek_n("new", 2).is_denied(), "{algorithm} {initial:?}");
+            hand.advance(Duration::from_nanos(1));
+            assert!(limiter.try_acquire_n("new", 2).is_allowed(), "{algorithm} {initial:?}");
+        }
+    }
+}
+
+#[test]
 fn nothing_printed_tells_a_key_or_the_seed() {
     let (limiter, _) = keyed(Algorithm::Gcra, "5/s");
     let _ = limiter.try_acquire("secret-key");

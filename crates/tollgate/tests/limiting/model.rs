@@ -166,7 +166,7 @@ impl Model {
     }
 
     /// Gives back up to `cost` permits of whatever is outstanding, at the expense of all open
-    /// reservations. Returns how many whole permits that are.
+    /// reservations. Returns how many permits that are.
     pub(crate) fn refund(&mut self, now: Tick, cost: u64) -> RangeInclusive<u64> {
         match &mut self.state {
             _ if self.quota.is_unlimited() => 0..=0,

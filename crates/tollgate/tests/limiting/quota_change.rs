@@ -35,6 +35,22 @@ fn keeps_what_the_table_of_inherit_says() {
 }
 
 #[test]
+fn a_proportional_change_and_its_reverse_lose_nothing() {
+    // Thirds and sevenths of a permit are no whole numbers of the limiter's units.
+    for (from, to, cost) in [("3/s", "7/s", 2), ("7/s", "3/s", 4), ("7/min", "1000/s", 3)] {
+        let (limiter, hand) = manual(Algorithm::Gcra, from);
+        hand.advance(Duration::from_millis(12_345));
+        assert!(limiter.try_acquire_n(cost).is_allowed());
+        let left = limiter.available();
+        for change in 0..50 {
+            limiter.set_quota(quota(to), Inherit::Proportional).unwrap();
+            limiter.set_quota(quota(from), Inherit::Proportional).unwrap();
+            assert_eq!(limiter.available(), left, "{from} to {to}, change {change}");
+        }
+    }
+}
+
+#[test]
 fn the_new_rate_counts_from_the_change_on() {
     let (limiter, hand) = manual(Algorithm::Gcra, "10/s burst 10 initial empty");
     hand.advance(Duration::from_millis(250));

@@ -12,6 +12,26 @@ fn take(limiter: &Limiter, at_ms: u64, cost: u64) -> Reservation {
 }
 
 #[test]
+fn a_refund_counts_what_it_gives_back_of_a_permit() {
+    // taken, time passes, refunded, counted, available then
+    for (row, (cost, wait_ms, refunded, counted, left)) in [
+        (1, 0, 1, 1, 10),
+        (1, 1, 1, 1, 10),
+        (3, 150, 3, 2, 10),
+        (3, 150, 1, 1, 9),
+        (1, 100, 1, 0, 10),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (limiter, hand) = manual(Algorithm::Gcra, "10/s");
+        assert!(limiter.try_acquire_n(cost).is_allowed());
+        hand.advance(Duration::from_millis(wait_ms));
+        assert_eq!((limiter.refund(refunded), limiter.available()), (counted, left), "row {row}");
+    }
+}
+
+#[test]
 fn a_cancel_at_once_undoes_the_take() {
     for algorithm in Algorithm::ALL {
         let (limiter, _) = manual(algorithm, "10/s");

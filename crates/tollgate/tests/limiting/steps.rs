@@ -137,11 +137,29 @@ fn sliding_counter_weighs_the_last_window() {
     let (limiter, _) = manual(Algorithm::SlidingCounter, "100/min");
     let at = |ns: u64| Tick::from_nanos(ns);
     assert_eq!(limiter.up_to_at(at(59 * limit), 200).cost(), 100);
-    // At the border the whole last window counts; a nanosecond later one permit is free.
-    assert_eq!(seen(&limiter.peek_at(at(60 * limit), 1)), denied_for_ns(1));
-    assert_eq!(limiter.up_to_at(at(60 * limit + 1), 200).cost(), 1);
+    // Until the border the whole last window counts; at the border one permit is free.
+    assert_eq!(seen(&limiter.peek_at(at(60 * limit - 1), 1)), denied_for_ns(1));
+    assert_eq!(limiter.up_to_at(at(60 * limit), 200).cost(), 1);
     // From then on, one every 0.6 s.
-    assert_eq!(seen(&limiter.peek_at(at(60 * limit + 1), 1)), denied_for_ms(600));
+    assert_eq!(seen(&limiter.peek_at(at(60 * limit), 1)), denied_for_ms(600));
+}
+
+#[test]
+fn the_wait_of_a_sliding_counter_ends_at_a_border_and_not_after_it() {
+    // limit per minute, taken at, wanted, wait: whole seconds, where a nanosecond more would read as one more.
+    for (row, (limit, at_s, cost, wait_s)) in
+        [(10, 30, 1, 30), (1, 0, 1, 60), (10, 0, 6, 90), (10, 0, 10, 114), (60, 0, 60, 119)]
+            .into_iter()
+            .enumerate()
+    {
+        let (limiter, _) = manual(Algorithm::SlidingCounter, &format!("{limit}/min"));
+        assert_eq!(limiter.up_to_at(ms(at_s * 1000), limit).cost(), limit, "row {row}");
+        let refused = limiter.try_acquire_at(ms(at_s * 1000), cost);
+        assert_eq!(seen(&refused), denied_for_ms(wait_s * 1000), "row {row}");
+        let at = (at_s + wait_s) * 1_000_000_000;
+        assert!(limiter.peek_at(ns(at - 1), cost).is_denied(), "row {row}");
+        assert!(limiter.try_acquire_at(ns(at), cost).is_allowed(), "row {row}");
+    }
 }
 
 #[test]
@@ -154,8 +172,8 @@ fn sliding_counter_errs_by_as_much_as_the_last_window() {
     // All at the end of the last window: the counter admits 99 that the log refuses.
     assert_eq!(run(Algorithm::SlidingCounter, 59_999, 119_000).cost(), 99);
     assert!(run(Algorithm::SlidingLog, 59_999, 119_000).is_denied());
-    // All at its start: the counter refuses 100 that the log admits.
-    assert!(run(Algorithm::SlidingCounter, 0, 60_000).is_denied());
+    // All at its start: the counter refuses 99 that the log admits.
+    assert_eq!(run(Algorithm::SlidingCounter, 0, 60_000).cost(), 1);
     assert_eq!(run(Algorithm::SlidingLog, 0, 60_000).cost(), 100);
 }
 
@@ -171,7 +189,7 @@ fn appendix_e_of_seed_001_with_pinned_arrivals() {
         (Algorithm::Gcra, 399, 3_995_000, 5_000_000),
         (Algorithm::FixedWindow, 300, 3_500_000, 500_000_000),
         (Algorithm::AnchoredWindow, 300, 3_500_000, 500_000_000),
-        (Algorithm::SlidingCounter, 300, 3_000_000, 1),
+        (Algorithm::SlidingCounter, 300, 3_005_000, 5_000_000),
         (Algorithm::SlidingLog, 300, 3_500_000, 500_000_000),
     ] {
         let (limiter, _) = manual(algorithm, "100/s");
@@ -265,10 +283,10 @@ fn forced_debt_is_paid_off_before_anything_passes() {
         assert_eq!(limiter.available_at(ms(0)), 0);
         assert!(limiter.try_acquire_at(ms(0), 0).is_denied(), "{algorithm}: in debt");
     }
-    // The counter carries ten into the next window: in the one after it, floor(10 x (W - e) / W) is 9.
+    // The counter carries ten into the next window, and one of them leaves as the one after it begins.
     let (limiter, _) = manual(Algorithm::SlidingCounter, "10/s");
     assert!(limiter.force_at(ms(0), 20).is_allowed());
-    assert_eq!(seen(&limiter.peek_at(ms(0), 1)), denied_for_ns(2_000_000_001));
+    assert_eq!(seen(&limiter.peek_at(ms(0), 1)), denied_for_ms(2000));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn a_release_racing_with_a_waiter_wakes_it() {
         let mine = limit(1);
         let held = mine.try_acquire().unwrap();
         let theirs = mine.clone();
-        let other = thread::spawn(move || drop(theirs.acquire_blocking().unwrap()));
+        let other = thread::spawn(move || drop(theirs.acquire().block().unwrap()));
         drop(held);
         other.join().unwrap();
         assert_eq!((mine.in_flight(), mine.waiting()), (0, 0));
@@ -88,7 +88,7 @@ fn a_holder_sees_what_the_one_before_did() {
         let number = Arc::new(AtomicU64::new(0));
         let (theirs, shared) = (mine.clone(), Arc::clone(&number));
         let other = thread::spawn(move || {
-            let _permit = theirs.acquire_blocking().unwrap();
+            let _permit = theirs.acquire().block().unwrap();
             visit(&shared);
         });
         let mine = mine.try_acquire().map(|_permit| visit(&number));
@@ -141,7 +141,7 @@ fn a_waiter_dropped_during_a_release_passes_its_turn_on() {
         let mut future = mine.acquire();
         assert!(poll(&mut future).is_pending());
         let theirs = mine.clone();
-        let next = thread::spawn(move || drop(theirs.acquire_blocking().unwrap()));
+        let next = thread::spawn(move || drop(theirs.acquire().block().unwrap()));
         let leaver = thread::spawn(move || drop(future));
         drop(held);
         leaver.join().unwrap();
@@ -186,7 +186,7 @@ fn a_higher_limit_racing_with_a_waiter_admits_it() {
         let mine = limit(1);
         let _held = mine.try_acquire().unwrap();
         let theirs = mine.clone();
-        let other = thread::spawn(move || drop(theirs.acquire_blocking().unwrap()));
+        let other = thread::spawn(move || drop(theirs.acquire().block().unwrap()));
         mine.set_limit(2).unwrap();
         other.join().unwrap();
         assert_eq!((mine.in_flight(), mine.waiting()), (1, 0));
@@ -199,7 +199,7 @@ fn a_close_racing_with_a_waiter_refuses_it() {
         let mine = limit(1);
         let _held = mine.try_acquire().unwrap();
         let theirs = mine.clone();
-        let other = thread::spawn(move || theirs.acquire_blocking().unwrap_err());
+        let other = thread::spawn(move || theirs.acquire().block().unwrap_err());
         mine.close();
         assert!(other.join().unwrap().is_closed());
         assert_eq!((mine.in_flight(), mine.waiting()), (1, 0));
@@ -231,7 +231,7 @@ fn a_key_wakes_its_waiter_and_is_forgotten() {
         let mine = keyed(1);
         let held = mine.try_acquire(&7).unwrap();
         let theirs = mine.clone();
-        let other = thread::spawn(move || drop(theirs.acquire_blocking(&7).unwrap()));
+        let other = thread::spawn(move || drop(theirs.acquire(&7).block().unwrap()));
         drop(held);
         other.join().unwrap();
         assert_eq!((mine.len(), mine.total_in_flight(), mine.total_waiting()), (0, 0, 0));

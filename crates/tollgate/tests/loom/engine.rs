@@ -13,7 +13,7 @@ use loom::{
     thread,
 };
 use std::time::Duration;
-use tollgate::{DebounceBuilder, Debouncer, OnDrop};
+use tollgate::{Debouncer, DebouncerBuilder, OnDrop};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// No clock gets there.
@@ -39,7 +39,7 @@ impl Log {
         }
     }
 
-    fn start(&self, builder: DebounceBuilder) -> Debouncer<u64> {
+    fn start(&self, builder: DebouncerBuilder) -> Debouncer<u64> {
         let log = self.clone();
         builder
             .start(move |fired: tollgate::Fired<u64>| {

@@ -49,6 +49,16 @@ async fn one_of_two_connections_may_break() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_back_is_up_again_without_a_call() {
+    let mut server = Redis::start(Flavor::Redis);
+    let link = open(&format!("{}?probe_max=100ms", server.url())).await;
+    server.kill();
+    until("away", async || link.nodes()[0].state == "open").await;
+    server.restart();
+    until("back", async || link.nodes()[0].state == "up").await;
+}
+
+#[tokio::test]
 async fn a_read_only_server_is_connected_to_anew() {
     let server = Redis::start(Flavor::Redis);
     let link = open(&format!("{}?deadline=5s", server.url())).await;

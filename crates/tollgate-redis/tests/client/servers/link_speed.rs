@@ -1,7 +1,7 @@
 //! How fast calls are, beside another client and redis-benchmark. Not a test of anything: run it with
 //!
 //! ```text
-//! cargo test --release -p tollgate-redis --test client -- --ignored --nocapture
+//! cargo test --release -p tollgate-redis --features test-servers --test client -- --ignored --nocapture
 //! ```
 
 use crate::servers::link_support::{call, open};

@@ -2,7 +2,7 @@
 //! is well again without a restart.
 //!
 //! A day is how to break and how to mend (`days.rs`); what is done and asserted is the same for all
-//! (`run.rs`). `cargo test -p tollgate-redis --features testing --test failover -- --ignored
+//! (`run.rs`). `cargo test -p tollgate-redis --features test-servers --test failover -- --ignored
 //! --nocapture bad_days::table` prints the tables of docs/redis.md.
 
 mod bytes;

@@ -1,6 +1,7 @@
 //! What a guard costs, in nanoseconds: a figure for the docs, not a check.
 //!
-//! `cargo test --release -p tollgate-redis --test failover -- --ignored --nocapture`
+//! `cargo test --release -p tollgate-redis --features test-servers --test failover -- --ignored
+//! --nocapture guard_cost`
 
 use crate::servers::guard_support::{Flaky, Mode, policy};
 use tollgate::{

@@ -113,6 +113,8 @@ pub(crate) struct Scenario {
     pub(crate) crashes: Vec<(Duration, usize)>,
     /// When a further node joins.
     pub(crate) joins: Vec<Duration>,
+    /// All traffic goes to one node, and moves to the next after that time.
+    pub(crate) moves: Option<Duration>,
 }
 
 impl Scenario {
@@ -130,6 +132,7 @@ impl Scenario {
             latency: Duration::ZERO,
             crashes: Vec::new(),
             joins: Vec::new(),
+            moves: None,
         }
     }
 
@@ -144,7 +147,9 @@ impl Scenario {
             }
             let joined = self.joins.iter().filter(|join| tick.since(Tick::ZERO) >= **join).count();
             let others = self.nodes + joined - 1;
-            let node = if others == 0 || random.f64() < self.skew {
+            let node = if let Some(stay) = self.moves {
+                (tick.as_nanos() / stay.as_nanos() as u64) as usize % self.nodes
+            } else if others == 0 || random.f64() < self.skew {
                 0
             } else {
                 1 + random.usize(0..others)

@@ -1,6 +1,6 @@
 //! What a decision without the store costs.
 //!
-//! `cargo test --release -p tollgate-redis --test leases -- --ignored --nocapture`
+//! `cargo test --release -p tollgate-redis --features test-servers --test leases -- --ignored --nocapture`
 
 use std::{
     future::Future,

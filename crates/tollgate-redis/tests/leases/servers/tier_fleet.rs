@@ -1,6 +1,7 @@
 //! Fleets of two-tier stores, simulated with the shipped code.
 //!
-//! The table of the docs: `cargo test -p tollgate-redis --test leases -- --nocapture tier_fleet::table`
+//! The table of the docs:
+//! `cargo test -p tollgate-redis --features test-servers --test leases -- --nocapture tier_fleet::table`
 
 use crate::servers::tier::{Outcome, Scenario};
 use proptest::prelude::*;
@@ -49,6 +50,7 @@ fn rows(offered: f64) -> Vec<(&'static str, Scenario, f64, f64)> {
     let joins = vec![secs(10), secs(20)];
     // Shorter: every request is a task of its own.
     let away = |latency| Scenario { latency, length: secs(10), ..usual() };
+    let moves = |stay| Scenario { moves: Some(ms(stay)), ..usual() };
     vec![
         ("every call to the store", Scenario { sync: None, ..usual() }, 1.0, 0.98),
         ("sync 100 ms", usual(), 0.15, 0.98),
@@ -59,6 +61,9 @@ fn rows(offered: f64) -> Vec<(&'static str, Scenario, f64, f64)> {
         ("20 ms away, 10 s", away(ms(10)), 0.15, 0.98),
         ("two nodes crash", Scenario { crashes, ..usual() }, 0.15, 0.98),
         ("two nodes join", Scenario { joins, ..usual() }, 0.15, 0.98),
+        ("moves every 50 ms", moves(50), 0.30, 0.94),
+        ("moves every 200 ms", moves(200), 0.15, 0.94),
+        ("moves every second", moves(1000), 0.15, 0.97),
         ("fixed window", Scenario { algorithm: Algorithm::FixedWindow, ..usual() }, 0.15, 0.98),
         // What a sliding window has free is not saved up while nobody asks.
         ("sliding log", Scenario { algorithm: Algorithm::SlidingLog, ..usual() }, 0.15, 0.97),
@@ -76,6 +81,8 @@ fn table(offered: f64) {
         check(name, &scenario, &outcome);
         assert!(outcome.calls_per_request() <= calls, "{name}, {offered}: {outcome:?}");
         assert!(outcome.of_ideal() >= ideal, "{name}, {offered}: {outcome:?}");
+        let wasted = outcome.wasted as f64 / outcome.admitted as f64;
+        assert!(wasted < 0.06, "{name}, {offered}: {wasted} wasted, {outcome:?}");
     }
     println!("{table}");
 }
@@ -138,6 +145,7 @@ proptest! {
             latency: ms(latency) / 2,
             crashes: crashes.into_iter().map(|(at, node)| (ms(at), node % nodes)).collect(),
             joins: Vec::new(),
+            moves: None,
         };
         let outcome = scenario.run();
         check("random", &scenario, &outcome);

@@ -12,7 +12,7 @@ use tollgate::{
     store::{Demand, MemoryStore, Permits, Policy, Store},
 };
 use tollgate_redis::{
-    Allotment, FleetSize, HeartbeatSettings, LeaseSettings, Link, Member, Rate, RedisStore,
+    FairShare, FleetSize, HeartbeatSettings, LeaseSettings, Link, Member, Rate, RedisStore,
     Resource, TwoTier, slot_of,
 };
 use tollgate_rig::{Cluster, Flavor, Redis, quota_changes};
@@ -425,7 +425,7 @@ async fn a_step_back_keeps_no_share() {
         .learning(Duration::ZERO)
         .refresh(Duration::from_millis(100))
         .soonest(Duration::from_millis(10));
-    let share = Allotment::join(link, resource, Member::new()).unwrap();
+    let share = FairShare::join(link, resource, Member::new()).unwrap();
     share.wants(Rate::per_second(100)).unwrap();
     let mut pause = tokio::time::interval(Duration::from_millis(20));
     let granted = async {

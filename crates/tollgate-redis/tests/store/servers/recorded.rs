@@ -7,7 +7,7 @@ use tollgate::{
     store::{Demand, Permits, Policy, Store},
 };
 use tollgate_redis::{
-    Allotment, FleetSize, HeartbeatSettings, Member, Placement, Rate, RedisStore, Resource,
+    FairShare, FleetSize, HeartbeatSettings, Member, Placement, Rate, RedisStore, Resource,
 };
 use tollgate_rig::{Flavor, Redis, golden};
 
@@ -76,7 +76,7 @@ async fn redis_keys_are_as_recorded() {
         FleetSize::counted(link.clone(), "FLEET", HeartbeatSettings::new()).unwrap();
     assert!(beat.ready(LIFE).await);
     let resource = Resource::new("RESOURCE", Rate::per_second(9)).learning(Duration::ZERO);
-    let share = Allotment::join(link, resource, Member::new()).unwrap();
+    let share = FairShare::join(link, resource, Member::new()).unwrap();
     while share.status().clients.is_none() {
         tokio::task::yield_now().await;
     }

@@ -10,6 +10,7 @@ use super::super::{
 use crate::net::{Listener, Permission, Permissions};
 use std::time::Duration;
 use tollgate::store::MemoryStoreBuilder;
+use tollgate_tower::answer::Legacy;
 
 pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSettings {
     ServerSettings {
@@ -48,6 +49,11 @@ pub(super) fn server(reader: &mut Reader<'_>, fields: &Fields<'_>) -> ServerSett
         snapshot: snapshot(reader, fields),
         memory: memory(reader, fields),
         response_headers: reader.flag(fields, "response_headers"),
+        x_ratelimit_headers: reader.word(fields, "x_ratelimit_headers", |word| match word {
+            "delta" => Some(Legacy::Delta),
+            "epoch" => Some(Legacy::Epoch),
+            _ => None,
+        }),
         dynamic_metadata: reader.flag(fields, "dynamic_metadata"),
         denial_log: match Reader::is_off(fields, "denial_log") {
             true => Some(0),

@@ -312,8 +312,8 @@ fn forward_auth_must_lead_somewhere() {
             &[
                 "3:10 the path 'auth' must start with '/'",
                 "3:10 there is no domain 'sho'; did you mean 'shop'?",
-                "3:58 'ip' is not a valid value of 'from'; use one of client-address, path, \
-                 method, host",
+                "3:58 'ip' is not a valid value of 'from'; use one of client-address, bearer, \
+                 path, method, host",
                 "4:3 a forward_auth needs 'path', for example path: /auth",
                 "4:3 a forward_auth needs 'domain', for example domain: shop",
                 "4:3 a forward_auth needs 'descriptors', for example descriptors: [[{key: ip, from: client-address}]]",
@@ -332,6 +332,21 @@ fn forward_auth_must_lead_somewhere() {
                 "4:58 a descriptor needs at least one entry",
                 "4:82 'default' has no effect with 'value', which is always present; remove it",
                 "5:48 'x y' is not a header name; use letters, digits and '-'",
+            ],
+        ),
+        (
+            "domain: d\nforward_auth:\n- {path: /a, domain: d, trusted_hops: 255, descriptors: [{key: a, from: bearer}]}\n\
+             - {path: /b, domain: d, trusted_hops: 1, trusted_networks: 10.0.0.0/8, descriptors: [{key: a, from: bearer}]}\n\
+             - {path: /c, domain: d, trusted_networks: [10.0.0.1/8], descriptors: [{key: a, from: client-address}]}\n\
+             - {path: /d, domain: d, ipv6_prefix: 16, descriptors: [{key: a, from: client-address}]}\n\
+             - {path: /e, domain: d, descriptors: [{key: a, cookie: 'a b'}, {key: b, secret_header: X-Forwarded-For}]}",
+            &[
+                "3:25 'trusted_hops' must be at most 254, not 255",
+                "4:42 'trusted_hops' and 'trusted_networks' exclude each other; keep one",
+                "5:25 \"10.0.0.1/8\" has bits set after its prefix; write \"10.0.0.0/8\" if you mean that network (TG-K06, see https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md#tg-k06)",
+                "6:25 a prefix of 16 bits of IPv6 is outside 32 to 128; use one inside, or leave it out for the default (TG-K04, see https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md#tg-k04)",
+                "7:48 \"a b\" is not the name of a cookie; write, for example, \"sid\" (TG-K15, see https://github.com/tollgate-rs/tollgate/blob/main/docs/http.md#tg-k15)",
+                "7:73 'x-forwarded-for' is a list whose first entries come from clients; use 'from: client-address'",
             ],
         ),
     ]);

@@ -148,7 +148,7 @@ fn the_rate_follows_the_cpu_load_in_a_window() {
     }
     assert_eq!(bench.takes("user=ann"), 4860, "81 a second in a minute");
     let plan = bench.engine.plan_arc();
-    assert_eq!(bench.answer.summary(&plan, bench.engine.now()).unwrap().capacity, 4860);
+    assert_eq!(bench.answer.report(&plan, bench.engine.now()).unwrap().limit, 4860);
     dial.set(0.1);
     for _ in 0..10 {
         bench.hand.advance(Duration::from_secs(60));

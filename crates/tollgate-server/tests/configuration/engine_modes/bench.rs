@@ -71,14 +71,14 @@ impl Bench {
     pub(crate) fn remaining(&self) -> Vec<Option<u64>> {
         let (plan, now) = (self.engine.plan_arc(), self.engine.now());
         let statuses = self.answer.statuses().iter();
-        let told = |status| self.answer.summary_at(&plan, status, now);
+        let told = |status| self.answer.report_at(&plan, status, now);
         statuses.map(|status| told(status).map(|told| told.remaining)).collect()
     }
 
     /// Returns when to try again.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let (plan, now) = (self.engine.plan_arc(), self.engine.now());
-        self.answer.summary(&plan, now)?.retry_after
+        self.answer.report(&plan, now)?.retry_after
     }
 
     /// Returns what a key has left.

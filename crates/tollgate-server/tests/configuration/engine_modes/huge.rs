@@ -62,7 +62,7 @@ fn a_refused_hit_is_owed_in_full() {
         ("gcra", [0, 5, 10, 10]),
         ("fixed-window", [10; 4]),
         ("anchored-window", [10; 4]),
-        ("sliding-counter", [0, 0, 5, 10]),
+        ("sliding-counter", [0, 0, 6, 10]),
         ("sliding-log", [0, 5, 10, 10]),
     ] {
         let mut bench = Bench::new(&yaml(algorithm, true));

@@ -79,7 +79,7 @@ fn a_spent_quota_does_not_bind_while_another_has_room() {
     assert!(bench.verb(&[("a=1", Hits::Take(2))], Verb::Check));
     assert!(bench.check(&["a=1", "b=1"]));
     let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
-    let told = bench.answer.summary(&plan, now).unwrap();
+    let told = bench.answer.report(&plan, now).unwrap();
     assert_eq!((told.policy, told.remaining), ("b", 2));
 }
 

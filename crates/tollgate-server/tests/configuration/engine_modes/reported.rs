@@ -56,7 +56,7 @@ fn of_two_limits_that_refuse_the_one_to_wait_for_is_told() {
     assert!(!bench.check(&["two=1"]));
     let (plan, now) = (bench.engine.plan_arc(), bench.engine.now());
     let status = bench.answer.statuses()[0];
-    let told = bench.answer.summary_at(&plan, &status, now).unwrap();
+    let told = bench.answer.report_at(&plan, &status, now).unwrap();
     assert_eq!((told.policy, told.retry_after), ("long", Some(Duration::from_secs(1800))));
 }
 

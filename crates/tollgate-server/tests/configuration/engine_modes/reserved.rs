@@ -19,7 +19,7 @@ const RULES: &str = "descriptors:
 
 fn settle(bench: &Bench, actual: &[u64]) -> Result<bool, String> {
     let ticket: Ticket = bench.answer.ticket().unwrap().to_string().parse().unwrap();
-    block_on(bench.engine.settle(ticket, actual)).map_err(|error| error.to_string())
+    block_on(bench.engine.settle(&ticket, actual)).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -139,6 +139,18 @@ async fn is_enforced(address: SocketAddr, passes_figures: bool) {
     }
 }
 
+/// The proxy passes the client's token on, and Tollgate counts it by its hash.
+async fn tokens_are_counted(address: SocketAddr) {
+    for (token, status) in [("one", 200), ("one", 429)] {
+        let got = ask(address, &format!("Authorization: Bearer {token}\r\n")).await;
+        assert_eq!(got.status, status, "{token}: {got:?}");
+        if status == 429 {
+            let policies = got.header("ratelimit-policy").unwrap();
+            assert!(policies.starts_with("\"per-token\";q=1;w=3600"), "{policies}");
+        }
+    }
+}
+
 /// A page of another origin sends a POST through the proxy: the proxy copies the browser's headers,
 /// and its question is answered all the same.
 async fn is_asked_for_other_pages(address: SocketAddr) {
@@ -184,6 +196,8 @@ async fn nginx_enforces_limits_by_auth_request() {
     .await;
     is_asked_for_other_pages(address).await;
     server.hand.advance(Duration::from_secs(3600));
+    tokens_are_counted(address).await;
+    server.hand.advance(Duration::from_secs(3600));
     is_enforced(address, true).await;
     // Without Tollgate nginx refuses, and says that it is not the client's fault.
     drop(server);
@@ -213,6 +227,8 @@ async fn traefik_enforces_limits_by_forward_auth() {
     // The request that got through was counted; an hour later it is forgotten.
     is_asked_for_other_pages(address).await;
     server.hand.advance(Duration::from_secs(3600));
+    tokens_are_counted(address).await;
+    server.hand.advance(Duration::from_secs(3600));
     is_enforced(address, false).await;
     drop(server);
     assert_eq!(ask(address, "").await.status, 500, "Tollgate is away");
@@ -228,6 +244,8 @@ async fn caddy_enforces_limits_by_forward_auth() {
     })
     .await;
     is_asked_for_other_pages(address).await;
+    server.hand.advance(Duration::from_secs(3600));
+    tokens_are_counted(address).await;
     server.hand.advance(Duration::from_secs(3600));
     is_enforced(address, false).await;
     drop(server);

@@ -61,6 +61,12 @@ fn redis_cli_talks_to_it() {
         cli(&["GET", "a"]).trim(),
         "ERR unknown command 'GET', with args beginning with: 'a'"
     );
+    // Its help comes from COMMAND DOCS.
+    let help = cli(&["help", "TG.RESERVE"]);
+    for words in ["policy key [cost] [LIFE milliseconds]", "corrected later.", "rate-limit"] {
+        assert!(help.contains(words), "{words} in {help}");
+    }
+    assert!(cli(&["help", "CLIENT", "NO-EVICT"]).contains("Accepts ON or OFF"));
     // Twenty calls over one connection, as lines.
     let repeated = cli(&["-r", "20", "CL.THROTTLE", "many", "4", "1", "60"]);
     assert_eq!(repeated.lines().filter(|line| *line == "-1").count(), 5);

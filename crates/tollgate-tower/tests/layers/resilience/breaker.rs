@@ -237,6 +237,39 @@ async fn each_server_or_key_has_a_breaker_and_clones_share_them() {
     assert_eq!((numbers.state(&4), numbers.state(&3)), (BreakerState::Open, BreakerState::Closed));
 }
 
+#[tokio::test]
+async fn a_full_table_refuses_new_servers_only_while_all_known_ones_are_down() {
+    let (clock, hand) = Clock::manual();
+    let hosts: KeyedBreaker<str> = settings(clock).build_keyed(2).unwrap();
+    let (service, _senders) = limited(&BreakerLayer::keyed(hosts.clone()).build().unwrap());
+    let to = |host: &str, status| {
+        let mut request = answered(head(status, &[]));
+        *request.uri_mut() = format!("http://{host}/").parse().unwrap();
+        once(&service, request)
+    };
+    for host in ["a", "a", "b"] {
+        assert_eq!(to(host, 500).await.unwrap().status(), 500);
+    }
+    // `a` is open and stays; `b` is closed and makes room.
+    assert_eq!(to("c", 500).await.unwrap().status(), 500);
+    assert_eq!((hosts.forgotten(), hosts.refused()), (1, 0));
+    assert_eq!(to("c", 500).await.unwrap().status(), 500);
+    assert_eq!([hosts.state("a"), hosts.state("c")], [BreakerState::Open; 2]);
+    let response = to("d", 200).await.unwrap();
+    assert_eq!(response.status(), 503, "the service is not called");
+    let refused = response.extensions().get::<RefusedBy>().unwrap();
+    assert_eq!(refused.part(), "breaker");
+    assert_eq!(refused.why(), "every key that the breaker has room for is open or held");
+    assert_eq!(refused.retry_after(), None);
+    assert!(!response.headers().contains_key("retry-after"), "no time would be right");
+    assert_eq!(hosts.refused(), 1);
+    // A trial closes `a`; now there is room.
+    hand.advance(60 * SECOND);
+    assert_eq!(to("a", 200).await.unwrap().status(), 200);
+    assert_eq!(hosts.state("a"), BreakerState::Closed);
+    assert_eq!(to("d", 200).await.unwrap().status(), 200);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_retry_outside_comes_exactly_when_a_trial_gets_through() {
     for (deadline, attempts) in [(None, 2), (Some(4 * SECOND), 1)] {

@@ -9,9 +9,9 @@ use crate::{
     algorithm::Entry,
     hierarchy::{PathError, path::PathBytes},
     limits::{
-        Taking, Target,
+        Taking,
         inline_vec::InlineVec,
-        locks::{Locks, Room, State},
+        locks::{Locks, Room},
     },
     sync::{AtomicU64, Ordering::Relaxed},
     table::Full,
@@ -88,20 +88,12 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Returns the state of a bucket.
-fn state<'a>(charge: &Charge<'a>, now: Tick) -> State<'a> {
-    match charge.target {
-        Target::Key(core, key) => State::Key(core, core.who(key, now).0),
-        Target::Limiter(limiter) => State::of_limiter(limiter),
-    }
-}
-
 fn decide_once(places: &InlineVec<Place<'_>>, ask: &Ask, taking: Taking) -> Result<Verdict, Full> {
     let mut room = Room::new();
     let mut locks = Locks::new(&mut room);
     for place in places.iter() {
-        locks.push(state(&place.rate, ask.now));
-        locks.push(state(&place.ceiling, ask.now));
+        locks.push(place.rate.state_ref().state(ask.now));
+        locks.push(place.ceiling.state_ref().state(ask.now));
     }
     locks.lock(|_, _| debug_assert!(false, "the buckets of a path are distinct"));
     let mut rungs = InlineVec::new();

@@ -3,10 +3,12 @@
 use super::{Answer, By, Grant, Host, Line, Post, Wish};
 use crate::{
     Algorithm, Decision, Priority, Quota, Reason, Refused, Tick,
-    algorithm::AnyRule,
-    algorithm::{Booked, Entry, Gcra, Step},
+    algorithm::{AnyRule, Booked, Entry, Gcra, Step},
     reservation::refusal,
-    wait::queue::{Left, Order, Request, Ticket},
+    wait::{
+        alarm::Alarm,
+        queue::{Left, Order, Request, Ticket},
+    },
 };
 use std::{
     mem,
@@ -36,7 +38,7 @@ enum Booking {
 ///
 /// Takes `waker` only if it waits: otherwise the caller drops it, without a lock.
 pub(crate) fn enter<H: Host>(host: &H, wish: Wish, waker: &mut Waker, by: By) -> Entered {
-    let ((entered, starts), _) = host.at_line(|line, post, mut at| {
+    let (entered, starts) = host.at_line(|line, post, mut at| {
         let entered = loop {
             line.settle(post, &mut at);
             if let Some(entered) = line.join(post, at.now, (wish, by), waker) {
@@ -44,7 +46,7 @@ pub(crate) fn enter<H: Host>(host: &H, wish: Wish, waker: &mut Waker, by: By) ->
             }
         };
         let waits = matches!(entered, Entered::Waits(_));
-        let starts = waits && by != By::Thread && post.needs_driver();
+        let starts = waits && by != By::Thread && post.with_timer(Alarm::needs_driver);
         // The newest may be due at once, where it is served first.
         ((entered, starts), line.settle(post, &mut at))
     });
@@ -63,10 +65,10 @@ pub(crate) fn fetch<H: Host>(
     waker: &mut Waker,
     by: By,
 ) -> (Poll<Option<Answer>>, Option<Tick>) {
-    let ((poll, until, starts), _) = host.at_line(|line, post, mut at| {
+    let (poll, until, starts) = host.at_line(|line, post, mut at| {
         let target = line.settle(post, &mut at);
         let (poll, until) = line.fetch((ticket, keeps), waker, (by, target));
-        let starts = poll.is_pending() && by != By::Thread && post.needs_driver();
+        let starts = poll.is_pending() && by != By::Thread && post.with_timer(Alarm::needs_driver);
         ((poll, until, starts), target)
     });
     if starts {
@@ -77,7 +79,7 @@ pub(crate) fn fetch<H: Host>(
 
 /// Takes a ticket out, with whatever it has got: nobody will fetch it.
 pub(crate) fn leave<H: Host>(host: &H, ticket: Ticket, by: By) {
-    let (left, _) = host.at_line(|line, post, mut at| {
+    let left = host.at_line(|line, post, mut at| {
         let left = line.queue.leave(ticket);
         if !matches!(left, Left::Nothing) {
             line.threads -= usize::from(by == By::Thread);
@@ -168,7 +170,8 @@ impl Line {
         }
         // Behind a block nothing is booked.
         self.is_unbooked |= exempt.is_some();
-        let (can_wake, mut ticket) = (by == By::Thread || post.can_wake(), None);
+        let can_wake = by == By::Thread || post.with_timer(|timer, clock| timer.can_wake(clock));
+        let mut ticket = None;
         if can_wake {
             let own = mem::replace(waker, Waker::noop().clone());
             let (priority, is_task) = (Priority::NORMAL, by != By::Thread);

@@ -3,8 +3,7 @@
 use super::{Answer, At, Grant, Line, Post, Wish};
 use crate::{
     Decision, Reason, Refused, Tick,
-    algorithm::AnyRule,
-    algorithm::{Booked, Entry, Gcra, Step},
+    algorithm::{AnyRule, Booked, Entry, Gcra, Step},
     reservation::{ledger::Open, refusal},
     wait::queue::Ticket,
 };
@@ -19,7 +18,7 @@ impl Line {
             let Some((end, taken)) = self.bookings.take_rear(left) else { break };
             left -= taken;
             // By the rule by which it was booked: another one may be in force already.
-            let given = post.update_by(&rule, now, |entry| match entry.gcra() {
+            let given = post.state_by(&rule, now).update(|entry| match entry.gcra() {
                 Some((gcra, tat)) => {
                     // A table may have forgotten the state, and with it what was booked.
                     gcra.raise(tat, end);
@@ -127,7 +126,7 @@ impl Line {
 
     /// Refuses all tasks: nobody can wake them. Threads look at the clock themselves.
     #[cfg(feature = "tokio")]
-    pub(crate) fn refuse_tasks(&mut self, post: &mut impl Post, at: &mut At<'_>) {
+    pub(super) fn refuse_tasks(&mut self, post: &mut impl Post, at: &mut At<'_>) {
         let decision = post.read(at.now, |entry| entry.peek(at.now, 0));
         let mut next = self.queue.first();
         while let Some(ticket) = next {
@@ -294,7 +293,9 @@ impl Line {
             post.lower_behind(mark, amount);
             self.lower_behind(mark, amount);
         }
-        post.refunded(whole);
+        if let Some(watch) = post.watch() {
+            watch.refunded(whole);
+        }
     }
 
     /// The answer to somebody who may not overtake those who wait for a window; `None` if nobody

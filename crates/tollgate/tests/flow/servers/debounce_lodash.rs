@@ -127,26 +127,15 @@ impl Toy for Debouncer<u64> {
 
 impl Toy for Throttle<u64> {
     fn act(&self, op: Op, value: u64) {
-        match op {
-            Op::Trigger | Op::Late => {
-                self.trigger(value);
-            }
-            Op::Flush => {
-                self.flush();
-            }
-            Op::Cancel => {
-                self.cancel();
-            }
-            Op::Nothing => {}
-        }
+        (**self).act(op, value);
     }
 
     fn is_pending(&self) -> bool {
-        self.is_pending()
+        (**self).is_pending()
     }
 
     fn end(&self) {
-        self.stop();
+        (**self).end();
     }
 }
 

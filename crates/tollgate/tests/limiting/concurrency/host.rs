@@ -42,8 +42,8 @@ impl Host {
 
     pub(crate) fn acquire_blocking_n(&self, cost: u64) -> Result<Permit, Full> {
         match self {
-            Self::Single(limit) => limit.acquire_blocking_n(cost),
-            Self::Keyed(limit) => limit.acquire_blocking_n(KEY, cost),
+            Self::Single(limit) => limit.acquire_n(cost).block(),
+            Self::Keyed(limit) => limit.acquire_n(KEY, cost).block(),
         }
     }
 

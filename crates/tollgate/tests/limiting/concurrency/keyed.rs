@@ -49,8 +49,8 @@ fn owned_borrowed_and_number_keys_work() {
     assert!(owned.try_acquire(&String::from("alice")).is_err());
     let numbers: KeyedConcurrency<u64> = KeyedConcurrency::new(1).unwrap();
     let _held = numbers.try_acquire(&7).unwrap();
-    assert!(numbers.acquire_blocking(&7).unwrap_err().is_queue_full());
-    assert!(numbers.acquire_blocking_n(&8, 1).is_ok());
+    assert!(numbers.acquire(&7).block().unwrap_err().is_queue_full());
+    assert!(numbers.acquire_n(&8, 1).block().is_ok());
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn the_number_of_keys_is_bounded_and_keys_in_use_go_on() {
         "100 keys are in use, the maximum of max_keys, and this one is new; retry when one of them \
          is done, or raise max_keys"
     );
-    assert!(limit.acquire_blocking(&100).unwrap_err().is_too_many_keys());
+    assert!(limit.acquire(&100).block().unwrap_err().is_too_many_keys());
     assert!(limit.try_acquire_n(&100, 3).unwrap_err().is_never(), "never comes first");
     assert!(limit.try_acquire_n(&100, 0).is_ok(), "a cost of nothing needs no memory");
     held.push(limit.try_acquire(&7).unwrap());

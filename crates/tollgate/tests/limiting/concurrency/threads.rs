@@ -173,7 +173,7 @@ fn many_keys_from_many_threads_leave_nothing_behind() {
             match round % 3 {
                 0 => drop(Waiter::new(limit.acquire(&key)).poll()),
                 1 => drop(limit.try_acquire(&key).map(|permit| rooms[key as usize].visit(permit))),
-                _ => match limit.acquire_blocking(&key) {
+                _ => match limit.acquire(&key).block() {
                     Ok(permit) => rooms[key as usize].visit(permit),
                     Err(full) => assert!(full.is_too_many_keys(), "{full}"),
                 },

@@ -151,7 +151,14 @@ impl Bucket {
         let is_rounded = outstanding < most + self.early + self.late;
         let amount = outstanding.min(most);
         self.tat -= amount;
-        (amount, self.whole(amount, is_rounded))
+        (amount, self.touched(amount, is_rounded))
+    }
+
+    /// Permits of which a part has refilled count: what is given back makes them whole.
+    fn touched(&self, amount: i128, is_rounded: bool) -> RangeInclusive<u64> {
+        let rounding = if is_rounded { self.early + self.late } else { 0 };
+        let permits = |amount: i128| ((amount + self.period - 1) / self.period) as u64;
+        permits((amount - rounding).max(0))..=permits(amount + rounding)
     }
 
     fn whole(&self, amount: i128, is_rounded: bool) -> RangeInclusive<u64> {

@@ -150,7 +150,9 @@ impl Windows {
             return current;
         }
         let previous = self.sum(start - self.length, start);
-        (previous * (self.length - (at - start)) + current * self.length) / self.length
+        // One of those that the share has touched has left: what is exactly one window old is outside.
+        let share = previous * (self.length - (at - start));
+        current + (share + self.length - 1).div_euclid(self.length).max(1) - 1
     }
 
     pub(super) fn left(&self, now: Tick) -> u64 {

@@ -1,0 +1,425 @@
+// Scenarios of the dashboard in Chromium. `node scenarios.mjs NAME` prints "NAME: ok" or throws.
+// Environment: TOLLGATE (the program), NPM (a folder with node_modules), FOLDER (for files), SHOTS (where to
+// write screenshots; optional).
+
+import assert from "node:assert/strict";
+import { execFile, spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { createInterface } from "node:readline";
+
+const { chromium } = createRequire(`${process.env.NPM}/package.json`)("playwright-core");
+const TOKEN = "let me in";
+const PATIENCE = 30_000;
+
+const POLICIES = `
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { name: per-user, unit: minute, requests_per_unit: 20 }
+  - key: site
+    value: all
+    rate_limit: { name: whole-site, quota: 50/s burst 100, algorithm: gcra }
+  - key: upstream
+    rate_limit: { name: upstream, quota: 100/s, algorithm: gcra }
+    adaptive: { follow: reports, min: 10/s }
+  - key: export
+    concurrency: { name: exports, limit: 2, lease: 10s }
+`;
+
+const children = new Set();
+
+/** Starts `tollgate serve`; `ports` are those of an earlier start. */
+async function start({ token = true, ports = {}, config = POLICIES, extra = "" } = {}) {
+  const file = (name, text) => {
+    writeFileSync(`${process.env.FOLDER}/${name}`, text);
+    return `${process.env.FOLDER}/${name}`;
+  };
+  const flags = ["serve", file("limits.yaml", config + extra)];
+  for (const name of ["http", "grpc", "resp", "admin"]) flags.push(`--${name}`, ports[name] ?? "127.0.0.1:0");
+  if (token) flags.push("--admin-token-file", file("token", TOKEN));
+  const child = spawn(process.env.TOLLGATE, flags, { stdio: ["ignore", "ignore", "pipe"] });
+  children.add(child);
+  const found = {};
+  let log = "";
+  for await (const line of createInterface({ input: child.stderr })) {
+    log += `${line}\n`;
+    const listening = /^listening (\w+) (\S+)/.exec(line);
+    if (listening) found[listening[1]] = listening[2];
+    if (Object.keys(found).length === 4) break;
+  }
+  assert.equal(Object.keys(found).length, 4, log);
+  child.stderr.resume();
+  return { child, ports: found, admin: `http://${found.admin}`, http: `http://${found.http}` };
+}
+
+function stop(service) {
+  children.delete(service.child);
+  return new Promise((resolve) => {
+    service.child.once("exit", resolve);
+    service.child.kill("SIGTERM");
+  });
+}
+
+let browser;
+const violations = [];
+const errors = [];
+
+/** Opens a page that writes down what the content security policy stopped, and errors of scripts. */
+async function open(options = {}) {
+  browser ??= await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+  const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
+  context.setDefaultTimeout(PATIENCE);
+  await context.exposeFunction("violated", (text) => violations.push(text));
+  await context.addInitScript(() =>
+    document.addEventListener("securitypolicyviolation", (event) =>
+      window.violated(`${event.violatedDirective} ${event.blockedURI}`),
+    ),
+  );
+  const page = await context.newPage();
+  page.on("pageerror", (error) => errors.push(String(error)));
+  return page;
+}
+
+async function login(page, service, token = TOKEN) {
+  await page.goto(`${service.admin}/`);
+  await page.getByLabel("Token of this server").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+}
+
+const isLive = (page) => page.locator("#connection", { hasText: "live" }).waitFor();
+const tileOf = (page, label) => page.locator(".tile", { hasText: label }).locator("b");
+const numberOf = async (place) => Number((await place.textContent()).replaceAll(",", ""));
+
+async function check(service, policy, key) {
+  const answer = await fetch(`${service.http}/v1/check?${new URLSearchParams({ policy, key })}`);
+  return answer.status;
+}
+
+/** Calls the admin API as a program does. */
+async function asAdmin(service, path, body) {
+  const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+  const answer = await fetch(
+    `${service.admin}${path}`,
+    body ? { method: "POST", headers, body: JSON.stringify(body) } : { headers },
+  );
+  return answer.json();
+}
+
+/** Waits until `look` returns something true. */
+async function until(look, what) {
+  const end = Date.now() + PATIENCE;
+  for (;;) {
+    const found = await look();
+    if (found) return found;
+    assert.ok(Date.now() < end, `never: ${what}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}
+
+async function shot(page, name) {
+  if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/${name}.png` });
+}
+
+/** Sends load for a few seconds, in the background. */
+function load(service, seconds) {
+  const flags = [
+    "load",
+    "http",
+    service.ports.http,
+    "--body",
+    '{"policy":"per-user","key":"{key}"}',
+    "--keys",
+    "20",
+    "--rate",
+    "200",
+    "--duration",
+    `${seconds}s`,
+  ];
+  const child = execFile(process.env.TOLLGATE, flags);
+  children.add(child);
+  return child;
+}
+
+const scenarios = {
+  async login() {
+    const service = await start();
+    const page = await open();
+    await page.goto(`${service.admin}/`);
+    assert.equal(new URL(page.url()).pathname, "/ui/");
+    const shown = await page.content();
+    assert.ok(!shown.includes("nav") && !shown.includes("per-user"), shown);
+    for (const path of ["/events", "/policies", "/audit", "/top?policy=per-user"]) {
+      assert.equal((await page.request.get(service.admin + path)).status(), 401, path);
+    }
+    assert.equal((await page.request.get(`${service.admin}/ui/index.html`)).status(), 404);
+    await login(page, service, "let me out");
+    await page.getByText("That is not the token of this server.").waitFor();
+    await login(page, service);
+    await isLive(page);
+    const [cookie] = await page.context().cookies();
+    assert.deepEqual([cookie.httpOnly, cookie.sameSite, cookie.path], [true, "Strict", "/"]);
+    // The first five wrong tokens of an address are answered at once, then one each second.
+    const begun = Date.now();
+    const wrong = () =>
+      fetch(`${service.admin}/login`, { method: "POST", body: new URLSearchParams({ token: "wrong" }) });
+    const answers = await Promise.all(Array.from({ length: 8 }, wrong));
+    assert.ok(answers.every((answer) => answer.status === 401));
+    assert.ok(Date.now() - begun >= 1000, "eight wrong tokens were answered at once");
+    await page.getByRole("button", { name: "Log out" }).click();
+    await page.getByLabel("Token of this server").waitFor();
+    assert.equal((await page.request.get(`${service.admin}/policies`)).status(), 401);
+  },
+
+  async readOnly() {
+    const open_ = await start({ token: false });
+    const page = await open();
+    await page.goto(`${open_.admin}/`);
+    await isLive(page);
+    await page.getByText("Read-only: changes need a token").waitFor();
+    await page.goto(`${open_.admin}/ui/#/key/per-user/ann`);
+    await page.getByText("A request now:").waitFor();
+    assert.ok(await page.getByRole("button", { name: "Block …", exact: true }).isDisabled());
+    await stop(open_);
+    writeFileSync(`${process.env.FOLDER}/reader`, "just looking");
+    const extra = `\nserver:\n  tokens:\n    - { file: ${process.env.FOLDER}/reader, listeners: [admin], permissions: [read] }\n`;
+    const service = await start({ extra });
+    await login(page, service, "just looking");
+    await isLive(page);
+    await page.getByText("Read-only: your token grants").waitFor();
+    const answer = await page.evaluate(async () => {
+      const body = JSON.stringify({ policy: "per-user", key: "ann", for_ms: 1000 });
+      return (
+        await fetch("/block", { method: "POST", headers: { "content-type": "application/json" }, body })
+      ).status;
+    });
+    assert.equal(answer, 403);
+  },
+
+  async live() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    assert.equal(await tileOf(page, "denied per second").textContent(), "0");
+    load(service, 8);
+    await until(async () => (await numberOf(tileOf(page, "denied per second"))) > 0, "a denial in the tile");
+    await page.getByRole("cell", { name: "per-user" }).waitFor();
+    await page.getByRole("link", { name: "Policies", exact: true }).click();
+    const row = page.getByRole("row", { name: /per-user/ });
+    const before = await row.locator("svg").getAttribute("aria-label");
+    await until(
+      async () => (await row.locator("svg").getAttribute("aria-label")) !== before,
+      "a sparkline that moves",
+    );
+    await shot(page, "dashboard-policies");
+    await page.getByRole("link", { name: "per-user" }).click();
+    await page.getByText("Denied most").waitFor();
+    await page.getByRole("cell", { name: "denied.quota" }).waitFor();
+    await page.getByRole("link", { name: "Overview" }).click();
+    await page.locator("canvas").waitFor();
+    await until(
+      async () => (await numberOf(tileOf(page, "allowed per second"))) > 0,
+      "an admission in the tile",
+    );
+    await shot(page, "dashboard-light");
+    await page.emulateMedia({ colorScheme: "dark" });
+    await shot(page, "dashboard-dark");
+  },
+
+  async restart() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    await stop(service);
+    await page.locator("#connection", { hasText: "reconnecting" }).waitFor();
+    const again = await start({ ports: service.ports });
+    await isLive(page);
+    assert.equal(await page.locator("h1").textContent(), "Overview");
+    await check(again, "per-user", "ann");
+    await until(
+      async () => (await numberOf(tileOf(page, "allowed per second"))) > 0,
+      "figures after the restart",
+    );
+  },
+
+  async block() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    assert.equal(await check(service, "per-user", "mallory"), 200);
+    await page.goto(`${service.admin}/ui/#/key/per-user/mallory`);
+    await page.getByRole("button", { name: "Block …", exact: true }).click();
+    const command = await page.locator("#dialog-curl").textContent();
+    assert.ok(command.includes("curl -H") && command.includes(`"key":"mallory"`), command);
+    await page.getByRole("button", { name: "Cancel" }).click();
+    assert.equal(await check(service, "per-user", "mallory"), 200, "nothing was confirmed");
+    await page.getByRole("button", { name: "Block …", exact: true }).click();
+    await shot(page, "dashboard-block");
+    await page.getByRole("button", { name: "Confirm" }).click();
+    await page.locator("main b.bad").waitFor();
+    assert.equal(await check(service, "per-user", "mallory"), 429);
+    await page.getByRole("button", { name: "Unblock …" }).click();
+    await page.getByRole("button", { name: "Confirm" }).click();
+    await page.getByText("A request now: passes").waitFor();
+    assert.equal(await check(service, "per-user", "mallory"), 200);
+    await page.getByLabel("Quota").fill("1 per century");
+    await page.getByRole("button", { name: "Override …", exact: true }).click();
+    await page.getByRole("button", { name: "Confirm" }).click();
+    await page.locator("#dialog-error", { hasText: "century" }).waitFor();
+    await page.getByRole("button", { name: "Cancel" }).click();
+    await page.getByRole("link", { name: "Audit" }).click();
+    await page.getByRole("cell", { name: "/unblock" }).waitFor();
+  },
+
+  async otherOrigin() {
+    const service = await start();
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    // Another port of the same host is the same site: the browser sends the cookie along.
+    const body = JSON.stringify({ policy: "per-user", key: "ann", for_ms: 60000 });
+    const server = createServer((_, answer) => {
+      answer.setHeader("content-type", "text/html");
+      answer.end(`<form method="post" action="${service.admin}/reload"><button>go</button></form>`);
+    });
+    await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const evil = await page.context().newPage();
+    await evil.goto(`http://127.0.0.1:${server.address().port}/`);
+    for (const type of ["text/plain", "application/json"]) {
+      await evil.evaluate(
+        ([url, text, kind]) =>
+          fetch(url, {
+            method: "POST",
+            mode: "no-cors",
+            credentials: "include",
+            headers: { "content-type": kind },
+            body: text,
+          }).catch(() => {}),
+        [`${service.admin}/block`, body, type],
+      );
+    }
+    const [answer] = await Promise.all([evil.waitForNavigation(), evil.getByRole("button").click()]);
+    assert.equal(answer.status(), 403);
+    server.close();
+    assert.equal(await check(service, "per-user", "ann"), 200);
+    assert.deepEqual((await asAdmin(service, "/audit")).changes, []);
+    // The session alone is not enough either: the request must come from a page.
+    const cookies = (await page.context().cookies()).map(({ name, value }) => `${name}=${value}`).join("; ");
+    const bare = await fetch(`${service.admin}/block`, {
+      method: "POST",
+      headers: { cookie: cookies, "content-type": "application/json" },
+      body,
+    });
+    assert.equal(bare.status, 403);
+  },
+
+  async hostile() {
+    const service = await start();
+    const keys = [
+      "<img src=x onerror=window.pwned=1>",
+      "\u202egnp.live",
+      "a\u0007b\u001b[31m",
+      "x".repeat(500),
+      "'; $(reboot) '",
+      "</script><script>window.pwned=1</script>",
+    ];
+    for (const key of keys) assert.equal(await check(service, "per-user", key), 200);
+    const page = await open();
+    await login(page, service);
+    await isLive(page);
+    await page.goto(`${service.admin}/ui/#/policy/per-user`);
+    await page.getByRole("link", { name: "<img src=x" }).first().waitFor();
+    const text = await page.locator("main").innerText();
+    assert.ok(text.includes("\\u{202e}gnp.live") && text.includes("a\\u{7}b\\u{1b}[31m"), text);
+    assert.ok(!/[\u202e\u0007\u001b]/.test(text));
+    assert.ok(text.includes(`${"x".repeat(128)}…`) && !text.includes("x".repeat(129)));
+    for (const key of keys) {
+      await page.goto(`${service.admin}/ui/#/key/per-user/${encodeURIComponent(key)}`);
+      await page.getByText("A request now: passes").waitFor();
+      await page.getByRole("button", { name: "Block …", exact: true }).click();
+      await page.getByRole("button", { name: "Confirm" }).click();
+      await page.locator("main b.bad").waitFor();
+      assert.equal(await check(service, "per-user", key), 429, key);
+    }
+    await page.goto(`${service.admin}/ui/#/audit`);
+    await page.getByRole("cell", { name: "/block" }).first().waitFor();
+    assert.equal(await page.locator("main img, main script").count(), 0);
+    assert.equal(await page.evaluate(() => window.pwned), undefined);
+  },
+
+  async accessible() {
+    const service = await start();
+    const page = await open({ reducedMotion: "reduce" });
+    await login(page, service);
+    await isLive(page);
+    // By keyboard from the top: past the link to the content, to the second view.
+    await page.locator("body").focus();
+    for (let presses = 0; presses < 3; presses += 1) await page.keyboard.press("Tab");
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Policies" }).waitFor();
+    assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+    assert.equal(await page.locator("nav a[aria-current]").textContent(), "Policies");
+    await page.getByRole("link", { name: "Overview" }).click();
+    // Beside the canvas, the same figures as a table.
+    await page.getByText("Decisions of all policies, as a table").click();
+    await page.getByRole("table", { name: /Decisions of all policies, newest first/ }).waitFor();
+    for (const table of await page.locator("table:not(.u-legend)").all())
+      assert.notEqual(await table.locator("caption").textContent(), "");
+    const contrast = () =>
+      page.evaluate(() => {
+        const style = getComputedStyle(document.documentElement);
+        const light = (name) => {
+          const [r, g, b] = style
+            .getPropertyValue(name)
+            .trim()
+            .slice(1)
+            .match(/../g)
+            .map((hex) => parseInt(hex, 16) / 255)
+            .map((part) => (part <= 0.03928 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const pairs = ["--text", "--dim", "--accent", "--allowed", "--denied", "--warn"].flatMap((one) =>
+          ["--back", "--panel"].map((other) => [light(one), light(other)]),
+        );
+        return Math.min(
+          ...pairs.map(([one, other]) => (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05)),
+        );
+      });
+    const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    assert.ok((await contrast()) >= 4.5, `light: ${await contrast()}`);
+    const light = await back();
+    await page.emulateMedia({ colorScheme: "dark" });
+    assert.ok((await contrast()) >= 4.5, `dark: ${await contrast()}`);
+    assert.notEqual(await back(), light);
+    await page.getByRole("link", { name: "Resilience" }).click();
+    await page.getByRole("cell", { name: "reports" }).waitFor();
+    await page.getByRole("link", { name: "Explain" }).click();
+    await page.getByRole("heading", { name: "Which limit would this request meet" }).waitFor();
+  },
+};
+
+const name = process.argv[2];
+try {
+  await scenarios[name]();
+  assert.deepEqual(violations, [], "the content security policy stopped something");
+  assert.deepEqual(errors, [], "a script failed");
+  console.log(`${name}: ok`);
+} finally {
+  await browser?.close();
+  for (const child of children) child.kill("SIGKILL");
+}

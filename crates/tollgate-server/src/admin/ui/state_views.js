@@ -1,0 +1,132 @@
+// Adaptive limits, stores and their breakers, and the audit log.
+
+import { get } from "/ui/actions.js";
+import { el, keyText, number, shown, table } from "/ui/draw.js";
+import { failed, policyLink } from "/ui/parts.js";
+
+export function resilience() {
+  const [rates, slots, servers] = [el("div"), el("div"), el("div")];
+  let samples = 0;
+  async function load() {
+    try {
+      const [adaptive, concurrency] = await Promise.all(
+        ["adaptive", "concurrency"].map((only) => get(`/policies?limit=200&only=${only}`)),
+      );
+      rates.replaceChildren(
+        table(
+          "Rates that adapt",
+          [
+            ["Policy", false, policyLink],
+            ["Follows", false, (row) => row.adaptive.follow],
+            ["Rate", true, (row) => `${number(row.adaptive.per_second)}/s`],
+            ["Own", true, (row) => `${number(row.adaptive.own_per_second)}/s`],
+            ["From", true, (row) => `${number(row.adaptive.min_per_second)}/s`],
+            ["To", true, (row) => `${number(row.adaptive.max_per_second)}/s`],
+            ["Reason", false, (row) => row.adaptive.reason],
+          ],
+          adaptive.policies,
+          "No policy has `adaptive`.",
+        ),
+      );
+      slots.replaceChildren(
+        table(
+          "Concurrency",
+          [
+            ["Policy", false, policyLink],
+            ["Limit", false, (row) => row.limit.text],
+            ["In flight, all keys", true, (row) => number(row.in_flight)],
+          ],
+          concurrency.policies,
+          "No policy has `concurrency`.",
+        ),
+      );
+      const store = await get("/store");
+      const nodes = store.stores.flatMap((one) =>
+        (one.shared?.nodes ?? []).map((node) => ({ store: one.name, ...node })),
+      );
+      servers.replaceChildren(
+        table(
+          "Servers of shared stores, and their breakers",
+          [
+            ["Store", false, (row) => shown(row.store)],
+            ["Server", false, (row) => row.address],
+            [
+              "State",
+              false,
+              (row) =>
+                el(
+                  "span",
+                  { class: row.state === "up" || row.state === "closed" ? "good" : "bad" },
+                  row.state,
+                ),
+            ],
+            ["In flight", true, (row) => number(row.in_flight)],
+            ["Calls", true, (row) => number(row.calls)],
+            ["Failed", true, (row) => number(row.errors)],
+            ["Late", true, (row) => number(row.timeouts)],
+            ["Shed", true, (row) => number(row.shed)],
+            ["Last error", false, (row) => shown(row.last_error ?? "", 200)],
+          ],
+          nodes,
+          "The state is in this process: no server to lose.",
+        ),
+        el(
+          "p",
+          {},
+          `Store errors: ${number(store.errors)}. Decisions without the store: ${number(store.degraded_decisions)}. Bounds reached: ${number(store.bounds_reached)}.`,
+        ),
+      );
+    } catch (error) {
+      rates.replaceChildren(failed(error));
+    }
+  }
+  load();
+  return {
+    title: "Resilience",
+    node: el("div", {}, el("h1", {}, "Adaptive limits and resilience"), rates, slots, servers),
+    tick: () => {
+      samples += 1;
+      if (samples % 5 === 0) load();
+    },
+  };
+}
+
+export function audit() {
+  const list = el("div");
+  let written = -1;
+  async function load() {
+    try {
+      const found = await get("/audit?n=200");
+      list.replaceChildren(
+        table(
+          "The last 200 changes, newest first",
+          [
+            ["When", false, (row) => el("time", { datetime: row.when.at }, row.when.at)],
+            ["Who", false, (row) => shown(row.who)],
+            ["Action", false, (row) => row.action],
+            ["With", false, (row) => keyText(row.what)],
+            [
+              "Result",
+              false,
+              (row) => (row.error ? el("span", { class: "bad" }, shown(row.error, 300)) : "done"),
+            ],
+          ],
+          found.changes,
+          "No change since the start of the process.",
+        ),
+      );
+    } catch (error) {
+      list.replaceChildren(failed(error));
+    }
+  }
+  return {
+    title: "Audit",
+    node: el("div", {}, el("h1", {}, "Audit log"), list),
+    tick: (now) => {
+      if (now.audit !== written) {
+        written = now.audit;
+        load();
+      }
+    },
+  };
+}

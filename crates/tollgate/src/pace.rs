@@ -1,0 +1,145 @@
+//! How often the runs of a debouncer or the batches of a coalescer may start: a pure part of their machines.
+//!
+//! The debouncer or coalescer comes **before** the rate. A rate in front of it would refuse events that it discards anyway,
+//! and might refuse the last one, which is the one that counts. One engine drives both: one worker, one lock, no queue
+//! between them.
+
+mod booked;
+
+pub(crate) use booked::Booked;
+
+use crate::{Limiter, Tick};
+use std::{fmt, time::Duration};
+
+/// How often a job may leave its machine.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    kind: Kind,
+    /// Asking earlier is of no use.
+    not_before: Tick,
+    /// The permit of the next one. It is booked, so that others who come later and wait in the
+    /// limiter's queue do not always come first. Windows cannot be booked, and are asked again.
+    booked: Booked,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Free,
+    /// At most one job for each interval, from start to start.
+    Every(Duration),
+    /// One permit for each job.
+    Limited(Limiter),
+}
+
+/// After that time a limiter that said "never" is asked again: its quota may have changed.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The latest tick at which something is due: nothing ever is at [`Tick::MAX`], and what waits for
+/// its pace must not be taken for what is never to run.
+const LAST: Tick = Tick::from_nanos(u64::MAX - 1);
+
+impl Pace {
+    pub(crate) const FREE: Self =
+        Self { kind: Kind::Free, not_before: Tick::ZERO, booked: Booked::NONE };
+
+    /// Checks what the builder of an action was given, and makes a pace of it.
+    pub(crate) fn new(
+        interval: Option<Duration>,
+        limiter: Option<Limiter>,
+    ) -> Result<Self, PaceError> {
+        let kind = match (interval, limiter) {
+            (None, None) => Kind::Free,
+            (Some(Duration::ZERO), None) => return Err(PaceError::IntervalZero),
+            (Some(interval), None) => Kind::Every(interval),
+            (None, Some(limiter)) if limiter.peek().is_never() => return Err(PaceError::Never),
+            (None, Some(limiter)) => Kind::Limited(limiter),
+            (Some(interval), Some(_)) => return Err(PaceError::Both { interval }),
+        };
+        Ok(Self { kind, ..Self::FREE })
+    }
+
+    /// Tells whether everything may leave at once.
+    pub(crate) const fn is_free(&self) -> bool {
+        matches!(self.kind, Kind::Free)
+    }
+
+    /// Returns when to ask for the next one.
+    pub(crate) const fn due(&self) -> Tick {
+        self.not_before
+    }
+
+    /// Takes the right to leave at `now`, if there is one.
+    pub(crate) fn admits(&mut self, now: Tick) -> bool {
+        if now < self.not_before {
+            return false;
+        }
+        match &self.kind {
+            Kind::Free => true,
+            Kind::Every(interval) => {
+                self.not_before = now.saturating_add(*interval).min(LAST);
+                true
+            }
+            Kind::Limited(limiter) => {
+                let asked = self.booked.take().map_or_else(|| limiter.reserve(1), Ok);
+                // The limiter may follow another clock, so only the distance carries over.
+                let at = limiter.now();
+                let wait = match asked {
+                    Ok(booked) if booked.act_at() <= at => {
+                        booked.keep();
+                        return true;
+                    }
+                    Ok(booked) => {
+                        let wait = booked.delay(at);
+                        self.booked = Booked::new(booked);
+                        wait
+                    }
+                    Err(refused) => refused.decision().retry_after(at).unwrap_or(ASK_AGAIN),
+                };
+                // A nanosecond at least, so that `due` is never in the past after a refusal.
+                let wait = wait.max(Duration::from_nanos(1));
+                self.not_before = now.saturating_add(wait).min(LAST);
+                false
+            }
+        }
+    }
+
+    /// Nothing is to leave any more. Returns what is booked, to be given back without a lock.
+    pub(crate) fn give_up(&mut self) -> Booked {
+        std::mem::take(&mut self.booked)
+    }
+}
+
+/// Why the pace of a debouncer or coalescer cannot be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PaceError {
+    /// The interval is zero.
+    IntervalZero,
+    /// There is an interval and a limiter.
+    Both {
+        /// The interval.
+        interval: Duration,
+    },
+    /// The limiter never lets one pass.
+    Never,
+}
+
+impl fmt::Display for PaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IntervalZero => {
+                f.write_str("the interval is zero; set one above zero, or leave it out")
+            }
+            Self::Both { interval } => write!(
+                f,
+                "an interval of {interval:?} and a limiter are both set; use one of them: a \
+                 limiter with burst 1 acts as an interval"
+            ),
+            Self::Never => {
+                f.write_str("the limiter never admits cost 1; raise its burst, or reset it")
+            }
+        }
+    }
+}
+
+impl std::error::Error for PaceError {}
