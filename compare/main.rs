@@ -56,6 +56,18 @@ const MEANT: &[Meant] = &[
                 && found.trace.calls.windows(2).any(goes_back)
         },
     ),
+    ("a sliding window carries what was booked beyond its limit", |found| {
+        let is_sliding = match &found.trace.host {
+            Host::Limiter(algorithm) | Host::Keyed(algorithm) => *algorithm >= 3,
+            Host::Store(kinds) => {
+                kinds.iter().any(|kind| matches!(kind, Kind::Plain(algorithm) if *algorithm >= 3))
+            }
+        };
+        let books = |(_, call): &(u64, Call)| {
+            matches!(call, Call::Force(_) | Call::Settle(..) | Call::Change { .. })
+        };
+        is_sliding && found.trace.calls.iter().any(books)
+    }),
     ("other counts fit a word", |found| {
         let is_debt = |seen: &Seen| match seen {
             Seen::Refused(error) => ["does not fit the slots", "the maximum for this running"]

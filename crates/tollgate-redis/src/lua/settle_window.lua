@@ -7,5 +7,5 @@ keep(ledger, v)
 local s1, s2, s3 = read(key, now, p)
 -- In proportion: of what others have given back meanwhile nobody knows whose it was.
 local most = math.floor(units * struct.unpack('<d', p, 17) / ARGV[4])
-give_back_to(key, s1, s2, s3, mark, most, ttl)
+give_back_to(key, s1, s2, s3, mark, most, ttl, p)
 return 'A'

@@ -18,6 +18,9 @@ pub(crate) struct Seen {
     pub(crate) numbers: [u64; 4],
 }
 
+/// What a sliding counter adds to its previous count if an excess lies in later windows (`lua/counter.lua`).
+const CARRIED: u64 = 1 << 50;
+
 /// Reads numbers from bytes: doubles that hold whole numbers, below 2^53.
 pub(crate) fn numbers<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
@@ -60,6 +63,10 @@ impl Seen {
     }
 
     fn counted(&self, rule: &Rule, previous: u64, current: u64) -> u64 {
+        if previous >= CARRIED {
+            let windows = self.numbers[0].saturating_sub(self.now / rule.length);
+            return windows.saturating_mul(rule.limit).saturating_add(current);
+        }
         let elapsed = self.now.saturating_sub(self.numbers[0].saturating_mul(rule.length));
         let weight = u128::from(rule.length.saturating_sub(elapsed));
         // ceil(x) - 1. OVERFLOW: the quotient is at most `previous`.
@@ -131,6 +138,7 @@ impl Seen {
     /// Returns when a sliding counter has at most `room` in use, if nothing is added.
     fn counter_until(&self, rule: &Rule, room: u64) -> u64 {
         let [number, previous, current, _] = self.numbers;
+        let previous = if previous < CARRIED { previous } else { rule.limit };
         let elapsed = |count: u64, room: u64| elapsed_until(rule.length, count, room);
         let here = room.checked_sub(current).and_then(|left| elapsed(previous, left));
         let (number, elapsed) = match here {

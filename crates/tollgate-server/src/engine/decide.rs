@@ -253,8 +253,9 @@ impl Engine {
         }
     }
 
-    /// Charges what was refused, for rules that count as the reference does. What is left is reported as it is
-    /// after all charges of the request.
+    /// Charges what was refused, all of it, for rules that count as the reference does. A cost above the
+    /// largest debt is not charged; health says so. What is left is reported as it is after all charges of
+    /// the request.
     async fn charge_refused(&self, plan: &Plan, now: Tick, answer: &mut Answer) {
         let mut forced = 0_u64;
         for index in 0..answer.parts.len() {
@@ -263,17 +264,22 @@ impl Engine {
             if passes || !part.counts_refused || part.is_decided || part.gives || part.cost == 0 {
                 continue;
             }
-            // More than the limit changes nothing in a window, and would last for ever elsewhere.
-            let limit = part.decision.map_or(part.cost, |decision| decision.limit());
-            let charged = Part { cost: part.cost.min(limit), ..part };
-            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &charged) else {
+            let Some(demand) = demand(plan, (&answer.policies, &answer.keys), &part) else {
                 continue;
             };
             match self.stores[part.store].force(&demand).await {
                 Ok(booked) => {
+                    if booked.is_never() {
+                        let (cost, policy) = (part.cost, demand.policy().name());
+                        let text = format!(
+                            "a cost of {cost} reported to \"{policy}\" exceeds the largest debt of its \
+                             key, so nothing was booked; report less at a time, or raise the limit"
+                        );
+                        self.health.failed(part.store, &StoreError::full(text), now);
+                    }
                     forced |= 1 << index;
                     let part = &mut answer.parts[index];
-                    part.charged = if booked.is_allowed() { charged.cost } else { 0 };
+                    part.charged = if booked.is_allowed() { part.cost } else { 0 };
                     part.before = part.decision.map(|decision| decision.remaining());
                 }
                 Err(error) => self.health.failed(part.store, &error, self.now()),

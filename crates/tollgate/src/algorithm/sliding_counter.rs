@@ -16,9 +16,22 @@
 //!
 //! # State and units
 //!
-//! The number of the latest window in which something passed, its count, and the count of the window before.
+//! The number of the latest window in which something counts, its count, and the count of the window before.
 //! They share a word (`window_word.rs`) up to a limit of 21 thousand a second or 1 million an hour. Above
 //! that they are three words behind a short lock.
+//!
+//! # Costs above the limit
+//!
+//! A cost that is booked whatever is free (`force`) may exceed what its window can hold. The excess is
+//! *carried*: it fills the windows after this one, one limit each, and nothing else passes meanwhile.
+//!
+//! ```text
+//! 10/s, 25 booked in window 7:      window 7: 10     window 8: 10     window 9: 5
+//! state: number 9, current 5, and a mark that the windows before it are full
+//! ```
+//!
+//! So the state is of one size, however large the excess. It can be given back, the last window first. It
+//! is at most what takes 4.5 years to pay off; more is refused. A limit of zero carries nothing.
 //!
 //! # Exact and approximate
 //!
@@ -26,6 +39,8 @@
 //! - The estimate errs by at most `previous x e / W` in either direction: by as much as `previous`
 //!   when all its events fell on one edge, and by one permit that is rounded away. So up to
 //!   limit + previous x e / W + 1 pass in some window of length W, and never more than 2 x limit.
+//! - An excess that is given back in a later window leaves the window before as it was when the excess was
+//!   booked, not full.
 //! - `retry` and `full` are solved for `e` and exact: the first tick at which the formula says yes.
 //!
 //! # Time
@@ -42,7 +57,7 @@
 
 use super::{
     Algorithm, Idle, Inherit, PARAMETERS, Packed, Step, Succeed, share,
-    window::Window,
+    window::{COUNT_MAX, Window},
     window_word::{WindowWord, phase},
 };
 use crate::{Quota, QuotaError, Tick, decision::Decision};
@@ -53,7 +68,8 @@ pub struct SlidingCounter {
     pub(super) window: Window,
     phase_ns: u64,
     word: WindowWord,
-    /// Each count in a word is below this; zero if the state does not fit.
+    /// Each count in a word is below half of this, and the other half says that an excess is carried; zero
+    /// if the state does not fit.
     radix: u64,
 }
 
@@ -62,6 +78,8 @@ pub struct SlidingCounter {
 pub struct TwoWindows {
     /// Number of the current window, from one.
     number: u64,
+    /// With [`CARRIED`] if an excess has filled the windows before the current one: then what counted in the
+    /// window before the excess was booked.
     previous: u64,
     current: u64,
 }
@@ -79,15 +97,18 @@ impl TwoWindows {
     }
 }
 
-/// Counts are kept below this, so that no sum overflows.
-const COUNT_MAX: u64 = 1 << 60;
+/// Marks a state that carries an excess, in its previous count.
+const CARRIED: u64 = 1 << 62;
 
 /// The state as of some time.
 #[derive(Clone, Copy, Debug)]
 struct View {
+    /// The current window counts all of an excess.
     windows: TwoWindows,
     /// Nanoseconds since the current window began.
     elapsed_ns: u64,
+    /// How many windows the excess fills.
+    carried: u64,
 }
 
 impl SlidingCounter {
@@ -112,9 +133,9 @@ impl SlidingCounter {
 
     /// The largest limit whose state fits in one word, for windows of this length.
     ///
-    /// Half of what a word could count; the other half is for what is forced beyond it.
+    /// Half of what a word could count; the other half says that an excess is carried.
     pub(crate) const fn packed_limit_max(&self) -> u64 {
-        (self.word.range().isqrt() - 1) / 2
+        (self.word.range().isqrt() / 2).saturating_sub(1)
     }
 
     /// The same counter for a host with room for three words.
@@ -123,26 +144,56 @@ impl SlidingCounter {
         self
     }
 
+    /// The most that one window counts.
     const fn count_max(&self) -> u64 {
-        if self.packs() { self.radix - 1 } else { COUNT_MAX }
+        if self.packs() { self.packed_limit_max() } else { COUNT_MAX }
     }
 
     fn view(&self, state: &TwoWindows, now: Tick) -> View {
         // OVERFLOW: horizon and phase are below 2^59 and 2^55.
         let since = now.min(Tick::HORIZON).as_nanos() + self.phase_ns;
         let number = since / self.window.length_ns + 1;
-        let windows = match number.checked_sub(state.number) {
-            None | Some(0) => *state,
-            Some(1) => TwoWindows { number, previous: state.current, current: 0 },
-            Some(_) => TwoWindows { number, previous: 0, current: 0 },
-        };
+        let (mut windows, mut carried) = (*state, 0);
+        match number.checked_sub(state.number) {
+            None if state.previous >= CARRIED => {
+                carried = state.number - number;
+                let current = self.carried_cost(carried) + state.current;
+                let previous = state.previous - CARRIED;
+                windows = TwoWindows { number, previous, current };
+            }
+            Some(0) if state.previous >= CARRIED => windows.previous = self.window.limit,
+            None | Some(0) => {}
+            Some(1) => windows = TwoWindows { number, previous: state.current, current: 0 },
+            Some(_) => windows = TwoWindows { number, previous: 0, current: 0 },
+        }
         let elapsed_ns = since.saturating_sub((windows.number - 1) * self.window.length_ns);
-        View { windows, elapsed_ns }
+        View { windows, elapsed_ns, carried }
+    }
+
+    /// Returns what fills so many windows.
+    fn carried_cost(&self, carried: u64) -> u64 {
+        // OVERFLOW: saturates only if the limit was raised since, and then at a debt of 2^60.
+        self.window.limit.saturating_mul(carried).min(COUNT_MAX)
+    }
+
+    /// Carries what exceeds the limit into later windows.
+    fn carry(&self, windows: TwoWindows) -> TwoWindows {
+        let TwoWindows { number, previous, current } = windows;
+        match current.saturating_sub(1).checked_div(self.window.limit) {
+            None | Some(0) => windows.settled(),
+            Some(carried) => TwoWindows {
+                number: number + carried,
+                previous: previous | CARRIED,
+                current: current - carried * self.window.limit,
+            },
+        }
     }
 
     /// Returns the start of the current window, and the counts of the previous one and of it.
     pub(crate) fn opened(&self, state: &TwoWindows, now: Tick) -> (Tick, (u64, u64)) {
-        let TwoWindows { number, previous, current } = self.view(state, now).windows;
+        let view = self.view(state, now);
+        let windows = if view.carried > 0 { *state } else { view.windows };
+        let TwoWindows { number, previous, current } = windows;
         let start_ns = ((number - 1) * self.window.length_ns).saturating_sub(self.phase_ns);
         (Tick::from_nanos(start_ns), (previous, current))
     }
@@ -156,8 +207,9 @@ impl SlidingCounter {
     ) -> Option<TwoWindows> {
         let number =
             (start.min(Tick::HORIZON).as_nanos() + self.phase_ns) / self.window.length_ns + 1;
-        let most = self.count_max();
-        let state = TwoWindows { number, previous: previous.min(most), current: current.min(most) };
+        let (carried, previous) = (previous & CARRIED, previous & (CARRIED - 1));
+        let [previous, current] = [previous, current].map(|count| count.min(self.count_max()));
+        let state = TwoWindows { number, previous: previous | carried, current };
         (!self.is_idle(&state, now)).then_some(state)
     }
 
@@ -186,7 +238,14 @@ impl SlidingCounter {
 
     /// Returns the first tick at which at most `room` is used, if nothing is added meanwhile.
     fn tick_until(&self, view: &View, room: u64) -> u64 {
-        let TwoWindows { number, previous, current } = view.windows;
+        let TwoWindows { number, previous, current } = match view.carried {
+            0 => view.windows,
+            carried => TwoWindows {
+                number: view.windows.number + carried,
+                previous: self.window.limit,
+                current: view.windows.current - self.carried_cost(carried),
+            },
+        };
         let here = room.checked_sub(current).and_then(|left| self.elapsed_until(previous, left));
         let (number, elapsed) = match here {
             Some(elapsed) => (number, elapsed),
@@ -233,30 +292,36 @@ impl Step for SlidingCounter {
         if cost == 0 {
             return true;
         }
-        let TwoWindows { current, .. } = self.view(state, now).windows;
-        let sum = current.checked_add(cost).filter(|sum| *sum <= self.count_max());
-        if let Some(sum) = sum {
-            *state = TwoWindows { current: sum, ..self.view(state, now).windows };
+        let windows = self.view(state, now).windows;
+        let current = windows.current.saturating_add(cost);
+        if current <= self.window.limit {
+            *state = TwoWindows { current, ..windows };
+            return true;
         }
-        sum.is_some()
+        let fits = cost <= self.chargeable(state, now);
+        if fits {
+            *state = self.carry(TwoWindows { current, ..windows });
+        }
+        fits
     }
 
     fn chargeable(&self, state: &TwoWindows, now: Tick) -> u64 {
-        self.count_max().saturating_sub(self.view(state, now).windows.current)
+        let most = self.window.debt_max().unwrap_or(self.count_max());
+        most.saturating_sub(self.view(state, now).windows.current)
     }
 
     fn mark(&self, state: &TwoWindows, now: Tick) -> u64 {
         self.view(state, now).windows.number
     }
 
-    /// Gives back within the same window; a late refund is dropped.
+    /// Gives back within the same window, and of an excess; a late refund is dropped.
     fn give_back(&self, state: &mut TwoWindows, now: Tick, mark: u64, most: u64) -> u64 {
         let windows = self.view(state, now).windows;
         let amount = most.min(windows.current);
         if windows.number != mark || amount == 0 {
             return 0;
         }
-        *state = TwoWindows { current: windows.current - amount, ..windows }.settled();
+        *state = self.carry(TwoWindows { current: windows.current - amount, ..windows });
         amount
     }
 }
@@ -269,9 +334,10 @@ impl Packed for SlidingCounter {
         if current == 0 {
             return 0;
         }
-        // OVERFLOW: two windows beyond the horizon at most.
+        // OVERFLOW: two windows beyond the horizon and the largest debt at most.
         let end_ns = ((number + 1) * self.window.length_ns).saturating_sub(self.phase_ns);
-        self.word.join(end_ns, previous * self.radix + current)
+        let half = if previous < CARRIED { 0 } else { self.radix / 2 };
+        self.word.join(end_ns, (previous % CARRIED + half) * self.radix + current)
     }
 
     fn unpack(&self, word: u64) -> TwoWindows {
@@ -281,7 +347,8 @@ impl Packed for SlidingCounter {
             return TwoWindows::default();
         }
         let number = ((rounded_ns + self.phase_ns) / self.window.length_ns).saturating_sub(1);
-        TwoWindows { number, previous, current }
+        let carried = if previous < self.radix / 2 { 0 } else { CARRIED - self.radix / 2 };
+        TwoWindows { number, previous: previous + carried, current }
     }
 
     fn to_words(self) -> [u64; PARAMETERS] {
@@ -319,17 +386,18 @@ impl Succeed for SlidingCounter {
         let Some(after) = self.window.carry(&old.window, used, how) else {
             return self.initial(now);
         };
-        let after = after.min(self.count_max());
+        let after = after.min(self.window.debt_max().unwrap_or(self.count_max()));
         let TwoWindows { previous, current, .. } = view.windows;
         let same = (self.window.length_ns, self.phase_ns) == (old.window.length_ns, old.phase_ns);
         // What the current window must hold for the sum to be `after`, if that can be.
         let kept = (current + after).checked_sub(used);
-        match kept.filter(|kept| same && (*kept).max(previous) <= self.count_max()) {
-            Some(kept) => TwoWindows { current: kept, ..view.windows }.settled(),
+        let windows = match kept.filter(|_| same && previous <= self.count_max()) {
+            Some(kept) => TwoWindows { current: kept, ..view.windows },
             None => {
                 let fresh = self.view(&TwoWindows::default(), now).windows;
-                TwoWindows { current: after, ..fresh }.settled()
+                TwoWindows { current: after, ..fresh }
             }
-        }
+        };
+        self.carry(windows)
     }
 }

@@ -13,9 +13,22 @@
 //! # State and units
 //!
 //! A ring of (tick, sum of costs so far), 16 bytes each. Events of one tick share an entry, so there are
-//! never more entries than permits in the limit; the ring is allocated once, at that size. What is
-//! forced beyond a full ring is folded into its newest entry, which then counts from now and can no
-//! longer be given back.
+//! never more entries than permits in the limit; the ring is allocated once, at that size.
+//!
+//! # Costs above the limit
+//!
+//! A cost that is booked whatever is free (`force`) may exceed what the log can hold. The excess is *owed*,
+//! as one number: whenever an entry leaves, owed permits take its place, for another window. So at most one
+//! limit is paid per window, nothing else passes meanwhile, and the entries leave in the same order again and
+//! again: the n-th permit that leaves from now on is found without going through the windows between.
+//!
+//! ```text
+//! 10/s, 4 taken at 0.0 s, 21 booked at 0.4 s: entries 4 and 6, 15 owed
+//! 1.0 s: 4 leave, 11 owed    1.4 s: 6 leave, 5 owed    2.0 s: 4 leave, 1 owed    2.4 s: 6 leave, 5 free
+//! ```
+//!
+//! What is owed can be given back, before all entries. It is at most what takes 4.5 years to pay off; more is
+//! refused. A limit of zero owes nothing: what is booked there leaves after one window.
 //!
 //! # Exact and approximate
 //!
@@ -37,7 +50,10 @@
 //! Source: the textbook log. Departures: (1) weighted entries, as prefix sums; (2) refused events leave
 //! no entry; (3) the boundary is half-open; textbooks differ.
 
-use super::{Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed, share, window::Window};
+use super::{
+    Algorithm, Idle, Inherit, PARAMETERS, Step, Succeed, share,
+    window::{COUNT_MAX, Window},
+};
 use crate::{Quota, QuotaError, Tick, decision::Decision};
 use std::collections::VecDeque;
 
@@ -54,6 +70,9 @@ pub struct Log {
     entries: VecDeque<Entry>,
     /// The sum before the first entry.
     before: u64,
+    /// What is booked beyond the entries. INVARIANT: if there is any, there are entries, and all of them were
+    /// inside one window when the log was last written.
+    owed: u64,
 }
 
 impl Log {
@@ -105,9 +124,6 @@ struct Entry {
     sum: u64,
 }
 
-/// Costs are kept below this, so that no sum overflows.
-const TOTAL_MAX: u64 = 1 << 60;
-
 impl SlidingLog {
     /// The largest limit: 2^20 permits, a ring of 16 MiB.
     pub const LIMIT_MAX: u64 = 1 << 20;
@@ -149,11 +165,11 @@ impl SlidingLog {
     }
 
     fn empty(&self) -> Log {
-        Log { entries: VecDeque::with_capacity(self.room()), before: 0 }
+        Log { entries: VecDeque::with_capacity(self.room()), ..Log::default() }
     }
 
     fn leaves_at(&self, entry: &Entry) -> Tick {
-        Tick::from_nanos(entry.tick.as_nanos().saturating_add(self.window.length_ns))
+        ns_later(entry.tick, self.window.length_ns)
     }
 
     /// Time does not go back behind the newest entry, nor beyond the horizon, after which no entry
@@ -169,48 +185,70 @@ impl SlidingLog {
         (gone, log.cost_of(gone))
     }
 
-    /// Returns the entries that are still inside, at most `most`: if there are more, neighbours are
-    /// folded together and leave with the later one.
-    pub(crate) fn live(&self, log: &Log, now: Tick, most: usize) -> Vec<(Tick, u64)> {
-        let (gone, _) = self.expired(log, Self::clamp(log, now));
-        let live: Vec<_> = log.iter(gone).collect();
+    /// Returns how many permits have left since the log was written, those included whose place was taken by
+    /// owed ones.
+    fn freed(&self, log: &Log, now: Tick) -> u64 {
+        let Some(first) = log.entries.front().filter(|_| log.owed > 0) else {
+            return self.expired(log, now).1;
+        };
+        let since_ns = now.as_nanos().checked_sub(self.leaves_at(first).as_nanos());
+        // The entries leave again and again, a window later each time.
+        let Some(turns) = since_ns.map(|ns| ns / self.window.length_ns) else { return 0 };
+        let earlier = Tick::from_nanos(now.as_nanos() - turns * self.window.length_ns);
+        log.total().saturating_mul(turns).saturating_add(self.expired(log, earlier).1)
+    }
+
+    /// Returns the entries that are still inside, at most `most`, and what is owed. If there are more entries,
+    /// neighbours are folded together and leave with the later one.
+    pub(crate) fn live(&self, log: &Log, now: Tick, most: usize) -> (Vec<(Tick, u64)>, u64) {
+        let (now, mut log) = (Self::clamp(log, now), log.clone());
+        self.advance(&mut log, now);
+        let live: Vec<_> = log.iter(self.expired(&log, now).0).collect();
         let group = live.len().div_ceil(most).max(1);
         let fold = |group: &[(Tick, u64)]| {
             let last = group.last().map_or(Tick::ZERO, |(tick, _)| *tick);
             (last, group.iter().map(|(_, cost)| cost).sum())
         };
-        live.chunks(group).map(fold).collect()
+        (live.chunks(group).map(fold).collect(), log.owed)
     }
 
     /// Returns a log of such entries; `None` if all have left.
     pub(crate) fn rebuilt(
         &self,
-        entries: impl Iterator<Item = (Tick, u64)>,
+        (entries, owed): (impl Iterator<Item = (Tick, u64)>, u64),
         now: Tick,
     ) -> Option<Log> {
         let mut log = Log::default();
         for (tick, cost) in entries {
             let in_order = log.entries.back().is_none_or(|newest| newest.tick <= tick);
-            if cost > 0 && in_order && log.total().saturating_add(cost) <= TOTAL_MAX {
+            if cost > 0 && in_order && log.total().saturating_add(cost) <= COUNT_MAX {
                 self.push(&mut log, tick.min(Tick::HORIZON), cost);
             }
         }
+        let newest = Self::clamp(&log, Tick::ZERO);
+        self.drop_expired(&mut log, newest);
+        if log.total() > 0 {
+            log.owed = owed.min(COUNT_MAX);
+        }
         let now = Self::clamp(&log, now);
+        self.advance(&mut log, now);
         self.drop_expired(&mut log, now);
         (log.total() > 0).then_some(log)
     }
 
     fn used(&self, log: &Log, now: Tick) -> u64 {
-        log.total() - self.expired(log, now).1
+        // OVERFLOW: both at most 2^60.
+        (log.total() + log.owed).saturating_sub(self.freed(log, now))
     }
 
-    /// Returns when the oldest live entries that cost `needed` together have left.
-    fn tick_until_freed(&self, log: &Log, now: Tick, needed: u64) -> Tick {
-        // OVERFLOW: what is used, a cost and a limit: at most 2^62.
-        let freed = self.expired(log, now).1 + needed;
-        let is_before = |entry: &Entry| entry.sum.wrapping_sub(log.before) < freed;
-        let last = log.entries.get(log.entries.partition_point(is_before));
-        last.map_or(now, |entry| self.leaves_at(entry))
+    /// Returns when `permits` have left since the log was written.
+    fn tick_until_freed(&self, log: &Log, permits: u64) -> Tick {
+        let last = permits.saturating_sub(1);
+        let Some(turns) = last.checked_div(log.total()) else { return Tick::ZERO };
+        let place = last % log.total();
+        let is_before = |entry: &Entry| entry.sum.wrapping_sub(log.before) <= place;
+        let entry = &log.entries[log.entries.partition_point(is_before)];
+        ns_later(self.leaves_at(entry), turns.saturating_mul(self.window.length_ns))
     }
 
     fn push(&self, log: &mut Log, tick: Tick, cost: u64) {
@@ -227,6 +265,42 @@ impl SlidingLog {
         let (gone, cost) = self.expired(log, now);
         log.entries.drain(..gone);
         log.before = log.before.wrapping_add(cost);
+    }
+
+    /// Lets owed permits take the places of those that have left by `now`.
+    fn advance(&self, log: &mut Log, now: Tick) {
+        if let Some(first) = log.entries.front().filter(|_| log.owed > 0) {
+            let turns = now.since(self.leaves_at(first)).as_nanos() as u64 / self.window.length_ns;
+            let turns = turns.min(log.owed / log.total());
+            log.owed -= turns * log.total();
+            let later_ns = turns * self.window.length_ns;
+            let later = |entry: &mut Entry| entry.tick = ns_later(entry.tick, later_ns);
+            log.entries.iter_mut().for_each(later);
+        }
+        while log.owed > 0
+            && let Some(tick) = log.entries.front().map(|first| self.leaves_at(first))
+            && tick <= now
+        {
+            let cost = log.cost_of(1);
+            log.entries.pop_front();
+            log.before = log.before.wrapping_add(cost);
+            let part = cost.min(log.owed);
+            log.owed -= part;
+            self.push(log, tick, part);
+        }
+    }
+
+    /// Lets owed permits take the place of what is free.
+    fn place_owed(&self, log: &mut Log, now: Tick) {
+        let free = match self.window.limit {
+            0 => u64::MAX,
+            limit => limit.saturating_sub(log.total()),
+        };
+        let part = free.min(log.owed);
+        log.owed -= part;
+        if part > 0 {
+            self.push(log, now, part);
+        }
     }
 
     /// Takes up to `most` from the entry at `index`.
@@ -249,6 +323,10 @@ impl SlidingLog {
     }
 }
 
+const fn ns_later(tick: Tick, ns: u64) -> Tick {
+    Tick::from_nanos(tick.as_nanos().saturating_add(ns))
+}
+
 impl Step for SlidingLog {
     type State = Log;
 
@@ -264,12 +342,13 @@ impl Step for SlidingLog {
     fn peek(&self, log: &Log, now: Tick, cost: u64) -> Decision {
         let at = Self::clamp(log, now);
         let used = self.used(log, at);
+        let all = log.total() + log.owed;
         let full = |taken| match (used + taken, taken) {
             (0, _) => 0,
             (_, 1..) => at.as_nanos().saturating_add(self.window.length_ns),
-            (_, 0) => log.entries.back().map_or(at, |newest| self.leaves_at(newest)).as_nanos(),
+            (_, 0) => self.tick_until_freed(log, all).as_nanos(),
         };
-        let retry = || self.tick_until_freed(log, at, used + cost - self.window.limit).as_nanos();
+        let retry = || self.tick_until_freed(log, all + cost - self.window.limit).as_nanos();
         self.window.answer((now, cost), used, full, retry)
     }
 
@@ -285,40 +364,49 @@ impl Step for SlidingLog {
             return false;
         }
         let now = Self::clamp(log, now);
+        self.advance(log, now);
         self.drop_expired(log, now);
-        self.push(log, now, cost);
+        log.owed += cost;
+        self.place_owed(log, now);
         true
     }
 
     fn chargeable(&self, log: &Log, now: Tick) -> u64 {
-        TOTAL_MAX.saturating_sub(self.used(log, Self::clamp(log, now)))
+        let most = self.window.debt_max().unwrap_or(COUNT_MAX);
+        most.saturating_sub(self.used(log, Self::clamp(log, now)))
     }
 
+    /// One more than the tick, so that nothing has passed before the first window of a clock is over.
     fn mark(&self, log: &Log, now: Tick) -> u64 {
-        Self::clamp(log, now).as_nanos()
+        Self::clamp(log, now).as_nanos() + 1
     }
 
     fn passed(&self, log: &Log, now: Tick) -> u64 {
-        Self::clamp(log, now).as_nanos().saturating_sub(self.window.length_ns)
+        self.mark(log, now).saturating_sub(self.window.length_ns)
     }
 
-    /// Removes the entry, or a part of it, if it is still inside the window and was not folded into
-    /// a forced one.
+    /// Removes the entry, or a part of it, if it is still inside the window, and the part of it that is owed.
     fn give_back(&self, log: &mut Log, now: Tick, mark: u64, most: u64) -> u64 {
-        let now = Self::clamp(log, now);
-        let found = log.entries.binary_search_by_key(&mark, |entry| entry.tick.as_nanos());
-        match found {
-            Ok(index) if self.leaves_at(&log.entries[index]) > now => {
-                Self::take_from(log, index, most)
-            }
-            _ => 0,
+        let (now, tick) = (Self::clamp(log, now), Tick::from_nanos(mark.saturating_sub(1)));
+        self.advance(log, now);
+        if ns_later(tick, self.window.length_ns) <= now {
+            return 0;
         }
+        let found = log.entries.binary_search_by_key(&tick, |entry| entry.tick);
+        let taken = found.map_or(0, |index| Self::take_from(log, index, most));
+        let unpaid = log.owed.min(most - taken);
+        log.owed -= unpaid;
+        self.place_owed(log, now);
+        taken + unpaid
     }
 
-    /// Takes from the newest entries first, which would stay longest.
+    /// Takes from what is owed first, and then from the newest entries: these would stay longest.
     fn refund(&self, log: &mut Log, now: Tick, cost: u64) -> u64 {
         let now = Self::clamp(log, now);
-        let mut left = cost;
+        self.advance(log, now);
+        let unpaid = log.owed.min(cost);
+        log.owed -= unpaid;
+        let mut left = cost - unpaid;
         while let Some(newest) = log.entries.back()
             && left > 0
             && self.leaves_at(newest) > now
@@ -340,27 +428,27 @@ impl Idle for SlidingLog {
 }
 
 impl Succeed for SlidingLog {
-    /// Keeps the entries. What the change adds to the used permits counts from now; what it
-    /// removes, it removes from the oldest.
+    /// Keeps the entries and what is owed. What the change adds to the used permits counts from now; what
+    /// it removes, it removes from the oldest.
     fn succeed(&self, old: &Self, log: &Log, now: Tick, how: Inherit) -> Log {
-        let now = Self::clamp(log, now);
-        let used = old.used(log, now);
+        let (now, mut log) = (Self::clamp(log, now), log.clone());
+        old.advance(&mut log, now);
+        let used = old.used(&log, now);
         let Some(after) = self.window.carry(&old.window, used, how) else {
             return self.initial(now);
         };
-        let (gone, _) = old.expired(log, now);
         let mut next = self.empty();
         let mut dropped = used.saturating_sub(after);
-        for (tick, cost) in log.iter(gone) {
+        for (tick, cost) in log.iter(old.expired(&log, now).0) {
             let cut = dropped.min(cost);
             dropped -= cut;
             if cost > cut {
                 self.push(&mut next, tick, cost - cut);
             }
         }
-        if after > used {
-            self.push(&mut next, now, after - used);
-        }
+        self.drop_expired(&mut next, now);
+        next.owed = log.owed - dropped + after.saturating_sub(used);
+        self.place_owed(&mut next, now);
         next
     }
 }

@@ -12,6 +12,15 @@ use crate::{
 };
 use std::time::Duration;
 
+/// Counts are kept below this, so that no sum overflows.
+pub(super) const COUNT_MAX: u64 = 1 << 60;
+
+/// The longest that it may take to pay off what was booked beyond the limit: 4.5 years.
+///
+/// Some weeks less than [`AHEAD_MAX`](word_time::AHEAD_MAX), so that the end of the last window, rounded up
+/// to a grain, and its counts still fit a word.
+const DEBT_NS: u64 = 9 * 365 * 86_400 * 1_000_000_000 / 2;
+
 /// A limit per window; a fresh state has `initial` of it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
@@ -41,6 +50,17 @@ impl Window {
     /// Tells whether nothing is used in a fresh state.
     pub(crate) const fn starts_empty(&self) -> bool {
         self.initial == self.limit
+    }
+
+    /// Returns the most that may be used, what is carried into later windows included; `None` for a limit
+    /// of zero, which carries nothing. All of it is paid off within [`DEBT_NS`].
+    pub(super) const fn debt_max(&self) -> Option<u64> {
+        if self.limit == 0 {
+            return None;
+        }
+        // Windows last a year at most. One less, because the last one begins before it is paid off.
+        let debt = self.limit.saturating_mul(DEBT_NS / self.length_ns - 1);
+        Some(if debt < COUNT_MAX { debt } else { COUNT_MAX })
     }
 
     /// Answers a call by what is `used` before it. `full` returns when all is free again after so many

@@ -187,10 +187,11 @@ impl Moment<'_> {
                 counts != (0, 0)
             }
             (AnyRule::Log(log), State::Log(entries)) => {
-                let most = (snapshot::WORDS_MAX - 5) / 2;
-                let live = log.live(entries, self.now, most);
+                let most = (snapshot::WORDS_MAX - 6) / 2;
+                let (live, owed) = log.live(entries, self.now, most);
                 let is_live = !live.is_empty();
                 words.extend(live.into_iter().flat_map(|(tick, cost)| [self.wall(tick), cost]));
+                words.extend((owed > 0).then_some(owed));
                 is_live
             }
             _ => return false,
@@ -219,9 +220,10 @@ impl Moment<'_> {
                 State::Counter(windows.or_else(|| is_kept.then(Default::default))?)
             }
             (AnyRule::Log(log), words) => {
-                let (pairs, []) = words.as_chunks::<2>() else { return None };
+                let (pairs, owed) = words.as_chunks::<2>();
                 let entries = pairs.iter().map(|[wall, cost]| (self.tick(*wall), *cost));
-                State::Log(log.rebuilt(entries, now).or_else(|| is_kept.then(Default::default))?)
+                let rebuilt = log.rebuilt((entries, owed.first().copied().unwrap_or(0)), now);
+                State::Log(rebuilt.or_else(|| is_kept.then(Default::default))?)
             }
             _ => return None,
         };

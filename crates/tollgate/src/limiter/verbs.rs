@@ -159,9 +159,32 @@ impl Limiter {
 
     /// Books `cost` permits even if they are not free: for a cost that is known only afterwards.
     ///
-    /// Later calls wait until the debt is paid off. The answer is allowed, unless the debt would
-    /// exceed what the state can hold (years of refill for GCRA, at least twice the limit for
-    /// windows): then nothing is booked and the answer is never.
+    /// Later calls, even of a cost of zero, wait until the debt is paid off:
+    ///
+    /// | algorithm | how a debt is paid off | largest debt |
+    /// |---|---|---|
+    /// | GCRA | at its rate | 4.5 years, burst included |
+    /// | sliding counter, sliding log | one limit per window | 4.5 years |
+    /// | fixed window | forgotten with its window | at least the limit once more: 1.8 x 10^9 at 1 s, 9 x 10^10 at 1 min |
+    ///
+    /// The answer is allowed, unless the debt would exceed that: then nothing is booked and the answer is
+    /// [never](Decision::is_never). An anchored window counts a two-hundredth of a fixed one.
+    ///
+    /// # Examples
+    ///
+    /// Book what a call has used, far above the limit:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tollgate::{Algorithm, Clock, Limiter, Quota};
+    ///
+    /// let quota = Quota::per_minute(1000);
+    /// let tokens = Limiter::builder(quota).algorithm(Algorithm::SlidingLog).clock(Clock::manual().0).build()?;
+    /// assert!(tokens.force(50_000).is_allowed());
+    /// let refused = tokens.try_acquire();
+    /// assert_eq!(refused.retry_after(tokens.now()), Some(Duration::from_secs(50 * 60)));
+    /// # Ok::<(), tollgate::QuotaError>(())
+    /// ```
     #[doc(alias = "consumeIgnoringRateLimits")]
     pub fn force(&self, cost: u64) -> Decision {
         self.force_at(self.now(), cost)

@@ -71,10 +71,10 @@ fn an_anchored_window_owes_until_it_ends() {
 fn a_sliding_counter_owes_until_its_estimate_is_below_the_limit() {
     let rows: Rows<'_> = &[
         (0, 15, allowed(0)),
-        // 15 x (W - e) / W is at most 10 from e = 333.333334 ms of the next window on.
-        (0, 1, denied_for_ns(1_333_333_334)),
-        (1333, 1, denied_for_ns(333_334)),
-        (1334, 1, allowed(0)),
+        // Five are carried: 10 x (W - e) / W is at most 5 from e = 500 ms of the next window on.
+        (0, 1, denied_for_ms(1500)),
+        (1499, 1, denied_for_ms(1)),
+        (1500, 1, allowed(0)),
     ];
     run(Algorithm::SlidingCounter, "10/s", rows);
 }
@@ -83,10 +83,10 @@ fn a_sliding_counter_owes_until_its_estimate_is_below_the_limit() {
 fn a_sliding_log_owes_until_enough_of_it_has_left() {
     let rows: Rows<'_> = &[
         (0, 4, allowed(6)),
-        (400, 30, allowed(0)),
-        (400, 1, denied_for_ms(1000)), // the first four do not suffice
-        (1399, 500, denied_for_ms(1)),
-        (1400, 3, allowed(7)),
+        (400, 30, allowed(0)), // owes 24: four leave at 1.0 s, six at 1.4 s, four at 2.0 s ...
+        (400, 1, denied_for_ms(3000)), // at 3.0 s the last four are paid
+        (3399, 500, denied_for_ms(1)),
+        (3400, 3, allowed(3)),
     ];
     run(Algorithm::SlidingLog, "10/s", rows);
 }

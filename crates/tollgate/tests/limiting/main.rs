@@ -16,6 +16,7 @@ mod breaker_model;
 mod claims_and_quotas;
 mod concurrency;
 mod credit;
+mod excess;
 mod flood;
 mod full_tables;
 mod hierarchy;

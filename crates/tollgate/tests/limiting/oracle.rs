@@ -343,6 +343,10 @@ fn events(scale: Scale, quotas: Vec<Quota>) -> impl Strategy<Value = Vec<Event>>
     let shift = if is_huge { 0..64_u32 } else { 0..1 };
     let used = prop_oneof![6 => Just(0), 1 => shift];
     let used = (few(), used).prop_map(|(cost, shift)| cost.saturating_mul(1 << shift));
+    // Far above the limit: the debt lasts for some windows, for thousands, or does not fit.
+    let times = prop_oneof![5 => Just(1), 2 => 1..8_u64, 1 => 1..5000_u64];
+    let booked = (few(), times).prop_map(|(cost, times)| cost.saturating_mul(times));
+    let booked = || prop_oneof![4 => booked.clone(), 1 => used.clone()];
     let wait = prop_oneof![Just(0), 0..=ns, 0..=ns.saturating_mul(100), Just(1 << 60)];
     let quota = prop::sample::select(quotas);
     let how = prop::sample::select(
@@ -352,14 +356,14 @@ fn events(scale: Scale, quotas: Vec<Quota>) -> impl Strategy<Value = Vec<Event>>
         24 => few().prop_map(Call::Try),
         4 => few().prop_map(Call::Peek),
         6 => few().prop_map(Call::UpTo),
-        3 => few().prop_map(Call::Force),
-        3 => few().prop_map(Call::OnCredit),
+        3 => booked().prop_map(Call::Force),
+        2 => booked().prop_map(Call::OnCredit),
         12 => (few(), wait)
             .prop_map(|(cost, wait)| Call::Reserve(cost, Duration::from_nanos(wait))),
         5 => any::<Index>().prop_map(Call::Cancel),
-        5 => (any::<Index>(), used).prop_map(|(pick, used)| Call::Settle(pick, used)),
+        5 => (any::<Index>(), booked()).prop_map(|(pick, used)| Call::Settle(pick, used)),
         1 => any::<Index>().prop_map(Call::Keep),
-        4 => few().prop_map(Call::Refund),
+        4 => booked().prop_map(Call::Refund),
         1 => Just(Call::Reset),
         3 => (quota, how).prop_map(|(quota, how)| Call::Change(quota, how)),
     ];
@@ -428,7 +432,7 @@ proptest! {
     ) {
         let (limiter, _) = manual(Algorithm::ALL[which], "10/s");
         let _ = limiter.up_to_at(ns(at / 2), used);
-        let _ = limiter.force_at(ns(at), used / 2);
+        let _ = limiter.force_at(ns(at), used * used / 4);
         let picture = |limiter: &Limiter| {
             let peeks = (0..=11).map(|cost| limiter.peek_at(ns(at), cost)).collect::<Vec<_>>();
             (peeks, format!("{:?}", limiter.snapshot_at(ns(at))))

@@ -48,6 +48,9 @@ fn the_time_in_between_counts_as_elapsed() {
             for step in 0..600 {
                 let _ =
                     before.try_acquire_n(&format!("key {}", random.below(200)), random.below(9));
+                if step % 30 == 0 {
+                    let _ = before.force(&format!("key {}", random.below(200)), 80);
+                }
                 if step % 10 == 0 {
                     hand.advance(Duration::from_millis(random.below(900)));
                 }

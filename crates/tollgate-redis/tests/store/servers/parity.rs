@@ -90,6 +90,7 @@ impl Pair {
         let cost = match random.u8(0..10) {
             0 => 0,
             1 => most + random.u64(0..3),
+            2 if random.u8(0..4) == 0 => most.min(5000) * random.u64(0..20),
             2..5 => random.u64(0..=most.min(50)),
             _ => 1,
         };
@@ -159,6 +160,11 @@ async fn replay(flavor: Flavor, steps: usize, changing: bool) {
                 let most = (permit / 30).clamp(10, 1_000_000_000);
                 if random.u8(0..2) == 0 {
                     pair.advance(Duration::from_micros(100 * random.u64(0..most)));
+                }
+                // Some windows, in which a debt is paid off.
+                if random.u8(0..30) == 0 {
+                    let windows = quota.period().as_micros() as u64 * random.u64(0..6000) / 100_000;
+                    pair.advance(Duration::from_micros(100 * windows.min(1_000_000_000_000)));
                 }
                 pair.step(&mut random, step, if changing { quotas } else { &[] }).await;
             }

@@ -123,6 +123,34 @@ async fn a_step_ahead_fills_and_does_no_more() {
     }
 }
 
+/// So it is while an excess is carried: it is not paid off sooner, nor later by the step.
+#[tokio::test]
+async fn a_step_back_leaves_an_excess_as_it_was() {
+    let (redis, link) = start().await;
+    for algorithm in [Algorithm::SlidingCounter, Algorithm::SlidingLog] {
+        for step in [Duration::from_secs(90), Duration::from_secs(86_400)] {
+            let faked = Faked::new(&link, &redis, &format!("{algorithm}{step:?}"));
+            let policy = Policy::with_algorithm("back", Quota::per_minute(10), algorithm).unwrap();
+            let back = Duration::from_secs(86_400 * 2);
+            faked.advance(back).await;
+            let _ = faked.store.force(&Demand::new(&policy, b"key", 45)).await.unwrap();
+            redis.lock().unwrap().stop_time(UNIX_EPOCH + START + back - step);
+            let refused = take(&faked.store, &policy, "key", 1).await;
+            let wait = refused.retry_after(refused.at()).unwrap();
+            let row = format!("{algorithm}, back by {step:?}: {wait:?}");
+            assert!(
+                wait > Duration::from_secs(3 * 60) && wait <= Duration::from_secs(5 * 60),
+                "{row}"
+            );
+            let stop = |at: Duration| redis.lock().unwrap().stop_time(UNIX_EPOCH + START + at);
+            stop(back - step + wait - Duration::from_micros(1));
+            assert!(take(&faked.store, &policy, "key", 1).await.is_denied(), "{row}");
+            stop(back - step + wait);
+            assert!(take(&faked.store, &policy, "key", 1).await.is_allowed(), "{row}");
+        }
+    }
+}
+
 /// Debts are no mistake of the clock.
 #[tokio::test]
 async fn a_debt_is_not_healed() {

@@ -109,8 +109,12 @@ pub(super) async fn what_was_used_is_charged_as_far_as_it_goes<S: Subject>(subje
             if algorithm == Algorithm::Gcra {
                 continue;
             }
-            // Windows forget. What a sliding counter has of the last one weighs until it is over.
             subject.advance(2 * MINUTE + subject.rounding()).await;
+            if matches!(algorithm, Algorithm::SlidingCounter | Algorithm::SlidingLog) {
+                same!(left(subject, &used, &key).await?, 0, "{algorithm}: it is carried");
+                continue;
+            }
+            // Fixed windows forget.
             same!(left(subject, &used, &key).await?, 20, "{algorithm}: left of the next window");
             let id = reserve(subject, &mut demands).await?;
             same!(store.settle(id, &[2, actual]).await?, true, "{algorithm}: again");

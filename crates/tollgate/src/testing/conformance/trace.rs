@@ -57,7 +57,16 @@ async fn replay<S: Subject>(
             subject.advance(by).await;
             hand.advance(by);
         }
-        let (verb, cost) = (random.below(10), random.below(4));
+        let (mut verb, mut cost) = (random.below(10), random.below(4));
+        if step % 60 == 30 {
+            // Far above the limit: what exceeds it is owed, and paid off in the next windows.
+            (verb, cost) = (1, 3 * quota.capacity() + cost);
+        } else if (31..40).contains(&(step % 60)) {
+            let period_us = quota.period().as_micros() as u64;
+            let by = Duration::from_micros(period_us * random.below(80) / 100 / 20 * 20);
+            subject.advance(by).await;
+            hand.advance(by);
+        }
         let mut demands = [Demand::new(&policy, b"key", cost)];
         let about = format!("{algorithm}, {quota}, step {step}, verb {verb}, cost {cost}");
         let store = subject.store();

@@ -1,4 +1,8 @@
 //! The window algorithms, as a list of what passed and when. Nothing is rounded.
+//!
+//! What was forced beyond the limit is carried, less one limit per window. A counter's window then holds more
+//! than the limit: [`Windows::as_of`] moves the rest into the window in force. A log owes the rest: it takes the
+//! place of what leaves.
 
 use super::left_after;
 use tollgate::{Algorithm, Inherit, Quota, Tick};
@@ -13,7 +17,14 @@ pub(super) struct Windows {
     epoch: i128,
     /// (when, how much), oldest first. Never nothing.
     passed: Vec<(i128, i128)>,
+    /// Of a log, what waits for a place in it.
+    owed: i128,
+    /// Of a counter, whether the latest window holds more than the limit by which it was written.
+    is_carried: bool,
 }
+
+/// A debt that is paid off within this time is not refused: four and a half years.
+const DEBT_NS: i128 = 9 * 365 * 86_400 * 1_000_000_000 / 2;
 
 impl Windows {
     pub(super) fn new(algorithm: Algorithm, quota: &Quota, epoch_ns: u64) -> Self {
@@ -23,6 +34,67 @@ impl Windows {
             length: quota.period().as_nanos() as i128,
             epoch: epoch_ns.into(),
             passed: Vec::new(),
+            owed: 0,
+            is_carried: false,
+        }
+    }
+
+    /// Returns the same state as it is in the window that is in force.
+    fn as_of(&self, now: Tick) -> Self {
+        let mut next = self.clone();
+        match self.algorithm {
+            Algorithm::SlidingLog => next.pay(self.at(now)),
+            Algorithm::SlidingCounter => next.carry(now),
+            _ => {}
+        }
+        next
+    }
+
+    /// Lets what is owed take the places of what has left a log.
+    fn pay(&mut self, at: i128) {
+        while self.owed > 0 && self.passed[0].0 + self.length <= at {
+            let all: i128 = self.passed.iter().map(|(_, cost)| cost).sum();
+            let rounds = ((at - self.passed[0].0) / self.length - 1).min(self.owed / all);
+            self.owed -= rounds * all;
+            self.passed.iter_mut().for_each(|(entry, _)| *entry += rounds * self.length);
+            if self.owed > 0 && rounds == 0 {
+                let (entry, cost) = self.passed.remove(0);
+                let part = cost.min(self.owed);
+                self.owed -= part;
+                self.passed.push((entry + self.length, part));
+            }
+        }
+    }
+
+    /// Moves a window of a counter that holds more than the limit to that of `now`: later, it has paid one limit
+    /// per window; earlier, the windows between count as full.
+    fn carry(&mut self, now: Tick) {
+        let Some(begun) = self.begun() else { return };
+        let (held, before) = (self.sum(begun, i128::MAX), self.sum(begun - self.length, begun));
+        let wall = i128::from(now.min(Tick::HORIZON).as_nanos()) + self.epoch;
+        let start = wall - wall % self.length;
+        let windows = (start - begun) / self.length;
+        let left = held - windows * self.limit;
+        if windows == 0 || !self.is_carried {
+            return;
+        }
+        self.is_carried = left > self.limit;
+        // While it is being paid off, the window before counts as it did.
+        let previous = match left {
+            left if left > self.limit => before,
+            left => self.limit.min(self.limit + left).max(0),
+        };
+        self.passed = vec![(start - self.length, previous), (start, left)];
+        self.passed.retain(|(_, cost)| *cost > 0);
+    }
+
+    /// Gives what is owed the free places of a log.
+    fn place(&mut self, at: i128) {
+        let free = self.limit - self.sum(at - self.length + 1, i128::MAX);
+        let part = if self.limit == 0 { self.owed } else { self.owed.min(free).max(0) };
+        self.owed -= part;
+        if part > 0 {
+            self.push(at, part);
         }
     }
 
@@ -67,9 +139,13 @@ impl Windows {
     }
 
     pub(super) fn used(&self, now: Tick) -> i128 {
+        self.as_of(now).used_now(now)
+    }
+
+    fn used_now(&self, now: Tick) -> i128 {
         let at = self.at(now);
         let start = self.start(at);
-        let current = self.sum(start, i128::MAX);
+        let current = self.sum(start, i128::MAX) + self.owed;
         if self.algorithm != Algorithm::SlidingCounter {
             return current;
         }
@@ -88,22 +164,39 @@ impl Windows {
         self.used(now) + i128::from(cost) <= self.limit
     }
 
-    /// At least twice the limit can be booked.
+    /// A window counts at least twice its limit, and a debt that is carried is paid off within years.
     pub(super) fn may_refuse_debt(&self, now: Tick, cost: u64) -> bool {
-        self.used(now) + i128::from(cost) > 2 * self.limit
+        let windows = match self.algorithm {
+            Algorithm::SlidingCounter | Algorithm::SlidingLog => DEBT_NS / self.length - 1,
+            _ => 2,
+        };
+        self.used(now) + i128::from(cost) > windows * self.limit
     }
 
     pub(super) fn take(&mut self, now: Tick, cost: i128) {
+        *self = self.as_of(now);
         let at = self.at(now);
         let start = self.start(at);
         // A counter's previous window still counts.
         let is_counter = self.algorithm == Algorithm::SlidingCounter;
         let oldest = if is_counter { start - self.length } else { start };
         self.passed.retain(|(entry, _)| *entry >= oldest);
-        self.push(at, cost);
+        if self.algorithm == Algorithm::SlidingLog {
+            self.owed += cost;
+            self.place(at);
+        } else {
+            self.push(at, cost);
+        }
+        self.written(now);
     }
 
-    /// A log has one entry per permit of its limit: what is forced beyond that is folded into the newest.
+    fn written(&mut self, now: Tick) {
+        let held = self.sum(self.start(self.at(now)), i128::MAX);
+        let is_counter = self.algorithm == Algorithm::SlidingCounter;
+        self.is_carried = is_counter && 0 < self.limit && self.limit < held;
+    }
+
+    /// A log has one entry per permit of its limit: a change of quota folds more into the newest.
     fn push(&mut self, at: i128, cost: i128) {
         let is_log = self.algorithm == Algorithm::SlidingLog;
         let is_crowded = is_log && self.passed.len() as i128 >= self.limit.max(1);
@@ -115,22 +208,45 @@ impl Windows {
 
     /// What [`give_back`](Self::give_back) has to know of a take just made.
     pub(super) fn mark(&self, now: Tick) -> i128 {
-        let at = self.at(now);
+        let at = self.as_of(now).at(now);
         if self.algorithm == Algorithm::SlidingLog { at } else { self.start(at) }
     }
 
     /// Gives back within the same window; a log removes the entry if it is still inside.
     pub(super) fn give_back(&mut self, now: Tick, mark: i128, most: i128) -> i128 {
-        let start = self.start(self.at(now));
-        if self.algorithm == Algorithm::SlidingLog {
-            return self.remove(most, |at| at == mark && at >= start);
-        }
-        if start == mark { self.remove(most, |at| at >= start) } else { 0 }
+        let mut next = self.as_of(now);
+        let at = next.at(now);
+        let start = next.start(at);
+        let given = if self.algorithm != Algorithm::SlidingLog {
+            if start == mark { next.remove(most, |at| at >= start) } else { 0 }
+        } else if mark < start {
+            0
+        } else {
+            let taken = next.remove(most, |at| at == mark);
+            let unpaid = next.owed.min(most - taken);
+            next.owed -= unpaid;
+            next.place(at);
+            taken + unpaid
+        };
+        self.adopt(now, next, given)
     }
 
     pub(super) fn refund(&mut self, now: Tick, cost: i128) -> i128 {
-        let start = self.start(self.at(now));
-        self.remove(cost, |at| at >= start)
+        let mut next = self.as_of(now);
+        let start = next.start(next.at(now));
+        let unpaid = next.owed.min(cost);
+        next.owed -= unpaid;
+        let given = unpaid + next.remove(cost - unpaid, |at| at >= start);
+        self.adopt(now, next, given)
+    }
+
+    /// A counter of which nothing was given back stays as it was, also for a clock that goes back.
+    fn adopt(&mut self, now: Tick, next: Self, given: i128) -> i128 {
+        if given > 0 || self.algorithm == Algorithm::SlidingLog {
+            *self = next;
+            self.written(now);
+        }
+        given
     }
 
     /// Removes up to `most` of certain entries, from the newest on.
@@ -157,6 +273,7 @@ impl Windows {
     /// counter keeps its previous window if it can. A log keeps its entries: what the change adds counts
     /// from now, what it removes, it removes from the oldest.
     pub(super) fn change(&mut self, now: Tick, quota: &Quota, how: Inherit) -> bool {
+        *self = self.as_of(now);
         let (at, used) = (self.at(now), self.used(now));
         let start = self.start(at);
         let limit = i128::from(quota.count());
@@ -179,6 +296,7 @@ impl Windows {
             self.passed.clear();
             self.begin(self.start(self.at(now)), after);
         }
+        self.written(now);
         true
     }
 
@@ -201,8 +319,8 @@ impl Windows {
                 self.push(entry, cost - cut);
             }
         }
-        if after > used {
-            self.push(at, after - used);
-        }
+        self.passed.retain(|(entry, _)| *entry > at - self.length);
+        self.owed += (after - used).max(0) - dropped;
+        self.place(at);
     }
 }
