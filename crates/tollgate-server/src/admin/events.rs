@@ -103,6 +103,9 @@ fn figures(shared: &Shared) -> Value {
     })
 }
 
+/// The receiver again, and the tick that came; `None` when the server shuts down.
+type Next = (watch::Receiver<Bytes>, Option<Bytes>);
+
 /// One stream: the body of an answer.
 pub(super) struct Events {
     shared: Arc<Shared>,
@@ -110,7 +113,7 @@ pub(super) struct Events {
     active: Arc<AtomicBool>,
     /// What comes first.
     state: Option<Bytes>,
-    next: Pin<Box<dyn Future<Output = (watch::Receiver<Bytes>, Option<Bytes>)> + Send>>,
+    next: Pin<Box<dyn Future<Output = Next> + Send>>,
 }
 
 impl Events {
@@ -158,11 +161,8 @@ impl Events {
     }
 }
 
-/// Waits for the next tick; `None` when the server shuts down.
-async fn next(
-    mut ticks: watch::Receiver<Bytes>,
-    mut drain: watch::Receiver<bool>,
-) -> (watch::Receiver<Bytes>, Option<Bytes>) {
+/// Waits for the next tick.
+async fn next(mut ticks: watch::Receiver<Bytes>, mut drain: watch::Receiver<bool>) -> Next {
     let tick = tokio::select! {
         changed = ticks.changed() => changed.is_ok().then(|| ticks.borrow_and_update().clone()),
         _ = drain.wait_for(|draining| *draining) => None,

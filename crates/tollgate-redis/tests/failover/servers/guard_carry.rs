@@ -141,7 +141,7 @@ fn nothing_is_booked_twice_when_the_store_fails_half_way() {
                 assert_eq!((status.pending_spend, status.carried_back), (0, first + second));
                 // What was given up is either booked or not, and never twice.
                 let lost = if mode == Mode::Deaf { 0 } else { status.dropped_spend };
-                assert_eq!(flaky.forced() + lost, KEYS.into(), "{mode:?} after {calls}");
+                assert_eq!(flaky.forced() + lost, u64::from(KEYS), "{mode:?} after {calls}");
                 let is_given_up = matches!(mode, Mode::Lost | Mode::Deaf | Mode::Invalid);
                 assert_eq!(status.dropped_spend > 0, is_given_up, "{mode:?} after {calls}");
                 for key in 0..KEYS {
