@@ -291,7 +291,7 @@ async fn envoy_json(edges: &mut Edges, model: &mut Model, random: &mut Random) -
 async fn forward_auth(edges: &mut Edges, model: &mut Model, random: &mut Random) -> String {
     let (user, bucket) = (random.pick(&["a", "b"]), random.pick(&["a", "b"]));
     let row = format!("forward-auth of {user} and {bucket}");
-    let decided = model.decide(&vec![("user", user.into(), 1), ("bucket", bucket.into(), 1)], true);
+    let decided = model.decide(&[("user", user.into(), 1), ("bucket", bucket.into(), 1)], true);
     let headers = format!("X-User: {user}\r\nX-Bucket: {bucket}\r\n");
     let told = edges.get_with("/auth", &headers).await;
     assert_eq!(told.status, if decided.allowed { 200 } else { 429 }, "{row}");
