@@ -85,7 +85,8 @@ impl Answer {
         let policy = plan.rule(part.rule).label();
         let block = part.blocked_until.map(|until| until.since(now));
         let decision = part.decision.as_ref();
-        let retry = decision.filter(|decision| decision.is_denied());
+        // A limit that lets the request pass may be looked at again when it is in debt.
+        let retry = decision.filter(|it| it.is_denied() && part.code != Code::Allowed);
         Some(LimitReport {
             policy,
             limit: decision.map_or(capacity, Decision::limit),

@@ -283,16 +283,13 @@ impl Model {
             }
         }
         if allowed && takes {
-            for index in 0..parts.len() {
-                let part = parts[index].clone();
-                if part.code == "allowed" && part.rule.mode != Mode::Shadow {
-                    self.add(&part.rule, &part.key, part.cost);
-                    parts[index].charged = part.cost;
-                }
-            }
-            let is_taken =
+            let is_charged =
                 |part: &&mut Part| part.code == "allowed" && part.rule.mode != Mode::Shadow;
-            for part in parts.iter_mut().filter(is_taken) {
+            for part in parts.iter_mut().filter(is_charged) {
+                self.add(&part.rule, &part.key, part.cost);
+                part.charged = part.cost;
+            }
+            for part in parts.iter_mut().filter(is_charged) {
                 self.look(part, 0);
             }
         } else if allowed {
