@@ -99,7 +99,7 @@ mod tests {
             (Algorithm::Gcra, 399, 199, 3_995, 5_000_000),
             (Algorithm::FixedWindow, 300, 100, 3_500, 500_000_000),
             (Algorithm::AnchoredWindow, 300, 100, 3_500, 500_000_000),
-            (Algorithm::SlidingCounter, 300, 100, 3_000, 1),
+            (Algorithm::SlidingCounter, 300, 100, 3_005, 5_000_000),
             (Algorithm::SlidingLog, 300, 100, 3_500, 500_000_000),
         ] {
             let replay = replay(Quota::per_second(100), algorithm, arrivals);
