@@ -18,7 +18,7 @@ use tollgate_server::{
 
 /// A request to every endpoint of the administrators' interface that answers in JSON. They run in this
 /// order, so that replies have something to show.
-const ADMIN: [(&str, &str, &str); 22] = [
+const ADMIN: [(&str, &str, &str); 23] = [
     ("GET", "/health", ""),
     ("GET", "/ready", ""),
     ("GET", "/version", ""),
@@ -32,6 +32,7 @@ const ADMIN: [(&str, &str, &str); 22] = [
     ("POST", "/override", r#"{"policy": "per-user", "key": "ann", "limit": "7/s", "for_ms": 9}"#),
     ("POST", "/bypass", r#"{"policy": "whole-site", "for_ms": 1000}"#),
     ("GET", "/key?policy=per-user&key=ann", ""),
+    ("GET", "/explain?domain=shop&entry=user%3Dann", ""),
     ("GET", "/specials", ""),
     ("POST", "/unblock", r#"{"policy": "per-user", "key": "ann"}"#),
     ("POST", "/override/clear", r#"{"policy": "per-user", "key": "ann"}"#),

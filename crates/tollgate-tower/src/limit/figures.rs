@@ -12,6 +12,11 @@ pub(super) fn corrected(
     let estimate = decision.cost();
     let (less, more) = (estimate.saturating_sub(actual), actual.saturating_sub(estimate));
     let left = decision.remaining().saturating_add(less);
+    let used = decision.limit().saturating_sub(decision.remaining());
+    let after = used.saturating_sub(less).saturating_add(more);
+    // How many windows the part above the limit fills, one limit each.
+    let carried = after.saturating_sub(1).checked_div(decision.limit()).unwrap_or(0);
+    let excess = quota.period().saturating_mul(u32::try_from(carried).unwrap_or(u32::MAX));
     let moved = |at: Tick| match algorithm {
         Algorithm::Gcra => {
             let sooner = at.as_nanos().saturating_sub(time_of(quota, less));
@@ -20,14 +25,15 @@ pub(super) fn corrected(
             Tick::from_nanos(sooner).max(decision.at()).saturating_add(later)
         }
         // All is back when less than one is left of what was used, which fades through the window
-        // behind this one.
+        // behind this one, or behind the last one that an excess fills.
         Algorithm::SlidingCounter => {
-            let used = decision.limit().saturating_sub(decision.remaining());
             let one_of = |used: u64| quota.period().as_nanos() as u64 / used.max(1);
-            let later = at.saturating_add(Duration::from_nanos(one_of(used)));
-            let sooner = one_of(used.saturating_sub(less).saturating_add(more));
+            let later = at.saturating_add(Duration::from_nanos(one_of(used)) + excess);
+            let sooner = one_of(after.saturating_sub(carried.saturating_mul(decision.limit())));
             Tick::from_nanos(later.as_nanos().saturating_sub(sooner))
         }
+        // An excess takes the places of what leaves.
+        Algorithm::SlidingLog => at.saturating_add(excess),
         // A window ends when it ends.
         _ => at,
     };

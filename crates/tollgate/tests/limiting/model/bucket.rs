@@ -12,7 +12,7 @@
 //! |---|---|---|
 //! | a bucket | nothing where a permit takes a whole number of ninths of a nanosecond, else two ninths | nothing |
 //! | each time that a reservation gives back what time has not refilled | as much more | the same |
-//! | a change of quota | what it was, at the new rate, and two ninths more of each | the same |
+//! | a change of quota | what it was, at the new rate, and two ninths more of each; two more if it is proportional | the same, without the latter |
 //! | a change to a budget that never refills | a permit more | the same |
 //!
 //! The rounding of give-backs and changes ends when the bucket is full.
@@ -187,7 +187,9 @@ impl Bucket {
                 _ => carried + 2 + next.two_ninths(),
             }
         });
-        (next.early, next.late) = (early, late);
+        // A share is rounded in favour of the caller, by less than two ninths.
+        let favour = if how == Inherit::Proportional { next.two_ninths() } else { 0 };
+        (next.early, next.late) = (early + favour, late);
         *self = next;
         true
     }

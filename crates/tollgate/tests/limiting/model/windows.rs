@@ -39,6 +39,10 @@ impl Windows {
         }
     }
 
+    pub(super) fn is_log(&self) -> bool {
+        self.algorithm == Algorithm::SlidingLog
+    }
+
     /// Returns the same state as it is in the window that is in force.
     fn as_of(&self, now: Tick) -> Self {
         let mut next = self.clone();
