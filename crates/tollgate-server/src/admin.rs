@@ -1,6 +1,6 @@
 //! Administrators' interface and metrics.
 //!
-//! A listener of its own: HTTP/1.1 with JSON, and a [dashboard](ui) for browsers. `GET /` lists the endpoints. Who
+//! A listener of its own: HTTP/1.1 with JSON, and a dashboard for browsers. `GET /` lists the endpoints. Who
 //! may do what:
 //!
 //! | | no token set | token set |

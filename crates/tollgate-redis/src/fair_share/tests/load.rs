@@ -44,13 +44,15 @@ impl Table for Server {
         let who = (registration.id(), self.process);
         let answer = {
             let mut table = self.table.lock().unwrap();
-            match verb {
+            let answer = match verb {
                 Verb::Report => table.report(micros, who, registration, report),
                 Verb::Leave => {
                     table.leave(micros, who);
                     Answer::Stale
                 }
-            }
+            };
+            assert!(table.granted(micros) <= registration.resource().capacity);
+            answer
         };
         sleep(Duration::from_millis(1)).await;
         Ok(answer)
