@@ -108,6 +108,9 @@ struct Hosts {
     algorithm: Algorithm,
     /// The largest limit so far.
     limit: u64,
+    /// Whether a sliding window may carry an excess. A change of quota does not touch it for a key, and gives it the
+    /// free places of the new limit for a limiter, so the two are no longer alike.
+    carries: bool,
 }
 
 impl Hosts {
@@ -127,6 +130,7 @@ impl Hosts {
             own: [false; KEYS],
             algorithm,
             limit: burst,
+            carries: false,
         }
     }
 
@@ -157,7 +161,12 @@ impl Hosts {
                 [keyed.try_acquire_n(&key, n), single[key].try_acquire_n(n)].map(cost)
             }
             Event::UpTo(key, n) => [keyed.up_to(&key, n), single[key].up_to(n)].map(cost),
-            Event::Force(key, n) => [keyed.force(&key, n), single[key].force(n)].map(cost),
+            Event::Force(key, n) => {
+                let sliding = [Algorithm::SlidingCounter, Algorithm::SlidingLog];
+                self.carries |= sliding.contains(&self.algorithm);
+                [keyed.force(&key, n), single[key].force(n)].map(cost)
+            }
+            Event::Change(_) | Event::Own(..) if self.carries => [None, None],
             Event::Overtake(key, n) => {
                 [keyed.try_overtake_n(&key, n), single[key].try_overtake_n(n)].map(cost)
             }
