@@ -388,10 +388,10 @@ impl Step for SlidingLog {
     /// Removes the entry, or a part of it, if it is still inside the window, and the part of it that is owed.
     fn give_back(&self, log: &mut Log, now: Tick, mark: u64, most: u64) -> u64 {
         let (now, tick) = (Self::clamp(log, now), Tick::from_nanos(mark.saturating_sub(1)));
-        self.advance(log, now);
         if ns_later(tick, self.window.length_ns) <= now {
             return 0;
         }
+        self.advance(log, now);
         let found = log.entries.binary_search_by_key(&tick, |entry| entry.tick);
         let taken = found.map_or(0, |index| Self::take_from(log, index, most));
         let unpaid = log.owed.min(most - taken);

@@ -224,7 +224,8 @@ impl Windows {
         let given = if self.algorithm != Algorithm::SlidingLog {
             if start == mark { next.remove(most, |at| at >= start) } else { 0 }
         } else if mark < start {
-            0
+            // Too late: nothing changes, also for a clock that goes back.
+            return 0;
         } else {
             let taken = next.remove(most, |at| at == mark);
             let unpaid = next.owed.min(most - taken);
