@@ -161,7 +161,7 @@ async fn respond(
         "/" => return Ok(text_reply(index())),
         "/ui/" if granted.has(Permission::Read) => return file(ui::PAGE, &head.headers),
         "/ui/" => return Ok(ui::login(StatusCode::OK, "")),
-        // The page is only where the login is asked for.
+        // Only `/ui/` serves the page, because it checks the session.
         "/ui/{file}" => {
             let name = path[FILE.len()..].trim_end_matches(ui::PAGE);
             return file(name, &head.headers);
