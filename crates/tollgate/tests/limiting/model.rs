@@ -123,9 +123,12 @@ impl Model {
         if cost == 0 || self.quota.is_unlimited() {
             return None;
         }
-        let (mark, most) = match &self.state {
+        let (mark, most) = match &mut self.state {
             State::Bucket(bucket) => {
                 // What time has refilled is final as soon as another reservation comes.
+                for claim in self.claims.values() {
+                    bucket.doubt_if_unsure(claim.mark - bucket.time(now));
+                }
                 self.claims.retain(|_, claim| claim.mark > bucket.time(now));
                 (bucket.mark(), bucket.units(cost))
             }

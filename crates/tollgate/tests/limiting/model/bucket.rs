@@ -104,6 +104,14 @@ impl Bucket {
         self.ahead(now) + self.units(cost) + self.late > most
     }
 
+    /// Becomes vague if the rounding decides whether a claim with `outstanding` left is over: a clock that
+    /// goes back could tell.
+    pub(super) fn doubt_if_unsure(&mut self, outstanding: i128) {
+        if self.by_now(outstanding).is_none() {
+            self.early = self.period + 1;
+        }
+    }
+
     pub(super) fn is_vague(&self) -> bool {
         self.early.max(self.late) > self.period
     }
