@@ -229,7 +229,7 @@ impl Table {
     ) -> R {
         let (in_flight, waiting) = (queue.gauge.in_flight, queue.waiting());
         if queue.has_deadlines() {
-            queue.expire(self.timer.rules.about_now(), wakes);
+            queue.expire(self.timer.rules.clock.about_now(), wakes);
         }
         let result = change(queue, wakes);
         if let Some(timer) = queue.reset_timer() {

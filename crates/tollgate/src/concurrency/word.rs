@@ -213,7 +213,7 @@ impl Single {
         place: &Place,
         change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
     ) -> R {
-        self.change_at(place, || self.timer.rules.about_now(), change)
+        self.change_at(place, || self.timer.rules.clock.about_now(), change)
     }
 
     /// Changes the gauge with its queue: under the lock, with the word seized. Then wakes.
