@@ -228,9 +228,7 @@ impl Table {
         change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
     ) -> R {
         let (in_flight, waiting) = (queue.gauge.in_flight, queue.waiting());
-        if queue.has_deadlines() {
-            queue.expire(self.timer.rules.clock.about_now(), wakes);
-        }
+        queue.expire_late(|| self.timer.rules.clock.about_now(), wakes);
         let result = change(queue, wakes);
         if let Some(timer) = queue.reset_timer() {
             place.set_timer(key, timer, wakes);

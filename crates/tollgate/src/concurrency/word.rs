@@ -228,9 +228,7 @@ impl Single {
         // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths
         // fail from here on.
         queue.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
-        if queue.has_deadlines() {
-            queue.expire(now(), &mut wakes);
-        }
+        queue.expire_late(now, &mut wakes);
         let result = change(&mut queue, &mut wakes);
         if let Some(timer) = queue.reset_timer() {
             place.set_timer(0, timer, &mut wakes);
