@@ -112,6 +112,8 @@ pub(crate) struct Tables {
     pub(crate) base: Arc<Base>,
     pub(crate) words: WordTable,
     pub(crate) boxed: BoxedTable,
+    /// The most keys of each table.
+    pub(crate) cap: Option<u64>,
 }
 
 /// How large the tables may become.
@@ -132,7 +134,7 @@ impl Tables {
         let cap = bounded.or(cap);
         let words = WordTable::new(Arc::clone(&base), cap, bounded.unwrap_or(0));
         let boxed = BoxedTable::new(Arc::clone(&base), cap, max_idle);
-        Self { base, words, boxed }
+        Self { base, words, boxed, cap }
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run

@@ -78,6 +78,13 @@ impl MemoryStore {
         self.len() == 0
     }
 
+    /// Returns how many keys can have a slot; `None` if the table grows without a bound. Keys of sliding logs, which have a
+    /// table of their own, are bounded by the same number.
+    #[must_use]
+    pub fn max_keys(&self) -> Option<u64> {
+        self.shared.core.tables.cap
+    }
+
     /// Returns the memory of the slots, in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
