@@ -31,7 +31,7 @@ use self::core::Core;
 use crate::{
     Algorithm, Clock, Decision, Quota, Tick,
     sync::{Arc, Ordering::Relaxed},
-    watch::Counts,
+    watch::{Counts, Health, WaitHistogram, Watch},
 };
 use std::{fmt, hash::Hash};
 
@@ -176,6 +176,21 @@ impl<K: ?Sized> KeyedLimiter<K> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.core.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
+    }
+
+    /// Tells whether the limiter denies nearly everything, over all keys: see
+    /// [`Limiter::health`](crate::Limiter::health). Always [`Health::Unknown`] unless it is
+    /// [`counted`](KeyedBuilder::counted).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.core.watch().map_or(Health::Unknown, |watch| watch.health(self.now()))
+    }
+
+    /// Returns how long reservations and waits of all keys took; empty unless the limiter is
+    /// [`counted`](KeyedBuilder::counted).
+    #[must_use]
+    pub fn waits(&self) -> WaitHistogram {
+        self.core.watch().map(Watch::wait_histogram).unwrap_or_default()
     }
 
     /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the

@@ -18,7 +18,7 @@ use crate::{
         alarm::Alarm,
         line::{Line, LineRules},
     },
-    watch::{Verb, Watch},
+    watch::{Event, Verb, Watch},
 };
 use cell::Cell;
 use std::fmt;
@@ -320,7 +320,7 @@ impl Limiter {
     #[inline]
     pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
         if let Some(watch) = self.watch() {
-            watch.decided(self.name(), verb, decision);
+            watch.decided(verb, decision, || Event::of_limiter(self, verb, decision));
         }
     }
 }

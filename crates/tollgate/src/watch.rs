@@ -7,11 +7,11 @@
 //! | I want | use |
 //! |---|---|
 //! | how many passed, and how many did not | [`Limiter::counts`](crate::Limiter::counts) |
-//! | to be told of every decision | [`Observer`] |
+//! | to receive every decision | [`Observer`] |
 //! | counters in my metrics system | `MetricsObserver`, feature `metrics` |
 //! | events on the current span | `TracingObserver`, feature `tracing` |
 //! | a log line for some denials | [`DenialLog`] |
-//! | a liveness check | [`Limiter::health`](crate::Limiter::health) |
+//! | a liveness check | [`Limiter::health`](crate::Limiter::health), [`HealthCheck`] |
 //! | the state, to look at or to send | [`Limiter::snapshot`](crate::Limiter::snapshot) |
 
 mod counters;
@@ -32,17 +32,13 @@ pub use self::tracing::TracingObserver;
 pub use counters::Counts;
 pub(crate) use counters::{STRIPES, StripedCounters, stripe};
 pub use denial_log::{DenialLine, DenialLog};
-pub use health::Health;
+pub use health::{Health, HealthCheck};
 pub use histogram::WaitHistogram;
-pub use observer::{Event, Observer, Verb};
+pub use observer::{Event, EventKey, KeyForm, Observer, Verb};
 pub use snapshot::Snapshot;
 
-use crate::{
-    Decision, Limiter, Tick,
-    sync::{Mutex, lock},
-};
+use crate::{Decision, Limiter, Tick};
 use counters::Counters;
-use health::HealthCheck;
 use histogram::StripedHistogram;
 use std::time::Duration;
 
@@ -52,7 +48,7 @@ pub(crate) struct Watch {
     counters: Counters,
     waits: StripedHistogram,
     observer: Option<Box<dyn Observer>>,
-    health: Mutex<HealthCheck>,
+    health: HealthCheck,
 }
 
 impl Watch {
@@ -60,10 +56,15 @@ impl Watch {
         Self { observer: Some(Box::new(observer)), ..Self::default() }
     }
 
-    pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {
+    pub(crate) fn decided<'a>(
+        &self,
+        verb: Verb,
+        decision: &Decision,
+        event: impl FnOnce() -> Event<'a>,
+    ) {
         self.counters.add(verb, decision);
         if let Some(observer) = &self.observer {
-            observer.decided(&Event::new(name, verb, decision));
+            observer.decided(&event());
         }
     }
 
@@ -71,8 +72,16 @@ impl Watch {
         self.counters.sum()
     }
 
+    pub(crate) fn health(&self, now: Tick) -> Health {
+        self.health.judge(now, &self.counts())
+    }
+
     pub(crate) fn refunded(&self, permits: u64) {
         self.counters.refund(permits);
+    }
+
+    pub(crate) fn wait_histogram(&self) -> WaitHistogram {
+        self.waits.sum()
     }
 
     pub(crate) fn waits(&self, wait: Duration) {
@@ -92,7 +101,7 @@ impl Limiter {
     /// [`counted`](crate::LimiterBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.watch().map(|watch| watch.waits.sum()).unwrap_or_default()
+        self.watch().map(Watch::wait_histogram).unwrap_or_default()
     }
 
     /// Tells whether the limiter works as it should: one that denies nearly everything for a while
@@ -104,7 +113,7 @@ impl Limiter {
     #[must_use]
     pub fn health(&self) -> Health {
         match self.watch() {
-            Some(watch) => lock(&watch.health).look(self.now(), self.counts()),
+            Some(watch) => watch.health(self.now()),
             None => Health::Unknown,
         }
     }

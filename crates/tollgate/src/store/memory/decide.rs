@@ -58,8 +58,10 @@ impl MemoryStore {
         now: Tick,
         demand: &mut Demand<'_>,
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
-        let (decision, taken) = self.state_ref(demand)?.lease(now, demand.cost());
-        self.shared.core.report(Verb::UpTo, &decision);
+        let (core, key) = (&self.shared.core, self.key(demand)?);
+        let fingerprint = key.fingerprint;
+        let (decision, taken) = StateRef::Key(core, key).lease(now, demand.cost());
+        core.report(fingerprint, Verb::UpTo, &decision);
         demand.tell(decision);
         Ok((decision, taken.map(|taken| vec![taken])))
     }
