@@ -31,7 +31,7 @@ use self::core::Core;
 use crate::{
     Algorithm, Clock, Decision, Quota, Tick,
     sync::{Arc, Ordering::Relaxed},
-    watch::{Counts, Health, WaitHistogram, Watch},
+    watch::{Collector, Counts, Health, Samples, WaitHistogram, Watch, WeakCollector, family},
 };
 use std::{fmt, hash::Hash};
 
@@ -250,5 +250,45 @@ impl<K: ?Sized> fmt::Debug for KeyedLimiter<K> {
             .field("quota", &self.quota().to_string())
             .field("len", &self.len())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K: ?Sized> Collector for KeyedLimiter<K> {
+    fn collect(&self, samples: &mut Samples) {
+        CoreCollector(Arc::clone(&self.core)).collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.core, CoreCollector)
+    }
+}
+
+/// Reads a keyed limiter without the type of its keys.
+struct CoreCollector(Arc<Core>);
+
+impl Collector for CoreCollector {
+    fn collect(&self, samples: &mut Samples) {
+        let Self(core) = self;
+        samples.kind("keyed_limiter");
+        samples.quota(core.default.quota());
+        samples.gauge(&family::KEYS, core.tables.len() as f64);
+        samples.gauge(&family::TABLE_BYTES, core.tables.bytes() as f64);
+        let counts = core.table_counts();
+        for (event, count) in [
+            ("forgotten", counts.forgotten),
+            ("evicted", counts.evicted),
+            ("saturated", counts.saturated),
+            ("unusable_quota", counts.unusable_quotas),
+        ] {
+            samples.count_by(&family::TABLE_EVENTS, event, count);
+        }
+        samples.queue(core.waiting(), core.line_rules.max_waiting as u64);
+        if let Some(watch) = core.watch() {
+            watch.collect(samples, core.clock.now());
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.0, Self)
     }
 }

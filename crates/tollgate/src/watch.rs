@@ -1,26 +1,40 @@
-//! Watching limiters: counts, observers, a denial log, health, and snapshots.
+//! Observing limiters: metrics of every type, a registry, observers, a denial log, health, snapshots.
 //!
 //! Nothing here costs anything until asked for: a limiter built without
 //! [`counted`](crate::LimiterBuilder::counted) or [`observer`](crate::LimiterBuilder::observer)
 //! decides as if this module did not exist (`docs/benchmarks/limiter.md`, "watched").
 //!
+//! Metrics are *pulled*: a type keeps its counts, and an output reads them ([`Collector`]). Only
+//! single decisions are *pushed*, to an [`Observer`].
+//!
 //! | I want | use |
 //! |---|---|
+//! | metrics of all my limiters for Prometheus | [`Registry::prometheus`] |
+//! | the same in the `metrics` facade or OpenTelemetry | `Registry::flush_metrics` (feature `metrics`), `Registry::observe_with` (feature `otel`) |
+//! | a page that lists my limiters | [`Registry::list`] |
 //! | how many passed, and how many did not | [`Limiter::counts`](crate::Limiter::counts) |
 //! | to receive every decision | [`Observer`] |
-//! | counters in my metrics system | `MetricsObserver`, feature `metrics` |
 //! | events on the current span | `TracingObserver`, feature `tracing` |
 //! | a log line for some denials | [`DenialLog`] |
 //! | a liveness check | [`Limiter::health`](crate::Limiter::health), [`HealthCheck`] |
 //! | the state, to look at or to send | [`Limiter::snapshot`](crate::Limiter::snapshot) |
+//! | a count that many threads add to | [`StripedCounter`] |
 
+mod collector;
 mod counters;
 mod denial_log;
+#[cfg(feature = "metrics")]
+mod facade;
+pub(crate) mod family;
 mod health;
 mod histogram;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
+#[cfg(feature = "otel")]
+mod otel;
+mod prometheus;
+mod registry;
 mod snapshot;
 #[cfg(feature = "tracing")]
 mod tracing;
@@ -29,17 +43,21 @@ mod tracing;
 pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]
 pub use self::tracing::TracingObserver;
-pub use counters::Counts;
+pub(crate) use collector::RunCounts;
+pub use collector::{Collector, Report, Sample, SampleValue, Samples, WeakCollector};
+pub use counters::{Counts, StripedCounter};
 pub(crate) use counters::{STRIPES, StripedCounters, stripe};
 pub use denial_log::{DenialLine, DenialLog};
+pub use family::Family;
 pub use health::{Health, HealthCheck};
+pub(crate) use histogram::StripedHistogram;
 pub use histogram::WaitHistogram;
 pub use observer::{Event, EventKey, KeyForm, Observer, Verb};
+pub use registry::{Registry, RegistryError};
 pub use snapshot::Snapshot;
 
 use crate::{Decision, Limiter, Tick};
 use counters::Counters;
-use histogram::StripedHistogram;
 use std::time::Duration;
 
 /// What a watched limiter carries.
@@ -74,6 +92,13 @@ impl Watch {
 
     pub(crate) fn health(&self, now: Tick) -> Health {
         self.health.judge(now, &self.counts())
+    }
+
+    /// Writes what is counted.
+    pub(crate) fn collect(&self, samples: &mut Samples, now: Tick) {
+        samples.decisions(&self.counts());
+        samples.waits(&family::WAITS, self.wait_histogram());
+        samples.health(self.health(now));
     }
 
     pub(crate) fn refunded(&self, permits: u64) {
