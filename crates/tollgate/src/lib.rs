@@ -65,8 +65,8 @@ pub use error::QuotaError;
 pub use hedge::hedge;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
-    Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
-    TableCounts, TopKey, TopKeys, WhenFull,
+    Assigned, Bans, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, Seed, TableCounts, TopKey,
+    TopKeys, WhenFull,
 };
 pub use keyed_debounce::{
     KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer, WhenKeysFull,
@@ -112,8 +112,8 @@ mod pages {
     #[cfg(feature = "testing")]
     #[doc = include_str!("../../../docs/stores.md")]
     struct Stores;
-    #[doc = include_str!("../../../docs/watching.md")]
-    struct Watching;
+    #[doc = include_str!("../../../docs/observability.md")]
+    struct Observability;
     #[cfg(feature = "log")]
     #[doc = include_str!("../../../docs/logging.md")]
     struct Logging;

@@ -12,10 +12,12 @@
 mod boxed;
 mod hint;
 mod slot;
+mod swept_map;
 mod words;
 
-pub(crate) use boxed::{BoxedShard, BoxedTable, Ready, State};
+pub(crate) use boxed::{BoxedShard, BoxedTable, State};
 pub(crate) use hint::Hint;
+pub(crate) use swept_map::{FingerprintMap, SHARDS, SweptMap};
 #[cfg(tollgate_loom)]
 pub use words::loom_model;
 pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
