@@ -8,6 +8,7 @@
 //! | a network that misbehaves | [`Proxy::start`] and [`Mode`] |
 //! | a server whose clock steps | [`RedisBuilder::faketime`], then [`Redis::advance`] |
 //! | certificates | [`RedisBuilder::tls`], [`Certificates`] |
+//! | a Prometheus that scrapes a program, and the queries of a dashboard | [`Prometheus`], [`dashboard_queries`] |
 //! | a port for another program | [`free_port`] |
 //! | a recorded list of public names | [`golden`] |
 //! | when a key passes after a change of quota, by the docs | [`quota_changes`] |
@@ -26,6 +27,7 @@ mod cluster;
 mod faketime;
 mod golden;
 mod port;
+mod prometheus;
 mod proxy;
 mod quota_changes;
 mod redis;
@@ -38,6 +40,7 @@ pub use cluster::{Cluster, ClusterBuilder, Migration};
 pub use golden::golden;
 pub use port::{Port, free_port};
 pub use program::Flavor;
+pub use prometheus::{Prometheus, dashboard_queries};
 pub use proxy::{Mode, Proxy};
 pub use quota_changes::{QuotaChange, quota_changes};
 pub use redis::{Redis, RedisBuilder, Tls};
