@@ -7,11 +7,15 @@ use crate::{
 };
 
 fn print(title: &str, rows: &[Row], cases: &[Case], options: &Options) {
+    print_against(BASELINE, title, rows, cases, options);
+}
+
+fn print_against(base: &str, title: &str, rows: &[Row], cases: &[Case], options: &Options) {
     for threads in [1, 2] {
         let noun = if threads == 1 { "thread" } else { "threads" };
         println!("\n### {title}, {threads} {noun}\n");
         let grid = Grid::measure(rows, cases, threads, options.rounds());
-        println!("{}", grid.table(BASELINE));
+        println!("{}", grid.table(base));
     }
 }
 
@@ -59,4 +63,15 @@ pub(crate) fn watched(options: &Options) {
     rows.extend(peers::tollgate::watched());
     let cases = [Case::Full, Case::Partly, Case::Denied];
     print("watched", &rows, &cases, options);
+    println!("\nOne hot key; ratio to the plain keyed limiter.");
+    let rows = peers::tollgate::watched_keys();
+    print_beside("watched keys", &rows, &[Case::Full, Case::Denied], options);
+    println!("\nAn addition; ratio to one atomic that all threads share.");
+    print_beside("counters", &peers::tollgate::counters(), &[Case::Full], options);
+}
+
+/// [`print`] with ratios to the first row.
+fn print_beside(title: &str, rows: &[Row], cases: &[Case], options: &Options) {
+    let first = rows.first().map_or("", Row::name);
+    print_against(first, title, rows, cases, options);
 }

@@ -131,6 +131,11 @@ impl Row {
         })
     }
 
+    /// Returns the name of the row.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Brings the row into a case, if it can be.
     pub(crate) fn build(&self, case: Case) -> Option<Subject> {
         (self.build)(case)

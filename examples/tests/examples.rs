@@ -18,6 +18,8 @@ mod client_follows;
 mod llm_budget;
 #[path = "../login_protection.rs"]
 mod login_protection;
+#[path = "../observed.rs"]
+mod observed;
 #[path = "../outage.rs"]
 mod outage;
 #[path = "../tonic_limits.rs"]
@@ -48,6 +50,7 @@ fn each_is_short_and_says_how_to_run_it() {
         ("client_follows", include_str!("../client_follows.rs")),
         ("llm_budget", include_str!("../llm_budget.rs")),
         ("login_protection", include_str!("../login_protection.rs")),
+        ("observed", include_str!("../observed.rs")),
         ("outage", include_str!("../outage.rs")),
         ("tonic_limits", include_str!("../tonic_limits.rs")),
     ] {
@@ -245,4 +248,35 @@ async fn the_client_of_the_outage_reaches_its_server() {
     let (client, url) = outage::load::connect(app).await.unwrap();
     let request = http::Request::get(url).body(reqwest::Body::default()).unwrap();
     assert_eq!(client.oneshot(request).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn observed_serves_metrics_and_a_list_and_a_flood_of_keys_adds_no_line() {
+    let registry = tollgate::watch::Registry::new();
+    let limits = observed::limits(&registry).unwrap();
+    let (listener, address) = listen().await;
+    let app = observed::routes(registry);
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let fetch = |path: &'static str| async move {
+        let response = reqwest::get(format!("http://{address}{path}")).await.unwrap();
+        let kind = response.headers()["content-type"].to_str().unwrap().to_owned();
+        (kind, response.text().await.unwrap())
+    };
+    let lines = |text: &str| text.lines().count();
+    let (kind, before) = fetch("/metrics").await;
+    assert_eq!(kind, tollgate::watch::Registry::PROMETHEUS_TEXT);
+    for key in 0..50_000 {
+        let _ = limits.users.try_acquire(&key.to_string());
+    }
+    let _ = limits.api.try_acquire();
+    let (_, after) = fetch("/metrics").await;
+    assert_eq!(lines(&before), lines(&after));
+    let count = |text: &str, line: &str| text.lines().filter(|it| *it == line).count();
+    let allowed = "tollgate_decisions_total{limiter=\"users\",outcome=\"allowed\"} 50000";
+    assert_eq!(count(&after, allowed), 1, "{after}");
+    let (_, list) = fetch("/debug/limiters").await;
+    assert!(
+        list.contains("\nuploads (concurrency), 0 of 8 in flight, 0 of 100 waiting\n"),
+        "{list}"
+    );
 }

@@ -7,10 +7,14 @@ use crate::{
     grid::{Ask, Case, Row},
     harness::Subject,
 };
-use std::{hint::black_box, time::Duration};
+use std::{
+    hint::black_box,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 use tollgate::{
-    Algorithm, Clock, Limiter, LimiterBuilder, Quota,
-    watch::{Event, Observer},
+    Algorithm, Clock, KeyedBuilder, KeyedLimiter, Limiter, LimiterBuilder, Quota,
+    watch::{Event, Observer, StripedCounter},
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -224,5 +228,49 @@ pub(crate) fn watched() -> Vec<Row> {
     vec![
         plain("tollgate, counted", LimiterBuilder::counted),
         plain("tollgate, counted and observed", |builder| builder.observer(Listener)),
+    ]
+}
+
+/// A keyed limiter that is asked for one key: plain, counted, and with the names of heavy keys.
+pub(crate) fn watched_keys() -> Vec<Row> {
+    let row = |name, with: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
+        let build = move |case| {
+            let keys = with(KeyedLimiter::builder(quota(case))).build().ok()?;
+            if case == Case::Denied {
+                assert!(keys.try_acquire_n(&KEY, DENIED_BURST).is_allowed());
+            }
+            Some(keys)
+        };
+        Row::shared(name, build, |keys: &KeyedLimiter<u64>| keys.try_acquire(&KEY).is_allowed())
+    };
+    vec![
+        row("keyed", |builder| builder),
+        row("keyed, counted", KeyedBuilder::counted),
+        row("keyed, top 100 keys", |builder| builder.top_keys(100)),
+        row("keyed, counted, top 100 keys", |builder| builder.counted().top_keys(100)),
+    ]
+}
+
+const KEY: u64 = 7;
+
+/// Counters that threads add to.
+pub(crate) fn counters() -> Vec<Row> {
+    vec![
+        Row::shared(
+            "one atomic",
+            |_| Some(AtomicU64::new(0)),
+            |count| {
+                count.fetch_add(1, Relaxed);
+                true
+            },
+        ),
+        Row::shared(
+            "StripedCounter",
+            |_| Some(StripedCounter::new()),
+            |count| {
+                count.add(1);
+                true
+            },
+        ),
     ]
 }

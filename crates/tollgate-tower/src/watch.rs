@@ -46,7 +46,7 @@ impl Watching {
         names: impl Iterator<Item = &'a str>,
     ) -> Watch {
         if self.has_span_events {
-            self.observers.push(Arc::new(TracingObserver));
+            self.observers.push(Arc::new(TracingObserver::new()));
         }
         #[cfg(feature = "metrics")]
         let is_idle = self.observers.is_empty() && self.log_every.is_none() && !self.has_metrics;

@@ -8,7 +8,11 @@ pub use error::AdmissionError;
 pub use future::Admit;
 pub use permit::AdmissionPermit;
 
-use crate::{Acquire, Breaker, Concurrency, Limiter, Open, Permit, Priority, pace::Booked};
+use crate::{
+    Acquire, Breaker, Concurrency, Limiter, Open, Permit, Priority,
+    pace::Booked,
+    watch::{Collector, Samples, WeakCollector},
+};
 use std::time::Duration;
 
 /// A rate limiter, a circuit breaker and a concurrency limit, each optional, all or nothing.
@@ -177,5 +181,26 @@ impl Admission {
         let pass = self.breaker.as_ref().map(Breaker::try_pass).transpose()?;
         booked.keep();
         Ok(AdmissionPermit::new(pass.map(crate::Pass::into_owned), slot))
+    }
+}
+
+/// Each part is a part of the report: `name/rate`, `name/breaker`, `name/concurrency`.
+impl Collector for Admission {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("admission");
+        self.parts().for_each(|(name, part)| samples.part(name, part));
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of_parts("admission", self.parts())
+    }
+}
+
+impl Admission {
+    fn parts(&self) -> impl Iterator<Item = (&'static str, &dyn Collector)> {
+        let rate = self.rate.as_ref().map(|part| ("rate", part as &dyn Collector));
+        let breaker = self.breaker.as_ref().map(|part| ("breaker", part as &dyn Collector));
+        let slots = self.concurrency.as_ref().map(|part| ("concurrency", part as &dyn Collector));
+        [rate, breaker, slots].into_iter().flatten()
     }
 }

@@ -18,7 +18,11 @@ pub use machine::OpenReason;
 pub use pass::{BreakerState, Open, Pass};
 pub use window::{BreakerWindow, Trip};
 
-use crate::{Clock, Tick, sync::Arc};
+use crate::{
+    Clock, Tick,
+    sync::Arc,
+    watch::{Collector, Samples, WeakCollector, family},
+};
 use host::Host;
 use machine::Hold;
 use std::{fmt, time::Duration};
@@ -241,5 +245,30 @@ impl fmt::Debug for Breaker {
             .field("state", &self.state())
             .field("is_shadow", &self.is_shadow())
             .finish_non_exhaustive()
+    }
+}
+
+impl Collector for Breaker {
+    fn collect(&self, samples: &mut Samples) {
+        let (state, counts) = (self.state(), self.counts());
+        samples.kind("breaker");
+        samples.state(state.name());
+        for known in BreakerState::ALL {
+            let is_it = f64::from(u8::from(known == state));
+            samples.gauge_by(&family::BREAKER_STATE, known.name(), is_it);
+        }
+        // OVERFLOW: counts of events, here and below.
+        samples.calls(counts.ended + counts.without_effect, counts.refused);
+        samples.count_by(&family::DECISIONS, "shadow_denied", counts.would_refuse);
+        samples.count_by(&family::BREAKER_CALLS, "success", counts.ended - counts.failed);
+        samples.count_by(&family::BREAKER_CALLS, "failure", counts.failed);
+        samples.count_by(&family::BREAKER_CALLS, "without_effect", counts.without_effect);
+        samples.count(&family::BREAKER_SLOW, counts.slow);
+        samples.count(&family::BREAKER_OPENED, counts.opened);
+        samples.count(&family::BREAKER_TRIALS, counts.trials);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.host, |host| Self { host })
     }
 }

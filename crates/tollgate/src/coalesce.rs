@@ -18,6 +18,7 @@ pub use builder::{CoalesceError, CoalescerBuilder, FlushPanicked};
 use crate::{
     StopAndWait,
     wait::{Engine, KeyIndex, WeakEngine},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use add::Why;
 use machine::{After, Answer, Fold, Gather};
@@ -287,5 +288,29 @@ impl<K: Send + 'static, V: Send + 'static> Clone for WeakCoalescer<K, V> {
 impl<K: Send + 'static, V: Send + 'static> fmt::Debug for WeakCoalescer<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WeakCoalescer")
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> Collector for Coalescer<K, V> {
+    fn collect(&self, samples: &mut Samples) {
+        let look = |machine: &Gather<K, V>, _| {
+            let keys = (machine.len(), machine.rules.max_size);
+            (machine.counts, machine.refused, machine.waiting(), keys)
+        };
+        let (counts, refused, waiting, (keys, max_size)) = self.engine.look(look);
+        samples.kind("coalescer");
+        samples.runs(counts, self.panics());
+        samples.calls(counts.triggers, refused);
+        samples.gauge(&family::WAITING, waiting as f64);
+        samples.gauge(&family::KEYS, keys as f64);
+        samples.gauge(&family::KEYS_LIMIT, max_size as f64);
+        if self.is_stopped() {
+            samples.state("stopped");
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let weak = self.downgrade();
+        WeakCollector::new(move || Some(Box::new(weak.upgrade()?)))
     }
 }

@@ -26,7 +26,11 @@ pub use full::Full;
 pub use keyed::KeyedConcurrency;
 pub use permit::Permit;
 
-use crate::{Clock, sync::Arc};
+use crate::{
+    Clock,
+    sync::Arc,
+    watch::{Collector, Samples, WaitHistogram, WeakCollector, family},
+};
 use builder::check_limit;
 use permit::Place;
 use queue::PermitQueue;
@@ -281,6 +285,13 @@ impl Concurrency {
         &self.single.name
     }
 
+    /// Returns how long calls that passed had to wait in the queue; empty unless built with
+    /// [`counted`](ConcurrencyBuilder::counted). Calls that passed at once are not in it.
+    #[must_use]
+    pub fn waits(&self) -> WaitHistogram {
+        self.single.tally.waits()
+    }
+
     /// Returns what happened so far; all zero unless built with
     /// [`counted`](ConcurrencyBuilder::counted).
     #[must_use]
@@ -302,5 +313,22 @@ impl fmt::Debug for Concurrency {
             .field("waiting", &self.waiting())
             .field("closed", &self.is_closed())
             .finish()
+    }
+}
+
+impl Collector for Concurrency {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("concurrency");
+        samples.gauge(&family::IN_FLIGHT, self.in_flight() as f64);
+        samples.gauge(&family::IN_FLIGHT_LIMIT, self.limit() as f64);
+        samples.queue(self.waiting(), self.max_waiting());
+        if self.is_closed() {
+            samples.state("closed");
+        }
+        self.single.tally.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.single, |single| Self { single })
     }
 }

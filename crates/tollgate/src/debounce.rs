@@ -10,7 +10,10 @@ pub use builder::DebouncerBuilder;
 pub use error::DebounceError;
 pub use fired::{Edge, Fired};
 
-use crate::wait::{Engine, StopAndWait, WeakEngine};
+use crate::{
+    wait::{Engine, StopAndWait, WeakEngine},
+    watch::{Collector, Samples, WeakCollector},
+};
 use machine::Rules;
 use paced::PacedDebounce;
 use std::{fmt, time::Duration};
@@ -124,7 +127,7 @@ impl<T: Send + 'static> Debouncer<T> {
     /// Returns `false` if it is stopped; then the value is dropped.
     #[allow(clippy::must_use_candidate, reason = "triggering is the point")]
     pub fn trigger(&self, value: T) -> bool {
-        self.engine.event(|machine, now| machine.debounce.trigger(now, value)).is_some()
+        self.engine.event(|machine, now| machine.trigger(now, value)).is_some()
     }
 
     /// Ends the burst now: what is pending runs as soon as the action is free.
@@ -292,5 +295,31 @@ impl<T: Send + 'static> Clone for WeakDebouncer<T> {
 impl<T: Send + 'static> fmt::Debug for WeakDebouncer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WeakDebouncer")
+    }
+}
+
+impl<T: Send + 'static> Debouncer<T> {
+    /// Writes what a debouncer and a throttle have in common.
+    pub(crate) fn collect_as(&self, kind: &'static str, samples: &mut Samples) {
+        let look =
+            |machine: &PacedDebounce<T>, now| (machine.counts, machine.debounce.is_pending(now));
+        let (counts, is_pending) = self.engine.look(look);
+        samples.kind(kind);
+        samples.runs(counts, self.panics());
+        samples.queue(is_pending.into(), 1);
+        if self.is_stopped() {
+            samples.state("stopped");
+        }
+    }
+}
+
+impl<T: Send + 'static> Collector for Debouncer<T> {
+    fn collect(&self, samples: &mut Samples) {
+        self.collect_as("debouncer", samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let weak = self.downgrade();
+        WeakCollector::new(move || Some(Box::new(weak.upgrade()?)))
     }
 }

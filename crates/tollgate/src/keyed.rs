@@ -33,7 +33,7 @@ use self::core::Core;
 use crate::{
     Algorithm, Clock, Decision, Quota, Tick,
     sync::{Arc, Ordering::Relaxed},
-    watch::Counts,
+    watch::{Collector, Counts, Health, Samples, WaitHistogram, Watch, WeakCollector, family},
 };
 use std::{fmt, hash::Hash};
 
@@ -180,6 +180,21 @@ impl<K: ?Sized> KeyedLimiter<K> {
         self.core.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
     }
 
+    /// Tells whether the limiter denies nearly everything, over all keys: see
+    /// [`Limiter::health`](crate::Limiter::health). Always [`Health::Unknown`] unless it is
+    /// [`counted`](KeyedBuilder::counted).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.core.watch().map_or(Health::Unknown, |watch| watch.health(self.now()))
+    }
+
+    /// Returns how long reservations and waits of all keys took; empty unless the limiter is
+    /// [`counted`](KeyedBuilder::counted).
+    #[must_use]
+    pub fn waits(&self) -> WaitHistogram {
+        self.core.watch().map(Watch::wait_histogram).unwrap_or_default()
+    }
+
     /// Returns the heaviest keys by name, and how many distinct ones there were; `None` unless the
     /// limiter was built with [`top_keys`](KeyedBuilder::top_keys).
     ///
@@ -237,5 +252,45 @@ impl<K: ?Sized> fmt::Debug for KeyedLimiter<K> {
             .field("quota", &self.quota().to_string())
             .field("len", &self.len())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K: ?Sized> Collector for KeyedLimiter<K> {
+    fn collect(&self, samples: &mut Samples) {
+        CoreCollector(Arc::clone(&self.core)).collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.core, CoreCollector)
+    }
+}
+
+/// Reads a keyed limiter without the type of its keys.
+struct CoreCollector(Arc<Core>);
+
+impl Collector for CoreCollector {
+    fn collect(&self, samples: &mut Samples) {
+        let Self(core) = self;
+        samples.kind("keyed_limiter");
+        samples.quota(core.default.quota());
+        samples.gauge(&family::KEYS, core.tables.len() as f64);
+        samples.gauge(&family::TABLE_BYTES, core.tables.bytes() as f64);
+        let counts = core.table_counts();
+        for (event, count) in [
+            ("forgotten", counts.forgotten),
+            ("evicted", counts.evicted),
+            ("saturated", counts.saturated),
+            ("unusable_quota", counts.unusable_quotas),
+        ] {
+            samples.count_by(&family::TABLE_EVENTS, event, count);
+        }
+        samples.queue(core.waiting(), core.line_rules.max_waiting as u64);
+        if let Some(watch) = core.watch() {
+            watch.collect(samples, core.clock.now());
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.0, Self)
     }
 }

@@ -20,6 +20,7 @@ use crate::{
     DebounceError, Fired, StopAndWait,
     debounce::machine::Rules,
     wait::{Engine, KeyIndex, WeakEngine},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use machine::KeyedDebounce;
 use std::{
@@ -304,5 +305,29 @@ impl<K: Clone + Send + 'static, T: Send + 'static> fmt::Debug for KeyedDebouncer
             .field("len", &self.len())
             .field("max_keys", &self.max_keys())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Send + 'static, T: Send + 'static> Collector for KeyedDebouncer<K, T> {
+    fn collect(&self, samples: &mut Samples) {
+        let look = |machine: &KeyedDebounce<K, T>, _| {
+            (machine.counts, machine.refused, machine.len(), machine.bounds.max_keys)
+        };
+        let (counts, refused, len, max_keys) = self.engine.look(look);
+        samples.kind("keyed_debouncer");
+        samples.runs(counts, self.panics());
+        samples.calls(counts.triggers, refused);
+        samples.gauge(&family::KEYS, len as f64);
+        samples.gauge(&family::KEYS_LIMIT, max_keys as f64);
+        if self.is_stopped() {
+            samples.state("stopped");
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let (engine, hasher) = (self.engine.downgrade(), self.hasher.clone());
+        WeakCollector::new(move || {
+            Some(Box::new(Self { engine: engine.upgrade()?, hasher: hasher.clone() }))
+        })
     }
 }

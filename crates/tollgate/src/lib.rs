@@ -112,8 +112,8 @@ mod pages {
     #[cfg(feature = "testing")]
     #[doc = include_str!("../../../docs/stores.md")]
     struct Stores;
-    #[doc = include_str!("../../../docs/watching.md")]
-    struct Watching;
+    #[doc = include_str!("../../../docs/observability.md")]
+    struct Observability;
     #[cfg(feature = "log")]
     #[doc = include_str!("../../../docs/logging.md")]
     struct Logging;

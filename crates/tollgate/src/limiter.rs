@@ -14,11 +14,12 @@ use crate::{
     clock::Early,
     reservation::ledger::Ledger,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, MutexGuard, Ordering::Relaxed, lock},
+    verbs::StateRef,
     wait::{
         alarm::Alarm,
         line::{Line, LineRules},
     },
-    watch::{Verb, Watch},
+    watch::{Collector, Event, Samples, Verb, Watch, WeakCollector},
 };
 use cell::Cell;
 use std::fmt;
@@ -316,11 +317,18 @@ impl Limiter {
         self.shared.cell.update(|entry| entry.peek(now, 0))
     }
 
+    /// Writes the quota and the level.
+    pub(crate) fn collect_level(&self, samples: &mut Samples) {
+        let level = StateRef::Limiter(self).level(self.now());
+        samples.quota(self.quota());
+        samples.level(level.remaining(), level.limit());
+    }
+
     /// Tells the watcher, if there is one.
     #[inline]
     pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
         if let Some(watch) = self.watch() {
-            watch.decided(self.name(), verb, decision);
+            watch.decided(verb, decision, || Event::of_limiter(self, verb, decision));
         }
     }
 }
@@ -334,5 +342,23 @@ impl fmt::Debug for Limiter {
             .field("available", &self.available())
             .field("bypassed", &self.is_bypassed())
             .finish()
+    }
+}
+
+impl Collector for Limiter {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("limiter");
+        self.collect_level(samples);
+        samples.queue(self.waiting() as u64, self.shared.line_rules.max_waiting as u64);
+        if self.is_bypassed() {
+            samples.state("bypassed");
+        }
+        if let Some(watch) = self.watch() {
+            watch.collect(samples, self.now());
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }

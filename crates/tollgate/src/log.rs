@@ -32,7 +32,10 @@ mod writer;
 pub use layer::ThrottledLayer;
 pub use writer::{LossyWriter, LossyWriterBuilder};
 
-use crate::{DebounceError, Driver, KeyedError, Quota, Throttle};
+use crate::{
+    DebounceError, Driver, KeyedError, Quota, Throttle,
+    watch::{Collector, Samples, WeakCollector, family},
+};
 use state::State;
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -245,5 +248,34 @@ impl Error for LogThrottleError {
             Self::Limit(error) => Some(error),
             Self::Notice(error) => Some(error),
         }
+    }
+}
+
+impl Collector for LogThrottleHandle {
+    fn collect(&self, samples: &mut Samples) {
+        StateCollector(Arc::clone(&self.shared.state)).collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        // Not by a handle: dropping one flushes.
+        let state = Arc::downgrade(&self.shared.state);
+        WeakCollector::new(move || Some(Box::new(StateCollector(state.upgrade()?))))
+    }
+}
+
+/// Reads the counts.
+struct StateCollector(Arc<State>);
+
+impl Collector for StateCollector {
+    fn collect(&self, samples: &mut Samples) {
+        let counts = self.0.counts();
+        samples.kind("log_throttle");
+        samples.count_by(&family::LOG_LINES, "passed", counts.passed);
+        samples.count_by(&family::LOG_LINES, "left_out", counts.left_out);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let state = Arc::downgrade(&self.0);
+        WeakCollector::new(move || Some(Box::new(Self(state.upgrade()?))))
     }
 }

@@ -28,6 +28,7 @@ pub use waiting::PacerWait;
 use crate::{
     Clock, Quota, StopAndWait,
     wait::{Engine, Machine},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use error::Why;
 use job::Work;
@@ -286,5 +287,28 @@ impl fmt::Debug for Pacer {
             .field("queued", &queued)
             .field("due", &due)
             .finish_non_exhaustive()
+    }
+}
+
+impl Collector for Pacer {
+    fn collect(&self, samples: &mut Samples) {
+        let look = |pace: &Pace<Work>, now| {
+            (pace.quota, pace.queued(now), pace.capacity, pace.refused, pace.waits.clone())
+        };
+        let (quota, queued, capacity, refused, waits) = self.engine.look(look);
+        samples.kind("pacer");
+        samples.quota(quota);
+        samples.queue(queued, capacity);
+        samples.calls(waits.count(), refused);
+        samples.waits(&family::WAITS, waits);
+        samples.count(&family::PANICS, self.panics());
+        if self.is_stopped() {
+            samples.state("stopped");
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let engine = self.engine.downgrade();
+        WeakCollector::new(move || Some(Box::new(Self { engine: engine.upgrade()? })))
     }
 }

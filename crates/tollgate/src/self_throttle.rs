@@ -42,6 +42,7 @@ use crate::{
     breaker::window::{CallWindow, Mark, Totals},
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::fraction,
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{fmt, time::Duration};
 
@@ -358,4 +359,20 @@ pub struct SelfThrottleCounts {
     pub overloaded: u64,
     /// Calls that were refused here.
     pub refused: u64,
+}
+
+impl Collector for SelfThrottle {
+    fn collect(&self, samples: &mut Samples) {
+        let counts = self.counts();
+        samples.kind("self_throttle");
+        // OVERFLOW: counts of events.
+        samples.calls(counts.accepted + counts.overloaded, counts.refused);
+        samples.count(&family::OVERLOADED, counts.overloaded);
+        let probability = self.refusal_probability(Priority::NORMAL);
+        samples.gauge(&family::REFUSAL_PROBABILITY, probability);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
+    }
 }

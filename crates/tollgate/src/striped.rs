@@ -61,6 +61,7 @@ use crate::{
     Algorithm, Clock, Decision, Inherit, Limiter, Quota, Tick,
     keyed::fingerprint::Seed,
     sync::{Arc, Mutex, MutexGuard, Padded, lock},
+    watch::{Collector, Counts, Event, Health, Samples, Verb, Watch, WeakCollector},
 };
 use dry::Dry;
 use std::{
@@ -131,6 +132,7 @@ struct Shared {
     /// then a stripe's own.
     book: Mutex<Quota>,
     dry: Padded<Dry>,
+    watch: Option<Box<Watch>>,
 }
 
 /// Where a call without a key looks when its thread's stripe refuses.
@@ -325,9 +327,9 @@ impl StripedLimiter {
         let home = self.home();
         let decision = self.shared.stripes[home].try_acquire_n(cost);
         if decision.is_allowed() || self.shared.reach == Reach::Home {
-            return decision;
+            return self.report(Verb::TryAcquire, decision);
         }
-        self.elsewhere(home, self.now(), cost).taken_apart()
+        self.report(Verb::TryAcquire, self.elsewhere(home, self.now(), cost).taken_apart())
     }
 
     /// [`try_acquire_n`](Self::try_acquire_n) as of `now`.
@@ -336,9 +338,9 @@ impl StripedLimiter {
         let home = self.home();
         let decision = self.shared.stripes[home].try_acquire_at(now, cost);
         if decision.is_allowed() || self.shared.reach == Reach::Home {
-            return decision;
+            return self.report(Verb::TryAcquire, decision);
         }
-        self.elsewhere(home, now, cost).taken_apart()
+        self.report(Verb::TryAcquire, self.elsewhere(home, now, cost).taken_apart())
     }
 
     /// Takes one permit of the key's stripe if it is free now. Never waits.
@@ -379,15 +381,39 @@ impl StripedLimiter {
         let home = self.home_of_key(fingerprint);
         let decision = self.shared.stripes[home].try_acquire_at(now, cost);
         if decision.is_allowed() || self.shared.exempt.binary_search(&fingerprint).is_err() {
-            return decision;
+            return self.report(Verb::TryAcquire, decision);
         }
-        self.insist(home, now, cost)
+        self.report(Verb::TryAcquire, self.insist(home, now, cost))
     }
 
     /// Tells whether a key is exempt from striping.
     #[must_use]
     pub fn is_exempt<Q: Hash + ?Sized>(&self, key: &Q) -> bool {
         self.shared.exempt.binary_search(&self.shared.seed.fingerprint(key)).is_ok()
+    }
+
+    /// Returns how many decisions went which way; all zero unless it is
+    /// [`counted`](StripedBuilder::counted).
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.watch.as_ref().map(|watch| watch.counts()).unwrap_or_default()
+    }
+
+    /// Tells whether it denies nearly everything: see [`Limiter::health`]. Always
+    /// [`Health::Unknown`] unless it is [`counted`](StripedBuilder::counted).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        let watch = self.shared.watch.as_ref();
+        watch.map_or(Health::Unknown, |watch| watch.health(self.now()))
+    }
+
+    /// Counts a decision, if it is asked for.
+    #[inline]
+    fn report(&self, verb: Verb, decision: Decision) -> Decision {
+        if let Some(watch) = &self.shared.watch {
+            watch.decided(verb, &decision, || Event::new(self.name(), verb, &decision));
+        }
+        decision
     }
 
     fn home_of_key(&self, fingerprint: u64) -> usize {
@@ -407,5 +433,21 @@ impl fmt::Debug for StripedLimiter {
             .field("reach", &self.shared.reach)
             .field("available", &self.available())
             .finish_non_exhaustive()
+    }
+}
+
+impl Collector for StripedLimiter {
+    fn collect(&self, samples: &mut Samples) {
+        let (now, quota) = (self.now(), self.quota());
+        samples.kind("striped_limiter");
+        samples.quota(quota);
+        samples.level(self.available_at(now), quota.capacity());
+        if let Some(watch) = &self.shared.watch {
+            watch.collect(samples, now);
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }

@@ -4,7 +4,11 @@
 //! cut after every interval, and there is no second machine to be right or wrong. One rule is added
 //! to it: a burst that begins soon after the last run waits for its leading edge.
 
-use crate::{DebounceError, Debouncer, DebouncerBuilder, Fired, debounce::machine::Rules};
+use crate::{
+    DebounceError, Debouncer, DebouncerBuilder, Fired,
+    debounce::machine::Rules,
+    watch::{Collector, Samples, WeakCollector},
+};
 use std::{fmt, ops::Deref, time::Duration};
 
 /// Runs an action at most once per interval, however often it is triggered; the last value wins.
@@ -134,5 +138,16 @@ impl ThrottleBuilder {
         let machine = self.machine()?;
         let engine = self.options.start_async(machine, action, DebounceError::NotAsync)?;
         Ok(Throttle { debouncer: Debouncer { engine } })
+    }
+}
+
+impl<T: Send + 'static> Collector for Throttle<T> {
+    fn collect(&self, samples: &mut Samples) {
+        self.debouncer.collect_as("throttle", samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let weak = self.debouncer.downgrade();
+        WeakCollector::new(move || Some(Box::new(Self { debouncer: weak.upgrade()? })))
     }
 }

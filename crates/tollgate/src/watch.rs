@@ -1,26 +1,40 @@
-//! Watching limiters: counts, observers, a denial log, health, and snapshots.
+//! Observing limiters: metrics of every type, a registry, observers, a denial log, health, snapshots.
 //!
 //! Nothing here costs anything until asked for: a limiter built without
 //! [`counted`](crate::LimiterBuilder::counted) or [`observer`](crate::LimiterBuilder::observer)
 //! decides as if this module did not exist (`docs/benchmarks/limiter.md`, "watched").
 //!
+//! Metrics are *pulled*: a type keeps its counts, and an output reads them ([`Collector`]). Only
+//! single decisions are *pushed*, to an [`Observer`].
+//!
 //! | I want | use |
 //! |---|---|
+//! | metrics of all my limiters for Prometheus | [`Registry::prometheus`] |
+//! | the same in the `metrics` facade or OpenTelemetry | `Registry::flush_metrics` (feature `metrics`), `Registry::observe_with` (feature `otel`) |
+//! | a page that lists my limiters | [`Registry::list`] |
 //! | how many passed, and how many did not | [`Limiter::counts`](crate::Limiter::counts) |
-//! | to be told of every decision | [`Observer`] |
-//! | counters in my metrics system | `MetricsObserver`, feature `metrics` |
+//! | to receive every decision | [`Observer`] |
 //! | events on the current span | `TracingObserver`, feature `tracing` |
 //! | a log line for some denials | [`DenialLog`] |
-//! | a liveness check | [`Limiter::health`](crate::Limiter::health) |
+//! | a liveness check | [`Limiter::health`](crate::Limiter::health), [`HealthCheck`] |
 //! | the state, to look at or to send | [`Limiter::snapshot`](crate::Limiter::snapshot) |
+//! | a count that many threads add to | [`StripedCounter`] |
 
+mod collector;
 mod counters;
 mod denial_log;
+#[cfg(feature = "metrics")]
+mod facade;
+pub(crate) mod family;
 mod health;
 mod histogram;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod observer;
+#[cfg(feature = "otel")]
+mod otel;
+mod prometheus;
+mod registry;
 mod snapshot;
 #[cfg(feature = "tracing")]
 mod tracing;
@@ -29,21 +43,21 @@ mod tracing;
 pub use self::metrics::MetricsObserver;
 #[cfg(feature = "tracing")]
 pub use self::tracing::TracingObserver;
-pub use counters::Counts;
+pub(crate) use collector::RunCounts;
+pub use collector::{Collector, Report, Sample, SampleValue, Samples, WeakCollector};
+pub use counters::{Counts, StripedCounter};
 pub(crate) use counters::{STRIPES, StripedCounters, stripe};
 pub use denial_log::{DenialLine, DenialLog};
-pub use health::Health;
+pub use family::Family;
+pub use health::{Health, HealthCheck};
+pub(crate) use histogram::StripedHistogram;
 pub use histogram::WaitHistogram;
-pub use observer::{Event, Observer, Verb};
+pub use observer::{Event, EventKey, KeyForm, Observer, Verb};
+pub use registry::{Registry, RegistryError};
 pub use snapshot::Snapshot;
 
-use crate::{
-    Decision, Limiter, Tick,
-    sync::{Mutex, lock},
-};
+use crate::{Decision, Limiter, Tick};
 use counters::Counters;
-use health::HealthCheck;
-use histogram::StripedHistogram;
 use std::time::Duration;
 
 /// What a watched limiter carries.
@@ -52,7 +66,7 @@ pub(crate) struct Watch {
     counters: Counters,
     waits: StripedHistogram,
     observer: Option<Box<dyn Observer>>,
-    health: Mutex<HealthCheck>,
+    health: HealthCheck,
 }
 
 impl Watch {
@@ -60,10 +74,15 @@ impl Watch {
         Self { observer: Some(Box::new(observer)), ..Self::default() }
     }
 
-    pub(crate) fn decided(&self, name: &str, verb: Verb, decision: &Decision) {
+    pub(crate) fn decided<'a>(
+        &self,
+        verb: Verb,
+        decision: &Decision,
+        event: impl FnOnce() -> Event<'a>,
+    ) {
         self.counters.add(verb, decision);
         if let Some(observer) = &self.observer {
-            observer.decided(&Event::new(name, verb, decision));
+            observer.decided(&event());
         }
     }
 
@@ -71,8 +90,23 @@ impl Watch {
         self.counters.sum()
     }
 
+    pub(crate) fn health(&self, now: Tick) -> Health {
+        self.health.judge(now, &self.counts())
+    }
+
+    /// Writes what is counted.
+    pub(crate) fn collect(&self, samples: &mut Samples, now: Tick) {
+        samples.decisions(&self.counts());
+        samples.waits(&family::WAITS, self.wait_histogram());
+        samples.health(self.health(now));
+    }
+
     pub(crate) fn refunded(&self, permits: u64) {
         self.counters.refund(permits);
+    }
+
+    pub(crate) fn wait_histogram(&self) -> WaitHistogram {
+        self.waits.sum()
     }
 
     pub(crate) fn waits(&self, wait: Duration) {
@@ -92,7 +126,7 @@ impl Limiter {
     /// [`counted`](crate::LimiterBuilder::counted).
     #[must_use]
     pub fn waits(&self) -> WaitHistogram {
-        self.watch().map(|watch| watch.waits.sum()).unwrap_or_default()
+        self.watch().map(Watch::wait_histogram).unwrap_or_default()
     }
 
     /// Tells whether the limiter works as it should: one that denies nearly everything for a while
@@ -104,7 +138,7 @@ impl Limiter {
     #[must_use]
     pub fn health(&self) -> Health {
         match self.watch() {
-            Some(watch) => lock(&watch.health).look(self.now(), self.counts()),
+            Some(watch) => watch.health(self.now()),
             None => Health::Unknown,
         }
     }

@@ -4,6 +4,7 @@ use super::{Law, LimitReason, Sample, law::ProbingGradient};
 use crate::{
     Acquire, CallOutcome, Clock, Concurrency, Full, Permit, Priority, Tick,
     sync::{Arc, Mutex, lock},
+    watch::{Collector, Samples, WeakCollector},
 };
 use std::{
     fmt,
@@ -272,5 +273,18 @@ impl Future for AcquireMeasured {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let permit = ready!(Pin::new(&mut self.acquire).poll(context));
         Poll::Ready(permit.map(|permit| self.limit.measured(Some(permit))))
+    }
+}
+
+/// As the [`Concurrency`] that enforces the limit; the state is why the limit is what it is.
+impl Collector for AdaptiveConcurrency {
+    fn collect(&self, samples: &mut Samples) {
+        self.shared.enforced.collect(samples);
+        samples.kind("adaptive_concurrency");
+        samples.state(self.report().reason.as_str());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }

@@ -46,6 +46,7 @@ use crate::{
     CallOutcome, Clock, Concurrency, KeyedLimiter, Limiter, Quota,
     sync::{Arc, Mutex, lock},
     wait::Engine,
+    watch::{Collector, Samples, WeakCollector},
 };
 use meter::Meter;
 use std::{fmt, sync::TryLockError, time::Duration};
@@ -352,5 +353,19 @@ impl fmt::Debug for AdaptiveRate {
             .field("report", &self.report())
             .field("target", &self.shared.target)
             .finish_non_exhaustive()
+    }
+}
+
+/// Its quota is that of the limiter it moves; the state is why the rate is what it is.
+impl Collector for AdaptiveRate {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("adaptive_rate");
+        samples.quota(self.quota());
+        samples.state(self.report().reason.as_str());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        // The ticker is left out: a reader must not keep it going.
+        WeakCollector::of(&self.shared, |shared| Self { shared, ticker: None })
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     Clock, Tick,
     keyed::fingerprint::Seed,
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
+    watch::{Collector, Samples, StripedCounters, WeakCollector, family},
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -70,6 +71,8 @@ struct Table {
     len: AtomicU64,
     forgotten: AtomicU64,
     refused: AtomicU64,
+    /// Calls that passed, and that were refused, for whatever key.
+    decisions: StripedCounters<2>,
 }
 
 #[derive(Debug, Default)]
@@ -129,6 +132,7 @@ impl<K: ?Sized> KeyedBreaker<K> {
             len: AtomicU64::new(0),
             forgotten: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            decisions: StripedCounters::default(),
         };
         Self { table: Arc::new(table), keys: PhantomData }
     }
@@ -196,7 +200,8 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
     ///
     /// As [`try_pass`](Self::try_pass).
     pub fn try_pass_at(&self, now: Tick, key: &K) -> Result<Pass<'static>, Open> {
-        match self.table.find_or_add(self.table.seed.fingerprint(key), now, Use::Call) {
+        let key = self.table.seed.fingerprint(key);
+        let passed = match self.table.find_or_add(key, now, Use::Call) {
             Some(breaker) => breaker.try_pass_at(now).map(Pass::into_owned),
             None => {
                 // ORDERING: Relaxed. Statistics.
@@ -204,7 +209,9 @@ impl<K: Hash + ?Sized> KeyedBreaker<K> {
                 let (state, why) = (BreakerState::Open, OpenReason::TableFull);
                 Err(Open { state, why, retry_at: None })
             }
-        }
+        };
+        self.table.decisions.add(usize::from(passed.is_err()), 1);
+        passed
     }
 
     /// Returns the state of a key's breaker; a missing one is closed.
@@ -355,5 +362,32 @@ impl<K: ?Sized> fmt::Debug for KeyedBreaker<K> {
             .field("len", &self.len())
             .field("max_keys", &self.max_keys())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K: ?Sized + 'static> Collector for KeyedBreaker<K> {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("keyed_breaker");
+        let mut keys = BreakerState::ALL.map(|state| (state, 0_u32));
+        for shard in &self.table.shards {
+            for entry in lock(&shard.0).entries.values() {
+                let state = entry.breaker.state();
+                // OVERFLOW: every key is in memory.
+                keys.iter_mut().filter(|(it, _)| *it == state).for_each(|(_, count)| *count += 1);
+            }
+        }
+        for (state, count) in keys {
+            samples.gauge_by(&family::BREAKER_STATE, state.name(), count.into());
+        }
+        let [passed, refused] = self.table.decisions.sum();
+        samples.calls(passed, refused);
+        samples.gauge(&family::KEYS, self.len() as f64);
+        samples.gauge(&family::KEYS_LIMIT, self.max_keys() as f64);
+        samples.count_by(&family::TABLE_EVENTS, "evicted", self.forgotten());
+        samples.count_by(&family::TABLE_EVENTS, "saturated", self.refused());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.table, |table| Self { table, keys: PhantomData })
     }
 }

@@ -164,6 +164,9 @@ pub enum BreakerState {
 }
 
 impl BreakerState {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Closed, Self::Open, Self::HalfOpen, Self::HeldOpen, Self::HeldClosed];
+
     /// Returns the name for metrics and logs: `closed`, `open`, `half_open`, `held_open`,
     /// `held_closed`.
     #[must_use]

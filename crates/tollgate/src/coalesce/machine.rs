@@ -28,6 +28,7 @@ use crate::{
     pace::{Booked, Pace},
     sync::{AtomicU64, Ordering::Relaxed},
     wait::{KeyIndex, Machine, Wakers},
+    watch::RunCounts,
 };
 use std::{
     any::Any,
@@ -69,6 +70,9 @@ pub(crate) struct Gather<K, V> {
     pub(super) last_size: Arc<AtomicU64>,
     line: Line,
     is_closed: bool,
+    pub(super) counts: RunCounts,
+    /// Adds that found no room and did not wait.
+    pub(super) refused: u64,
 }
 
 /// The batch that is open for adds.
@@ -119,7 +123,20 @@ impl<K, V> Gather<K, V> {
         let line = Line::default();
         let open = Open::new();
         let (ready, is_running, is_closed, last_size) = (None, false, false, Arc::default());
-        Self { rules, fold, pace, open, ready, is_running, last_size, line, is_closed }
+        let (counts, refused) = (RunCounts::default(), 0);
+        Self {
+            rules,
+            fold,
+            pace,
+            open,
+            ready,
+            is_running,
+            last_size,
+            line,
+            is_closed,
+            counts,
+            refused,
+        }
     }
 
     /// Returns how many keys wait for their flush. Those with the action do not count.
@@ -216,7 +233,11 @@ impl<K: Eq, V> Gather<K, V> {
         hash: u32,
         pair: &mut Option<(K, V)>,
     ) -> After<K, V> {
-        self.add_or(now, (hash, pair), |_| {})
+        let after = self.add_or(now, (hash, pair), |_| {});
+        if after.answer == Answer::Full && after.panic.is_none() {
+            self.refused += 1; // OVERFLOW: a count of events.
+        }
+        after
     }
 
     /// [`try_add`](Self::try_add), and a place in line if there is no room.
@@ -283,6 +304,7 @@ impl<K: Eq, V> Gather<K, V> {
         };
         if answer == Answer::Added {
             self.open.adds += 1; // OVERFLOW: 2^64 adds take centuries.
+            self.counts.triggers += 1;
             self.open.last_at = now;
         }
         if self.open.entries.len() >= self.rules.max_size && self.open.cause.is_none() {
@@ -393,6 +415,9 @@ impl<K: Send + 'static, V: Send + 'static> Machine for Gather<K, V> {
             // ORDERING: Relaxed. The worker stores it before it runs the action, and its reporter
             // reads it after; a task that moves to another thread is handed over by the runtime.
             self.last_size.store(batch.len() as u64, Relaxed);
+            // OVERFLOW: counts of events.
+            self.counts.runs += 1;
+            self.counts.coalesced += batch.adds.saturating_sub(batch.len() as u64);
         }
         batch
     }

@@ -39,12 +39,14 @@ pub struct Acquire {
     is_task: bool,
     /// The place in the queue, with the deadline, while it waits.
     ticket: Option<(Ticket, Tick)>,
+    /// Since when it waits, if that is counted.
+    since: Option<Tick>,
 }
 
 impl Acquire {
     pub(super) const fn new(place: Place, cost: u64) -> Self {
         let priority = Priority::NORMAL;
-        Self { place, cost, priority, patience: None, is_task: true, ticket: None }
+        Self { place, cost, priority, patience: None, is_task: true, ticket: None, since: None }
     }
 
     /// Waits for at most `longest`, counted from the first poll, instead of the limit's
@@ -142,6 +144,7 @@ impl Future for Acquire {
                         place.start_timer();
                     }
                     this.ticket = Some((ticket, deadline));
+                    this.since = place.is_counted().then(|| place.timer().rules.clock.now());
                     Poll::Pending
                 }
             };
@@ -151,8 +154,12 @@ impl Future for Acquire {
             place.change(|queue, wakes| queue.expire(deadline, wakes));
             answer = place.fetch(ticket, context.waker());
         }
-        if answer.is_ready() {
+        if let Poll::Ready(answer) = &answer {
             this.ticket = None;
+            let since = this.since.take();
+            if let (Ok(()), Some(since)) = (answer, since) {
+                place.count_wait(place.timer().rules.clock.now().since(since));
+            }
         }
         answer.map(|answer| this.place.permit(this.cost, answer))
     }

@@ -1,8 +1,11 @@
 //! How often what happened, spread over cache lines.
 
 use super::full::Full;
-use crate::watch::StripedCounters;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::watch::{Samples, StripedCounters, StripedHistogram, WaitHistogram, family};
+use std::{
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    time::Duration,
+};
 
 /// What happened at a limit since it was built.
 ///
@@ -31,6 +34,7 @@ pub(super) struct Tally(Option<Box<Striped>>);
 struct Striped {
     events: StripedCounters<4>,
     peak: AtomicU64,
+    waits: StripedHistogram,
 }
 
 /// The events that are counted, in the order of the fields.
@@ -58,6 +62,33 @@ impl Tally {
             Ok(()) => Counted::Admitted,
             Err(_) => Counted::Refused,
         });
+    }
+
+    pub(super) const fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Counts how long a call that passed had to wait.
+    pub(super) fn wait(&self, wait: Duration) {
+        if let Some(striped) = &self.0 {
+            striped.waits.add(wait);
+        }
+    }
+
+    pub(super) fn waits(&self) -> WaitHistogram {
+        self.0.as_ref().map(|striped| striped.waits.sum()).unwrap_or_default()
+    }
+
+    /// Writes what is counted, if anything is.
+    pub(super) fn collect(&self, samples: &mut Samples) {
+        if !self.is_on() {
+            return;
+        }
+        let counts = self.sum();
+        samples.calls(counts.admitted, counts.refused);
+        samples.count_by(&family::DECISIONS, "cancelled", counts.cancelled);
+        samples.gauge(&family::IN_FLIGHT_PEAK, counts.peak_in_flight as f64);
+        samples.waits(&family::WAITS, self.waits());
     }
 
     pub(super) fn peak(&self, in_flight: u32) {

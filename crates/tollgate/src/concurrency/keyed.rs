@@ -4,7 +4,10 @@ use super::{
     Acquire, ConcurrencyCounts, ConcurrencyError, Full, KeyedConcurrencyBuilder, Permit,
     builder::check_limit, permit::Place, table::Table,
 };
-use crate::sync::Arc;
+use crate::{
+    sync::Arc,
+    watch::{Collector, Samples, WaitHistogram, WeakCollector, family},
+};
 use std::{fmt, hash::Hash, marker::PhantomData};
 
 /// One limit on what is in flight for each of many keys: users, hosts, routes; clones share them.
@@ -135,6 +138,13 @@ impl<K: ?Sized> KeyedConcurrency<K> {
     #[must_use]
     pub fn total_waiting(&self) -> u64 {
         self.table.waiting.get()
+    }
+
+    /// Returns how long calls that passed had to wait in the queue; empty unless built with
+    /// [`counted`](KeyedConcurrencyBuilder::counted). Calls that passed at once are not in it.
+    #[must_use]
+    pub fn waits(&self) -> WaitHistogram {
+        self.table.tally.waits()
     }
 
     /// Returns what happened on all keys; all zero unless built with
@@ -272,5 +282,24 @@ impl<K: ?Sized> fmt::Debug for KeyedConcurrency<K> {
             .field("len", &self.len())
             .field("waiting", &self.total_waiting())
             .finish_non_exhaustive()
+    }
+}
+
+impl<K: ?Sized + 'static> Collector for KeyedConcurrency<K> {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("keyed_concurrency");
+        samples.gauge(&family::IN_FLIGHT, self.total_in_flight() as f64);
+        samples.gauge(&family::IN_FLIGHT_LIMIT, self.limit() as f64);
+        samples.queue(self.total_waiting(), self.table.bounds.max_waiting_total);
+        samples.gauge(&family::KEYS, self.len() as f64);
+        samples.gauge(&family::KEYS_LIMIT, self.max_keys() as f64);
+        if self.is_closed() {
+            samples.state("closed");
+        }
+        self.table.tally.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.table, |table| Self { table, keys: PhantomData })
     }
 }

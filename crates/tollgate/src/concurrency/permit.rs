@@ -18,6 +18,7 @@ use crate::{
 use std::{
     fmt,
     task::{Poll, Waker},
+    time::Duration,
 };
 
 /// Permits in flight. Dropping it gives them back.
@@ -134,6 +135,14 @@ impl Place {
             Self::Single(single) => &single.tally,
             Self::Key(table, _) => &table.tally,
         }
+    }
+
+    pub(super) fn is_counted(&self) -> bool {
+        self.tally().is_on()
+    }
+
+    pub(super) fn count_wait(&self, wait: Duration) {
+        self.tally().wait(wait);
     }
 
     pub(super) fn timer(&self) -> &Timer {

@@ -11,6 +11,7 @@ use crate::{
     Tick,
     pace::{Booked, Pace},
     wait::Machine,
+    watch::RunCounts,
 };
 
 #[derive(Debug)]
@@ -19,11 +20,20 @@ pub(crate) struct PacedDebounce<T> {
     pace: Pace,
     /// A value that was not used, until the engine takes it to drop it without the lock.
     unused: Option<T>,
+    pub(super) counts: RunCounts,
 }
 
 impl<T> PacedDebounce<T> {
     pub(crate) const fn new(rules: Rules, pace: Pace) -> Self {
-        Self { debounce: Debounce::new(rules), pace, unused: None }
+        let counts = RunCounts { triggers: 0, runs: 0, coalesced: 0 };
+        Self { debounce: Debounce::new(rules), pace, unused: None, counts }
+    }
+
+    /// An event, see [`Debounce::trigger`].
+    pub(super) fn trigger(&mut self, now: Tick, value: T) -> [Option<T>; 4] {
+        let unused = self.debounce.trigger(now, value);
+        self.counts.trigger(&unused);
+        unused
     }
 
     /// Forgets the burst, the fire that waits for its turn, and the permit that is booked for it.
@@ -43,7 +53,11 @@ impl<T: Send + 'static> Machine for PacedDebounce<T> {
     fn next(&mut self, now: Tick) -> Option<Fired<T>> {
         self.unused = self.debounce.expire(now);
         let leaves = self.debounce.is_ready() && self.pace.admits(now);
-        if leaves { self.debounce.take_ready() } else { None }
+        let fired = if leaves { self.debounce.take_ready() } else { None };
+        if let Some(fired) = &fired {
+            self.counts.run(fired.count);
+        }
+        fired
     }
 
     /// The last fire still waits for its pace.

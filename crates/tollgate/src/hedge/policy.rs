@@ -4,6 +4,7 @@ use super::latency::LatencyWindow;
 use crate::{
     Breaker, CallOutcome, Clock, Concurrency, RetryBudget, Tick,
     sync::{Arc, Mutex, lock},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{fmt, time::Duration};
 
@@ -455,3 +456,27 @@ impl fmt::Display for HedgePolicyError {
 }
 
 impl std::error::Error for HedgePolicyError {}
+
+/// The budget is a part: `name/budget`.
+impl Collector for HedgePolicy {
+    fn collect(&self, samples: &mut Samples) {
+        let counts = self.counts();
+        samples.kind("hedge_policy");
+        for (outcome, count) in [
+            ("considered", counts.calls),
+            ("sent", counts.hedges),
+            ("won", counts.wins),
+            ("out_of_budget", counts.out_of_budget),
+            ("breaker_not_closed", counts.breaker_not_closed),
+            ("limit_full", counts.limit_full),
+        ] {
+            samples.count_by(&family::HEDGES, outcome, count);
+        }
+        samples.part("budget", self.budget());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let deadline = self.deadline;
+        WeakCollector::of(&self.shared, move |shared| Self { shared, deadline })
+    }
+}

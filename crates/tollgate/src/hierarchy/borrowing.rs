@@ -14,6 +14,7 @@ use crate::{
     Clock, Decision, Tick,
     limits::Taking,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use plan::{Declared, InForce, judge};
 use std::{collections::BTreeMap, fmt};
@@ -384,5 +385,30 @@ impl Tally {
         let get = |counter: &AtomicU64| counter.load(Relaxed);
         let (admitted, borrowed) = (get(&self.admitted), get(&self.borrowed));
         ClassCounts { admitted, borrowed, lent: get(&self.lent), refused: get(&self.refused) }
+    }
+}
+
+/// Each class is a part: `name/class`.
+impl Collector for BorrowingTree {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("borrowing_tree");
+        for node in &self.inner.nodes {
+            let counts = node.tally.0.read();
+            samples.part_by(node.name(), |samples| {
+                samples.kind("class");
+                match &node.rate {
+                    NodeLimiter::One(limiter) => limiter.collect_level(samples),
+                    NodeLimiter::Keyed(limiter) => samples.quota(limiter.quota()),
+                }
+                samples.count_by(&family::PERMITS, "allowed", counts.admitted);
+                samples.count_by(&family::PERMITS, "denied", counts.refused);
+                samples.count_by(&family::SHARED, "borrowed", counts.borrowed);
+                samples.count_by(&family::SHARED, "lent", counts.lent);
+            });
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.inner, |inner| Self { inner })
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     Charge, Clock, Decision, Quota, Tick, Ticket,
     limits::{Parts, Taking},
     sync::Arc,
+    watch::{Collector, Samples, WeakCollector},
 };
 use std::{fmt, time::Duration};
 
@@ -283,5 +284,22 @@ impl StrictTree {
 impl fmt::Debug for StrictTree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.inner.levels.iter().map(NodeLimiter::name)).finish()
+    }
+}
+
+/// Each level is a part: `name/level`.
+impl Collector for StrictTree {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("strict_tree");
+        for level in &self.inner.levels {
+            match level {
+                NodeLimiter::One(limiter) => samples.part(level.name(), limiter),
+                NodeLimiter::Keyed(limiter) => samples.part(level.name(), limiter),
+            }
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.inner, |inner| Self { inner })
     }
 }

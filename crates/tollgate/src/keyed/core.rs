@@ -8,14 +8,14 @@ use super::{
     waiting::Dues,
 };
 use crate::{
-    Algorithm, Clock, Decision, Limiter, Reason, Tick,
+    Algorithm, Clock, Decision, Limiter, Quota, Reason, Tick,
     algorithm::{AnyRule, PerCall, Step},
     limits::locks::State,
     store::Policy,
     sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed},
     table::{KeyRef, Tables},
     wait::line::LineRules,
-    watch::{Verb, Watch},
+    watch::{Event, Verb, Watch},
 };
 use std::{collections::BTreeMap, time::Duration};
 
@@ -109,8 +109,7 @@ impl Core {
         let (own, access) = self.notes.look(key.fingerprint, now);
         let (rule, since) = match (key.policy, own) {
             (Some(policy), _) => self.stored_rule(policy, key.call),
-            // The answer of a function holds until it is asked again.
-            (None, Some(own)) if own.until > now || !own.is_override => {
+            (None, Some(own)) if own.is_in_force(now) => {
                 let (rule, since) = own.rule.load();
                 (rule, since.max(own.since))
             }
@@ -168,8 +167,16 @@ impl Core {
                 decision = decision.blocked(cost, until);
             }
         }
-        self.report(verb, &decision);
+        self.report(fingerprint, verb, &decision);
         decision
+    }
+
+    /// Returns the quota of a key of a keyed limiter.
+    pub(crate) fn quota_of(&self, fingerprint: u64, now: Tick) -> Quota {
+        match self.notes.look(fingerprint, now).0 {
+            Some(own) if own.is_in_force(now) => own.rule.quota(),
+            _ => self.default.quota(),
+        }
     }
 
     pub(crate) fn note_saturated(&self) {
@@ -190,9 +197,9 @@ impl Core {
         if spent.is_allowed() { spent.refused(cost) } else { spent }
     }
 
-    pub(crate) fn report(&self, verb: Verb, decision: &Decision) {
+    pub(crate) fn report(&self, fingerprint: u64, verb: Verb, decision: &Decision) {
         if let Some(watch) = &self.watch {
-            watch.decided(&self.name, verb, decision);
+            watch.decided(verb, decision, || Event::of_key(self, fingerprint, verb, decision));
         }
     }
 

@@ -151,6 +151,13 @@ pub(crate) struct Own {
     pub(crate) is_override: bool,
 }
 
+impl Own {
+    /// Tells whether the key has it at `now`. The answer of a function holds until it is asked again.
+    pub(crate) fn is_in_force(&self, now: Tick) -> bool {
+        self.until > now || !self.is_override
+    }
+}
+
 impl Note {
     fn is_expired(&self, now: Tick) -> bool {
         let own = self.own.as_ref().is_some_and(|own| own.until > now);

@@ -276,7 +276,7 @@ impl WaitedKey {
     }
 
     pub(crate) fn report(&self, decision: &Decision) {
-        self.core.report(Verb::Acquire, decision);
+        self.core.report(self.fingerprint, Verb::Acquire, decision);
     }
 }
 

@@ -21,6 +21,7 @@ use crate::{
     Fired, Tick,
     debounce::machine::{Debounce, Rules},
     wait::{DeadlineHeap, KeyIndex, Machine, shrink},
+    watch::RunCounts,
 };
 use std::collections::VecDeque;
 
@@ -53,6 +54,8 @@ pub(super) struct KeyedDebounce<K, T> {
     unused_keys: Vec<K>,
     /// Values that were not used, likewise.
     unused_values: Vec<T>,
+    pub(super) counts: RunCounts,
+    pub(super) refused: u64,
 }
 
 /// A key that matters.
@@ -85,6 +88,8 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
             is_finishing: false,
             unused_keys: Vec::new(),
             unused_values: Vec::new(),
+            counts: RunCounts::default(),
+            refused: 0,
         }
     }
 
@@ -167,6 +172,23 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
     /// An event: a trigger of a key that hashes to `hash`. The key and the value come back if there
     /// is no room for them.
     pub(super) fn trigger(
+        &mut self,
+        now: Tick,
+        hash: u32,
+        pair: (K, T),
+    ) -> Result<Left<K, T>, (K, T)>
+    where
+        K: Eq,
+    {
+        let left = self.trigger_key(now, hash, pair);
+        match &left {
+            Ok((_, unused)) => self.counts.trigger(unused),
+            Err(_) => self.refused += 1, // OVERFLOW: a count of events.
+        }
+        left
+    }
+
+    fn trigger_key(
         &mut self,
         now: Tick,
         hash: u32,
@@ -285,6 +307,24 @@ impl<K, T: Send + 'static> KeyedDebounce<K, T> {
         let fired = fired?;
         Some((self.slots[slot as usize].key.clone(), fired))
     }
+
+    /// Returns the next fire that is due by `now`.
+    fn next_fire(&mut self, now: Tick) -> Option<(K, Fired<T>)>
+    where
+        K: Clone,
+    {
+        if let Some(job) = self.early.pop_front() {
+            return Some(job);
+        }
+        for _ in 0..MOVES_MAX {
+            let first = self.queue.first().filter(|(at, _)| *at <= now)?;
+            let job = self.work(first, now);
+            if job.is_some() {
+                return job;
+            }
+        }
+        None
+    }
 }
 
 impl<K, T: Send + 'static> Slot<K, T> {
@@ -317,17 +357,11 @@ impl<K: Clone + Send + 'static, T: Send + 'static> Machine for KeyedDebounce<K, 
     }
 
     fn next(&mut self, now: Tick) -> Option<(K, Fired<T>)> {
-        if let Some(job) = self.early.pop_front() {
-            return Some(job);
+        let job = self.next_fire(now);
+        if let Some((_, fired)) = &job {
+            self.counts.run(fired.count);
         }
-        for _ in 0..MOVES_MAX {
-            let first = self.queue.first().filter(|(at, _)| *at <= now)?;
-            let job = self.work(first, now);
-            if job.is_some() {
-                return job;
-            }
-        }
-        None
+        job
     }
 
     fn finish(&mut self, now: Tick) {

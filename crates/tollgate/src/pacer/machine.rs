@@ -22,6 +22,7 @@ use super::{
 use crate::{
     Quota, Tick,
     wait::{Machine, Wakers},
+    watch::WaitHistogram,
 };
 use std::{collections::BTreeMap, task::Waker, time::Duration};
 
@@ -45,6 +46,9 @@ pub(super) struct Pace<J> {
     not_before: Tick,
     /// While it drains, the last slot that somebody waits for.
     drains_until: Option<Tick>,
+    pub(super) refused: u64,
+    /// How long those who were let in have to wait.
+    pub(super) waits: WaitHistogram,
 }
 
 #[derive(Debug)]
@@ -68,6 +72,8 @@ impl<J> Pace<J> {
             held: 0,
             not_before: Tick::ZERO,
             drains_until: None,
+            refused: 0,
+            waits: WaitHistogram::default(),
         }
     }
 
@@ -165,8 +171,17 @@ impl<J> Pace<J> {
         self.quota = quota;
     }
 
-    /// Finds a place by the rules above.
+    /// Finds a place by the rules above, and counts.
     fn admit(&mut self, now: Tick, cost: u64) -> Result<Tick, Overflow> {
+        let admitted = self.place(now, cost);
+        match &admitted {
+            Ok(at) => self.waits.add(at.since(now)),
+            Err(_) => self.refused += 1, // OVERFLOW: a count of events.
+        }
+        admitted
+    }
+
+    fn place(&mut self, now: Tick, cost: u64) -> Result<Tick, Overflow> {
         self.pass(now);
         match cost {
             0 => return Err(self.overflow(now, cost, Why::Nothing)),

@@ -15,6 +15,7 @@ use crate::{
     CallOutcome, Clock, Tick,
     clock::tick::duration_nanos,
     sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::time::Duration;
 
@@ -218,6 +219,20 @@ impl RetryBudget {
     pub fn refused(&self) -> u64 {
         // ORDERING: Relaxed. Statistics.
         self.shared.refused.load(Relaxed)
+    }
+}
+
+impl Collector for RetryBudget {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("retry_budget");
+        if !matches!(self.shared.kind, Kind::Unlimited) {
+            samples.gauge(&family::RETRY_BALANCE, self.balance() as f64);
+        }
+        samples.count(&family::RETRY_REFUSED, self.refused());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }
 

@@ -5,6 +5,7 @@ use crate::{
     CallOutcome, Clock, Tick,
     sync::{Arc, AtomicU64, Ordering::Relaxed},
     wait::mix,
+    watch::{Collector, Samples, WeakCollector, family},
 };
 use std::{
     fmt,
@@ -356,3 +357,26 @@ impl fmt::Display for RetryPolicyError {
 }
 
 impl std::error::Error for RetryPolicyError {}
+
+/// The budget is a part: `name/budget`.
+impl Collector for RetryPolicy {
+    fn collect(&self, samples: &mut Samples) {
+        let counts = self.counts();
+        samples.kind("retry_policy");
+        for (outcome, count) in [
+            ("retried", counts.retries),
+            ("not_retryable", counts.not_retryable),
+            ("out_of_attempts", counts.out_of_attempts),
+            ("out_of_time", counts.out_of_time),
+            ("out_of_budget", counts.out_of_budget),
+        ] {
+            samples.count_by(&family::RETRIES, outcome, count);
+        }
+        samples.part("budget", &self.shared.budget);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        let deadline = self.deadline;
+        WeakCollector::of(&self.shared, move |shared| Self { shared, deadline })
+    }
+}

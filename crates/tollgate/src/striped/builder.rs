@@ -34,6 +34,7 @@ pub struct StripedBuilder {
     name: Box<str>,
     seed: Seed,
     exempt: Vec<u64>,
+    is_counted: bool,
 }
 
 /// Why a quota cannot be striped. Each text names the value, the rule and a way out.
@@ -125,6 +126,7 @@ impl StripedBuilder {
             name: Box::default(),
             seed: Seed::random(),
             exempt: Vec::new(),
+            is_counted: false,
         }
     }
 
@@ -166,6 +168,13 @@ impl StripedBuilder {
         self
     }
 
+    /// Counts decisions, for [`StripedLimiter::counts`], [`StripedLimiter::health`] and metrics. Off by
+    /// default: it costs a few nanoseconds per decision.
+    pub fn counted(mut self) -> Self {
+        self.is_counted = true;
+        self
+    }
+
     /// Exempts a key from striping: it is never refused while permits are free on any stripe.
     ///
     /// The key is not stored, only its 64-bit fingerprint. For at most
@@ -201,7 +210,8 @@ impl StripedBuilder {
     ///
     /// When the quota makes no sense, or cannot be split like this: [`StripedError`] says why.
     pub fn build(self) -> Result<StripedLimiter, StripedError> {
-        let Self { quota, stripes, algorithm, clock, reach, name, seed, mut exempt } = self;
+        let Self { quota, stripes, algorithm, clock, reach, name, seed, mut exempt, is_counted } =
+            self;
         let shares = match stripes {
             Some(stripes) if (1..=StripedLimiter::STRIPES_MAX).contains(&stripes) => {
                 share::split(&quota, stripes, algorithm)?
@@ -221,7 +231,9 @@ impl StripedBuilder {
         };
         let stripes = shares.into_iter().map(stripe).collect::<Result<_, _>>()?;
         let (exempt, book) = (exempt.into(), Mutex::new(quota));
-        let shared = Shared { stripes, reach, name, seed, exempt, book, dry: Padded::default() };
+        let watch = is_counted.then(Box::default);
+        let dry = Padded::default();
+        let shared = Shared { stripes, reach, name, seed, exempt, book, dry, watch };
         Ok(StripedLimiter { shared: Arc::new(shared) })
     }
 }

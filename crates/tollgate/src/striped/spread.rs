@@ -3,6 +3,7 @@
 use super::{Reach, StripedLimiter, next_turn, share::part};
 use crate::{
     Decision, Limiter, Quota, Tick, algorithm::word_time, decision::Level, sync::MutexGuard,
+    watch::Verb,
 };
 use std::time::Duration;
 
@@ -253,6 +254,10 @@ impl StripedLimiter {
 
     /// [`force`](Self::force) as of `now`.
     pub fn force_at(&self, now: Tick, cost: u64) -> Decision {
+        self.report(Verb::Force, self.book_into_debt(now, cost))
+    }
+
+    fn book_into_debt(&self, now: Tick, cost: u64) -> Decision {
         let all = self.book();
         self.shared.dry.0.forget(&all);
         let (mut booked, mut rest) = (Vec::with_capacity(2 * self.stripes()), cost);
@@ -317,6 +322,9 @@ impl StripedLimiter {
         ask(&|level| level.limit().saturating_sub(level.remaining() + 1));
         // Then the last permit of each, which may be a fraction.
         ask(&|level| u64::from(level.remaining() < level.limit()));
+        if let Some(watch) = &self.shared.watch {
+            watch.refunded(given);
+        }
         given
     }
 

@@ -1,13 +1,16 @@
 //! Is a limiter doing its work, or denying nearly everything?
 
 use super::Counts;
-use crate::Tick;
+use crate::{
+    Tick,
+    sync::{Mutex, lock},
+};
 use std::time::Duration;
 
 /// How long is "a while".
 const SPAN: Duration = Duration::from_secs(10);
 /// Fewer decisions than this say nothing.
-const DECISIONS_MIN: u64 = 20;
+const DECISIONS_MIN: u64 = 100;
 /// From this share of denials on, in percent, a limiter denies nearly everything.
 const DENIED_PERCENT: u64 = 95;
 
@@ -36,33 +39,60 @@ impl Health {
     }
 }
 
+/// Judges counts of decisions: at least 100 over at least 10 s, of which 95 % were denied, are
+/// [`Denying`](Health::Denying).
+///
+/// Limiters have one inside ([`Limiter::health`](crate::Limiter::health)). A layer or a program that
+/// counts decisions itself keeps one beside its counts.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Tick, watch::{Counts, Health, HealthCheck}};
+///
+/// let (check, mut counts) = (HealthCheck::default(), Counts::default());
+/// assert_eq!(check.judge(Tick::ZERO, &counts), Health::Unknown);
+/// (counts.allowed, counts.denied_later) = (4, 96);
+/// let health = check.judge(Tick::from_secs(10), &counts);
+/// assert_eq!(health, Health::Denying { denied_percent: 96 });
+/// ```
+#[derive(Debug, Default)]
+pub struct HealthCheck {
+    last: Mutex<LastLook>,
+}
+
 /// What the last look saw.
 #[derive(Debug, Default)]
-pub(super) struct HealthCheck {
+struct LastLook {
     since: Option<Tick>,
     seen: Counts,
-    last: Option<Health>,
+    judged: Option<Health>,
 }
 
 impl HealthCheck {
-    /// Judges what came since the last look at least [`SPAN`] ago; before that, says what it said.
-    pub(super) fn look(&mut self, now: Tick, counts: Counts) -> Health {
-        let Some(since) = self.since else {
-            *self = Self { since: Some(now), seen: counts, last: None };
+    /// Judges what came since the last look at least 10 s ago; before that, repeats its answer.
+    ///
+    /// `counts` are totals since the start. Counts that went backwards begin anew.
+    #[must_use]
+    pub fn judge(&self, now: Tick, counts: &Counts) -> Health {
+        let mut last = lock(&self.last);
+        let Some(since) = last.since else {
+            *last = LastLook { since: Some(now), seen: *counts, judged: None };
             return Health::Unknown;
         };
         if now.since(since) < SPAN {
-            return self.last.unwrap_or(Health::Unknown);
+            return last.judged.unwrap_or(Health::Unknown);
         }
-        let decided = counts.decided() - self.seen.decided();
-        let denied = counts.denied() - self.seen.denied();
-        let denied_percent = (denied * 100).checked_div(decided).unwrap_or(0);
+        let decided = counts.decided().saturating_sub(last.seen.decided());
+        let denied = counts.denied().saturating_sub(last.seen.denied());
+        let denied_percent = denied.saturating_mul(100).checked_div(decided).unwrap_or(0);
         let health = match decided {
             ..DECISIONS_MIN => Health::Unknown,
             _ if denied_percent >= DENIED_PERCENT => Health::Denying { denied_percent },
             _ => Health::Healthy,
         };
-        *self = Self { since: Some(now), seen: counts, last: Some(health) };
+        *last = LastLook { since: Some(now), seen: *counts, judged: Some(health) };
         health
     }
 }

@@ -15,6 +15,24 @@ fn value<T: Copy + Send + Sync + Debug + Eq>() {}
 fn error<T: std::error::Error + Send + Sync + 'static>() {}
 
 #[test]
+fn what_observes_is_shareable_and_printable() {
+    shared::<watch::DenialLog>();
+    shared::<watch::HealthCheck>();
+    shared::<watch::Registry>();
+    shared::<watch::Report>();
+    shared::<watch::StripedCounter>();
+    shared::<watch::TracingObserver>();
+    shared::<watch::WeakCollector>();
+    shared::<watch::Snapshot>();
+    shared::<watch::WaitHistogram>();
+    value::<watch::Health>();
+    value::<watch::Counts>();
+    value::<watch::Family>();
+    value::<watch::KeyForm>();
+    error::<watch::RegistryError>();
+}
+
+#[test]
 fn public_types_are_shareable_and_printable() {
     shared::<Limiter>();
     shared::<LimiterBuilder>();
@@ -30,9 +48,6 @@ fn public_types_are_shareable_and_printable() {
     shared::<RetryPolicyBuilder>();
     shared::<RetryBudget>();
     shared::<RetryBudgetBuilder>();
-    shared::<watch::DenialLog>();
-    shared::<watch::Snapshot>();
-    shared::<watch::WaitHistogram>();
     shared::<hierarchy::StrictTree>();
     shared::<hierarchy::StrictBuilder>();
     shared::<hierarchy::Level>();
@@ -71,8 +86,6 @@ fn public_types_are_shareable_and_printable() {
     value::<Algorithm>();
     value::<Bypass>();
     value::<Outcome>();
-    value::<watch::Health>();
-    value::<watch::Counts>();
     error::<BreakerError>();
     error::<Open>();
     error::<RetryPolicyError>();

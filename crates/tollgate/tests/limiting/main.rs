@@ -27,6 +27,7 @@ mod keyed;
 mod keyed_quota;
 mod limits;
 mod many_policies;
+mod metrics;
 mod model;
 mod oracle;
 mod peer_faults;

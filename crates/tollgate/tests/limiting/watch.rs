@@ -2,12 +2,15 @@
 
 use crate::support::*;
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tollgate::{
-    Algorithm, Answer, Bypass, Clock, Decision, Limiter, Outcome, Quota,
-    watch::{DenialLog, Event, Health, Observer, Verb},
+    Algorithm, Answer, Bypass, Clock, Decision, KeyedLimiter, Limiter, Outcome, Quota, Tick,
+    watch::{Counts, DenialLog, Event, EventKey, Health, HealthCheck, KeyForm, Observer, Verb},
 };
 
 fn counted(quota: &str) -> (Limiter, tollgate::ManualClock) {
@@ -150,6 +153,141 @@ fn the_denial_log_says_what_was_only_watched() {
             "denied by \"slots\": cost 1 of 5",
         ]
     );
+}
+
+type Lines = Arc<Mutex<Vec<String>>>;
+
+fn lines_of(clock: &Clock, every: Duration) -> (DenialLog, Lines) {
+    let lines = Lines::default();
+    let sink = Arc::clone(&lines);
+    let log = DenialLog::new(clock.clone(), every, move |line| {
+        sink.lock().unwrap().push(line.to_string());
+    });
+    (log, lines)
+}
+
+#[test]
+fn the_denial_log_samples_one_in_a_hundred_and_counts_the_others() {
+    let (clock, _hand) = Clock::manual();
+    let (log, lines) = lines_of(&clock, Duration::ZERO);
+    let builder = Limiter::builder("1/min".parse().unwrap()).clock(clock).name("api");
+    let limiter = builder.observer(log.sample_one_in(100)).build().unwrap();
+    for _ in 0..=301 {
+        let _ = limiter.try_acquire();
+    }
+    let rest = "denied by \"api\": cost 1 of 1, retry after 60s";
+    let more = format!("{rest} (99 more since the last line)");
+    assert_eq!(*lines.lock().unwrap(), [rest, &more, &more, &more], "denials 1, 101, 201, 301");
+}
+
+#[test]
+fn sampled_lines_and_those_left_out_add_up_to_all_denials_of_eight_threads() {
+    let (clock, _hand) = Clock::manual();
+    let (lines, left_out) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (line_sum, left_out_sum) = (Arc::clone(&lines), Arc::clone(&left_out));
+    let log = DenialLog::new(clock.clone(), Duration::ZERO, move |line| {
+        line_sum.fetch_add(1, Relaxed);
+        left_out_sum.fetch_add(line.left_out, Relaxed);
+    });
+    let log = Arc::new(log.sample_one_in(10));
+    let builder = Limiter::builder("1/min".parse().unwrap()).clock(clock);
+    let limiter = builder.observer(Arc::clone(&log)).build().unwrap();
+    let _ = limiter.try_acquire();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..1000).filter(|_| limiter.try_acquire().is_allowed()).count());
+        }
+    });
+    // The last line may have come before others were left out: the next denial that is due says so.
+    while lines.load(Relaxed) + left_out.load(Relaxed) != limiter.counts().denied() {
+        assert!(limiter.counts().denied() < 8100, "a denial is lost");
+        let _ = limiter.try_acquire();
+    }
+    assert!((800..=811).contains(&lines.load(Relaxed)), "{lines:?} of {:?}", limiter.counts());
+}
+
+#[test]
+fn a_denial_line_shows_key_quota_and_level_by_choice() {
+    let (clock, _hand) = Clock::manual();
+    let (log, lines) = lines_of(&clock, Duration::ZERO);
+    let log = log.show_key(KeyForm::Hashed).show_level();
+    let users = KeyedLimiter::<str>::builder("2/min".parse().unwrap());
+    let users = users.clock(clock.clone()).name("users").observer(log).build().unwrap();
+    users.override_quota("vip", "4/min".parse().unwrap(), None).unwrap();
+    for (key, cost) in [("alice", 1), ("alice", 2), ("bob", 3), ("alice", 2), ("vip", 5)] {
+        let _ = users.try_acquire_n(key, cost);
+    }
+    let lines = lines.lock().unwrap();
+    let (starts, rest): (Vec<_>, Vec<_>) =
+        lines.iter().map(|line| line.split_once(", key ").unwrap()).unzip();
+    let keys: Vec<_> = rest.iter().map(|rest| &rest[..16]).collect();
+    assert_eq!((keys[0] == keys[2], keys[0] == keys[1]), (true, false), "{lines:?}");
+    assert!(keys.iter().all(|key| key.bytes().all(|byte| byte.is_ascii_hexdigit())), "{keys:?}");
+    let ends: Vec<_> = rest.iter().map(|rest| &rest[16..]).collect();
+    assert_eq!(starts[0], "denied by \"users\": cost 2 of 2, retry after 30s");
+    assert_eq!(
+        ends,
+        [
+            ", quota 2/min, 1 left",
+            ", quota 2/min, 2 left",
+            ", quota 2/min, 1 left",
+            ", quota 4/min, 4 left"
+        ]
+    );
+}
+
+#[test]
+fn a_plain_key_is_one_line_whatever_it_contains() {
+    let (clock, _hand) = Clock::manual();
+    let (log, lines) = lines_of(&clock, Duration::ZERO);
+    let log = log.show_key(KeyForm::Plain);
+    let limiter = Limiter::builder("1/min".parse().unwrap()).clock(clock).build().unwrap();
+    let denied = (limiter.try_acquire(), limiter.try_acquire()).1;
+    let event = Event::new("api", Verb::TryAcquire, &denied);
+    let long = "x".repeat(1000);
+    for key in ["alice", "a\nb\u{1b}[31m", &long] {
+        log.decided(&event.with_key(EventKey::Plain(&key)));
+    }
+    log.decided(&event);
+    let lines = lines.lock().unwrap();
+    assert!(lines[0].ends_with(", key alice"), "{}", lines[0]);
+    assert!(lines[1].ends_with(r", key a\nb\u{1b}[31m"), "{}", lines[1]);
+    assert!(lines[2].ends_with(&format!("s, key {}", "x".repeat(128))), "{}", lines[2]);
+    assert!(!lines[3].contains("key"), "{}", lines[3]);
+    let hashed = |key: &str| EventKey::Plain(&key).text(KeyForm::Hashed);
+    assert_eq!(hashed("alice"), hashed("alice"));
+    assert_ne!(hashed("alice"), hashed("bob"));
+}
+
+#[test]
+fn a_keyed_limiter_is_judged_over_all_its_keys() {
+    let (clock, hand) = Clock::manual();
+    let users = KeyedLimiter::<u32>::builder("1/min".parse().unwrap());
+    let users = users.clock(clock).counted().build().unwrap();
+    assert_eq!(users.health(), Health::Unknown);
+    for key in 0..5 {
+        assert_eq!((0..20).filter(|_| users.try_acquire(&key).is_allowed()).count(), 1);
+    }
+    hand.advance(Duration::from_secs(10));
+    assert_eq!(users.health(), Health::Denying { denied_percent: 95 });
+    users.reserve(&1, 1).unwrap().keep();
+    assert_eq!(users.waits().count(), 1);
+}
+
+#[test]
+fn ninety_nine_decisions_are_too_few_to_judge() {
+    // denied, allowed, judged at the next look
+    for (denied, allowed, expected) in [
+        (99, 0, Health::Unknown),
+        (100, 0, Health::Denying { denied_percent: 100 }),
+        (95, 5, Health::Denying { denied_percent: 95 }),
+        (94, 6, Health::Healthy),
+    ] {
+        let (check, mut counts) = (HealthCheck::default(), Counts::default());
+        assert_eq!(check.judge(Tick::ZERO, &counts), Health::Unknown);
+        (counts.denied_never, counts.allowed) = (denied, allowed);
+        assert_eq!(check.judge(Tick::from_secs(10), &counts), expected, "{denied} denied");
+    }
 }
 
 #[test]
@@ -301,10 +439,10 @@ fn denials_are_events_on_the_current_span() {
     tracing::subscriber::with_default(subscriber, || {
         let (clock, _hand) = Clock::manual();
         let builder = Limiter::builder(Quota::per_second(1)).clock(clock).name("api");
-        let limiter = builder.observer(TracingObserver).build().unwrap();
+        let limiter = builder.observer(TracingObserver::new()).build().unwrap();
         let _inside = tracing::info_span!("request").entered();
         let denied = (limiter.try_acquire(), limiter.try_acquire()).1;
-        TracingObserver.decided(&Event::new("api", Verb::TryAcquire, &denied).watched());
+        TracingObserver::new().decided(&Event::new("api", Verb::TryAcquire, &denied).watched());
     });
     assert_eq!(
         *events.0.lock().unwrap(),

@@ -16,13 +16,14 @@ pub struct Level {
     pub(in crate::hierarchy) bounded: Option<u64>,
     max_nodes: Option<u64>,
     when_full: WhenFull,
+    is_counted: bool,
 }
 
 impl Level {
     /// Returns a level whose nodes have this quota each.
     pub fn new(quota: Quota) -> Self {
         let (algorithm, when_full) = (Algorithm::default(), WhenFull::default());
-        Self { quota, algorithm, bounded: None, max_nodes: None, when_full }
+        Self { quota, algorithm, bounded: None, max_nodes: None, when_full, is_counted: false }
     }
 
     /// Sets the algorithm, by default [`Algorithm::Gcra`].
@@ -55,11 +56,12 @@ impl Level {
         name: Box<str>,
         clock: Clock,
     ) -> Result<NodeLimiter, HierarchyError> {
-        let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
+        let Self { quota, algorithm, bounded, max_nodes, when_full, is_counted } = self;
         if bounded.is_some() || max_nodes.is_some() || when_full != WhenFull::default() {
             return Err(HierarchyError::NotKeyed { name: name.into(), what: "table" });
         }
         let limiter = Limiter::builder(quota).algorithm(algorithm).name(name.clone()).clock(clock);
+        let limiter = if is_counted { limiter.counted() } else { limiter };
         let built = limiter.build().map(NodeLimiter::One);
         built.map_err(|error| HierarchyError::Quota { name: name.into(), error })
     }
@@ -69,7 +71,7 @@ impl Level {
         name: Box<str>,
         clock: Clock,
     ) -> Result<NodeLimiter, HierarchyError> {
-        let Self { quota, algorithm, bounded, max_nodes, when_full } = self;
+        let Self { quota, algorithm, bounded, max_nodes, when_full, is_counted } = self;
         let builder = KeyedLimiter::builder(quota).algorithm(algorithm).name(name.clone());
         let mut builder = builder.clock(clock).when_full(when_full);
         if let Some(nodes) = bounded {
@@ -77,6 +79,9 @@ impl Level {
         }
         if let Some(nodes) = max_nodes {
             builder = builder.max_keys(nodes);
+        }
+        if is_counted {
+            builder = builder.counted();
         }
         let built = builder.build().map(NodeLimiter::Keyed);
         built.map_err(|error| HierarchyError::Table { name: name.into(), error })
@@ -96,11 +101,12 @@ pub struct StrictBuilder {
     /// The root comes first.
     levels: Vec<(Box<str>, Level)>,
     clock: Option<Clock>,
+    is_counted: bool,
 }
 
 impl StrictBuilder {
     pub(in crate::hierarchy) fn new(root: Box<str>, level: Level) -> Self {
-        Self { levels: vec![(root, level)], clock: None }
+        Self { levels: vec![(root, level)], clock: None, is_counted: false }
     }
 
     /// Adds a level below the last one, with a node for each path to it.
@@ -115,13 +121,20 @@ impl StrictBuilder {
         self
     }
 
+    /// Counts the decisions of each level, for metrics. Off by default: it costs a few nanoseconds
+    /// per level.
+    pub fn counted(mut self) -> Self {
+        self.is_counted = true;
+        self
+    }
+
     /// Builds the tree.
     ///
     /// # Errors
     ///
     /// When two levels have one name, there are more than 64, or a quota or table makes no sense.
     pub fn build(self) -> Result<StrictTree, HierarchyError> {
-        let Self { levels, clock } = self;
+        let Self { levels, clock, is_counted } = self;
         for (index, (name, _)) in levels.iter().enumerate() {
             if levels[..index].iter().any(|(known, _)| known == name) {
                 return Err(HierarchyError::NameTwice((**name).into()));
@@ -131,7 +144,9 @@ impl StrictBuilder {
             }
         }
         let clock = clock.unwrap_or_default();
-        let levels = levels.into_iter().enumerate().map(|(index, (name, level))| match index {
+        let counted = |(name, level)| (name, Level { is_counted, ..level });
+        let levels = levels.into_iter().map(counted).enumerate();
+        let levels = levels.map(|(index, (name, level))| match index {
             0 => level.single(name, clock.clone()),
             _ => level.keyed(name, clock.clone()),
         });

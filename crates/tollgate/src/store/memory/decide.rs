@@ -55,7 +55,7 @@ impl MemoryStore {
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let (core, key) = (&self.shared.core, self.key(demand)?);
         let (decision, taken) = StateRef::Key(core, &key).lease(now, demand.cost());
-        core.report(Verb::UpTo, &decision);
+        core.report(key.fingerprint, Verb::UpTo, &decision);
         demand.tell(decision);
         Ok((decision, taken.map(|taken| vec![taken])))
     }
