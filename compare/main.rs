@@ -76,6 +76,13 @@ const MEANT: &[Meant] = &[
         };
         is_refund && found.old.iter().zip(&found.new).all(counts_more)
     }),
+    ("what is exactly one window old is outside a sliding counter, a tick earlier", |found| {
+        let is_counter = match &found.trace.host {
+            Host::Limiter(algorithm) | Host::Keyed(algorithm) => *algorithm == 3,
+            Host::Store(kinds) => kinds.iter().any(|kind| matches!(kind, Kind::Plain(3))),
+        };
+        is_counter && within((1, 1), &found.old, &found.new)
+    }),
     ("other counts fit a word", |found| {
         let is_debt = |seen: &Seen| match seen {
             Seen::Refused(error) => ["does not fit the slots", "the maximum for this running"]
