@@ -331,7 +331,10 @@ mod tests {
                 if is_enforced { event } else { event.watched() }
             });
         }
-        (watch.no_key(0), watch.store_failed(1), watch.bound_reached(1), watch.no_key(2));
+        watch.no_key(0);
+        watch.store_failed(1);
+        watch.bound_reached(1);
+        watch.no_key(2);
         let (mut a, mut b) = (LayerCounts::default(), LayerCounts::default());
         (a.decisions.denied_later, a.decisions.denied_cost, a.no_key) = (1, 2, 1);
         (b.decisions.allowed, b.decisions.allowed_cost) = (1, 2);
