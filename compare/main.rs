@@ -68,6 +68,21 @@ const MEANT: &[Meant] = &[
         };
         is_sliding && found.trace.calls.iter().any(books)
     }),
+    ("a refund counts a permit that has refilled in part", |found| {
+        let is_refund = matches!(found.trace.calls.last(), Some((_, Call::Refund(_))));
+        let counts_more = |(old, new): (&Seen, &Seen)| match (old, new) {
+            (Seen::Number(old), Seen::Number(new)) => (*old..=old + 1).contains(new),
+            (old, new) => old == new,
+        };
+        is_refund && found.old.iter().zip(&found.new).all(counts_more)
+    }),
+    ("what is exactly one window old is outside a sliding counter, a tick earlier", |found| {
+        let is_counter = match &found.trace.host {
+            Host::Limiter(algorithm) | Host::Keyed(algorithm) => *algorithm == 3,
+            Host::Store(kinds) => kinds.iter().any(|kind| matches!(kind, Kind::Plain(3))),
+        };
+        is_counter && within((1, 1), &found.old, &found.new)
+    }),
     ("other counts fit a word", |found| {
         let is_debt = |seen: &Seen| match seen {
             Seen::Refused(error) => ["does not fit the slots", "the maximum for this running"]

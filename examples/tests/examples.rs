@@ -22,6 +22,10 @@ mod login_protection;
 mod observed;
 #[path = "../outage.rs"]
 mod outage;
+#[cfg(feature = "test-servers")]
+mod servers {
+    mod grafana;
+}
 #[path = "../tonic_limits.rs"]
 mod tonic_limits;
 

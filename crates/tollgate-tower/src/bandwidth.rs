@@ -13,13 +13,15 @@ pub use body::ShapedBody;
 pub use builder::{BandwidthBuilder, BandwidthError, Shaping};
 pub use future::BandwidthFuture;
 
-use body::Source;
+use crate::watch::metric;
+use body::{Kind, Source};
 use http::{Request, Response};
 use std::{
     fmt,
     sync::Arc,
     task::{Context, Poll},
 };
+use tollgate::watch::{Collector, Samples, WeakCollector};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -68,6 +70,63 @@ impl BandwidthLayer {
     pub fn builder() -> BandwidthBuilder {
         BandwidthBuilder::new()
     }
+
+    /// Returns the bytes that were handed on so far.
+    #[must_use]
+    pub fn counts(&self) -> BandwidthCounts {
+        let of = |source: &Option<Source>| {
+            let counters = source.as_ref().map(|source| &source.counters);
+            counters.map_or(ShapedBytes::default(), |it| ShapedBytes {
+                at_once: it.at_once.get(),
+                delayed: it.delayed.get(),
+            })
+        };
+        BandwidthCounts { request: of(&self.pipes.request), response: of(&self.pipes.response) }
+    }
+}
+
+/// Has a part for each direction, and the limiter that bodies share as a part of that.
+impl Collector for BandwidthLayer {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("bandwidth_layer");
+        let Pipes { request, response } = &*self.pipes;
+        for (direction, source) in [("request", request), ("response", response)] {
+            let Some(Source { kind, counters }) = source else { continue };
+            samples.part_by(direction, |samples| {
+                samples.kind("bandwidth");
+                samples.count_by(&metric::SHAPED_BYTES, "at_once", counters.at_once.get());
+                samples.count_by(&metric::SHAPED_BYTES, "delayed", counters.delayed.get());
+                match kind {
+                    Kind::Each(each) => samples.quota(each.quota),
+                    Kind::Shared(limiter) => samples.part("limiter", limiter),
+                }
+            });
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.pipes, |pipes| Self { pipes })
+    }
+}
+
+/// Bytes that a [`BandwidthLayer`] has handed on, all its clones together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BandwidthCounts {
+    /// Those of the bodies of requests.
+    pub request: ShapedBytes,
+    /// Those of the bodies of responses.
+    pub response: ShapedBytes,
+}
+
+/// Bytes of bodies, by whether they had to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShapedBytes {
+    /// Bytes that passed at once.
+    pub at_once: u64,
+    /// Bytes that had to wait.
+    pub delayed: u64,
 }
 
 impl<S> Layer<S> for BandwidthLayer {

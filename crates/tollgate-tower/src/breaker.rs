@@ -21,7 +21,10 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::{Breaker, BreakerState, Clock, KeyedBreaker, Open, Pass};
+use tollgate::{
+    Breaker, BreakerState, Clock, KeyedBreaker, Open, Pass,
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -85,9 +88,8 @@ impl BreakerLayer {
 
     /// Starts a layer with a breaker for each server: [`Info::authority`].
     pub fn keyed(breakers: KeyedBreaker<str>) -> BreakerLayerBuilder {
-        let clock = breakers.clock().clone();
-        let try_pass = Box::new(move |info: &Info<'_>| breakers.try_pass(&info.authority()));
-        BreakerLayerBuilder::new(Breakers::Each { clock, try_pass })
+        let own = breakers.clone();
+        Self::each(breakers, Box::new(move |info| own.try_pass(&info.authority())))
     }
 
     /// Starts a layer with a breaker for each key of your own, such as a route.
@@ -111,9 +113,16 @@ impl BreakerLayer {
         K: Hash + ?Sized + 'static,
         Q: Borrow<K>,
     {
-        let clock = breakers.clock().clone();
-        let try_pass = Box::new(move |info: &Info<'_>| breakers.try_pass(key(info).borrow()));
-        BreakerLayerBuilder::new(Breakers::Each { clock, try_pass })
+        let own = breakers.clone();
+        Self::each(breakers, Box::new(move |info| own.try_pass(key(info).borrow())))
+    }
+
+    fn each<K>(breakers: KeyedBreaker<K>, try_pass: TryPass) -> BreakerLayerBuilder
+    where
+        K: Hash + ?Sized + 'static,
+    {
+        let (clock, collector) = (breakers.clock().clone(), Box::new(breakers));
+        BreakerLayerBuilder::new(Breakers::Each { clock, try_pass, collector })
     }
 }
 
@@ -122,6 +131,17 @@ impl<S> Layer<S> for BreakerLayer {
 
     fn layer(&self, inner: S) -> BreakerService<S> {
         BreakerService { inner, is_ready: false, shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// Reports what its breaker reports.
+impl Collector for BreakerLayer {
+    fn collect(&self, samples: &mut Samples) {
+        self.shared.breakers.collector().collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.shared.breakers.collector().weak()
     }
 }
 
@@ -136,7 +156,7 @@ type TryPass = Box<dyn Fn(&Info<'_>) -> Result<Pass<'static>, Open> + Send + Syn
 /// One breaker, or one for each key.
 enum Breakers {
     One(Breaker),
-    Each { clock: Clock, try_pass: TryPass },
+    Each { clock: Clock, try_pass: TryPass, collector: Box<dyn Collector + Send + Sync> },
 }
 
 impl Breakers {
@@ -144,6 +164,13 @@ impl Breakers {
         match self {
             Self::One(breaker) => breaker.clock(),
             Self::Each { clock, .. } => clock,
+        }
+    }
+
+    fn collector(&self) -> &dyn Collector {
+        match self {
+            Self::One(breaker) => breaker,
+            Self::Each { collector, .. } => &**collector,
         }
     }
 }

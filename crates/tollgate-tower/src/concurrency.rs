@@ -31,7 +31,7 @@ pub use slot::ConcurrencyBody;
 
 pub(crate) use handle::LimitHandle;
 
-use crate::{Info, Key, queued};
+use crate::{Info, Key, LayerCounts, queued};
 use future::Held;
 use http::{Request, Response};
 use http_body::Body;
@@ -42,7 +42,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::{Concurrency, KeyedConcurrency};
+use tollgate::{Concurrency, KeyedConcurrency, watch::Health};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -70,7 +70,7 @@ use tower_service::Service;
 ///
 /// ```
 /// use std::time::Duration;
-/// use tollgate::{Concurrency, KeyedConcurrency};
+/// use tollgate::{Concurrency, KeyedConcurrency, watch::Health};
 /// use tollgate_tower::{ConcurrencyLayer, Key};
 ///
 /// let all = Concurrency::builder(200).max_waiting(50).build()?;
@@ -95,6 +95,21 @@ impl ConcurrencyLayer {
     /// Starts a layer with a limit for each key. A key that has its share in flight gets 429.
     pub fn keyed(limit: KeyedConcurrency<[u8]>, key: Key) -> ConcurrencyLayerBuilder {
         ConcurrencyLayerBuilder::new(Slots::Each(limit, key))
+    }
+
+    /// Returns what happened to the requests of the layer; decisions if it was built with
+    /// [`counted`](ConcurrencyLayerBuilder::counted). Shed requests are denied ones.
+    #[must_use]
+    pub fn counts(&self) -> LayerCounts {
+        self.shared.watch.counts(0).unwrap_or_default()
+    }
+
+    /// Tells whether the layer refuses nearly every request: at least 100 decisions over at least 10 s,
+    /// of which 95 % were refusals. Unknown unless the layer was built with
+    /// [`counted`](ConcurrencyLayerBuilder::counted).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.watch.health(0).unwrap_or(Health::Unknown)
     }
 
     pub(crate) fn handle(&self) -> LimitHandle {

@@ -11,7 +11,12 @@ pub use backup::{Backup, BackupFuture, FallbackResponse, FallbackService};
 pub use builder::{FallbackLayerBuilder, FallbackLayerError};
 pub use future::FallbackFuture;
 
-use crate::{RefusedBy, TimeoutError, body::GuardedBody, client::CloneBody, client::counts::Count};
+use crate::{
+    RefusedBy, TimeoutError,
+    body::GuardedBody,
+    client::{CloneBody, counts::Count},
+    watch::metric,
+};
 use backup::Make;
 use bytes::Bytes;
 use http::{Request, Response, request, response::Parts};
@@ -21,6 +26,7 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
+use tollgate::watch::{Collector, Samples, WeakCollector};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -162,6 +168,17 @@ impl<K> SharedFallback<K> {
     fn is_for(&self, cause: &FallbackCause<'_>) -> bool {
         let by_response = cause.response.is_some_and(|head| (self.when_response)(head));
         by_response || cause.error.is_some_and(|error| (self.when_error)(error).unwrap_or(true))
+    }
+}
+
+impl<K: Send + Sync + 'static> Collector for FallbackLayer<K> {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("fallback_layer");
+        samples.count(&metric::FALLBACKS, self.used());
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }
 

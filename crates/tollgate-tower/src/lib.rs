@@ -38,7 +38,10 @@
 //! | to charge failures only, for example failed logins | [`Policy::charge`], [`Charge::on_failure`] |
 //! | to try out a limit before it denies requests | [`Mode::Shadow`], [`Mode::Percent`] |
 //! | to mark requests over the limit, and let the service decide what to do with them | [`Mode::Tag`], [`OverLimit`] |
-//! | metrics, spans or logs of denials | [`RateLimitBuilder::observer`] and the methods next to it |
+//! | to know which keys use a limit most, or are refused most | [`RateLimitBuilder::top_keys`] |
+//! | spans or logs of denials | [`RateLimitBuilder::observer`] and the methods next to it |
+//! | metrics of every layer, for Prometheus or another system | [`RateLimitBuilder::counted`], `tollgate::watch::Registry` |
+//! | `/metrics` and `/debug/limiters` in three lines | [`RegistryEndpoint`] |
 //! | limits shared by several processes | [`RateLimitBuilder::store`] |
 //! | other headers, another body or a response of my own | [`answer::Headers`], [`answer::Body`], [`RateLimitBuilder::refuse_with`] |
 //! | to limit requests in flight, until their bodies have ended | [`ConcurrencyLayer`] |
@@ -83,7 +86,7 @@
 //! |---|---|
 //! | `axum` | reads the address and the matched route that axum stores in a request |
 //! | `tonic` | reads the address that tonic stores in a request |
-//! | `metrics` | counts decisions through the `metrics` facade |
+//! | `json` | [`RegistryEndpoint::limiters`] answers in JSON, too |
 //! | `testing` | `testing::ChaosLayer`, which injects faults |
 //!
 //! No feature is on by default, and the layers work without them. MSRV: 1.89.
@@ -109,6 +112,7 @@ pub mod client;
 mod coded;
 mod concurrency;
 mod deadline;
+mod endpoint;
 pub mod fallback;
 mod info;
 pub mod key;
@@ -124,8 +128,8 @@ mod timer;
 mod watch;
 
 pub use bandwidth::{
-    Bandwidth, BandwidthBuilder, BandwidthError, BandwidthFuture, BandwidthLayer, ShapedBody,
-    Shaping,
+    Bandwidth, BandwidthBuilder, BandwidthCounts, BandwidthError, BandwidthFuture, BandwidthLayer,
+    ShapedBody, ShapedBytes, Shaping,
 };
 pub use body::GuardedBody;
 pub use breaker::BreakerLayer;
@@ -134,6 +138,7 @@ pub use concurrency::{
     ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, Degradation, Shedding,
 };
 pub use deadline::Deadline;
+pub use endpoint::RegistryEndpoint;
 pub use fallback::{Degraded, FallbackLayer};
 pub use info::{Info, Peer};
 pub use key::Key;
@@ -144,6 +149,7 @@ pub use limit::{
 pub use refusal::{NotRun, RefusedBy};
 pub use stack::{ClientStack, ServerStack};
 pub use timeout::{TimeoutError, TimeoutLayer};
+pub use watch::LayerCounts;
 
 /// The user's pages, compiled: their examples are tests.
 #[cfg(doctest)]

@@ -9,6 +9,8 @@ mod error;
 mod figures;
 mod future;
 mod gate;
+mod handle;
+mod heavy_keys;
 mod light;
 mod pass;
 mod policy;

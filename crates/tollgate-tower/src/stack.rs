@@ -7,13 +7,12 @@
 //! [`explain`](StackHandle::explain) says why each stands where it stands.
 //!
 //! `client.rs` and `server.rs` hold the orders, `parts.rs` what a stack knows of its parts,
-//! `handle.rs` shows their state, and `observe.rs` counts what callers get.
+//! `handle.rs` shows their state, `collect.rs` their metrics, and `observe.rs` counts what callers get.
 
 mod client;
+mod collect;
 mod error;
 mod handle;
-#[cfg(feature = "metrics")]
-mod metrics;
 mod observe;
 mod parts;
 mod server;

@@ -13,7 +13,7 @@ pub use builder::{TimeoutLayerBuilder, TimeoutLayerError};
 pub use error::{TimeoutError, TimeoutPhase};
 pub use future::TimeoutFuture;
 
-use crate::{Deadline, Info, client::counts::Count, key::Trust};
+use crate::{Deadline, Info, client::counts::Count, key::Trust, watch::metric};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -21,7 +21,10 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tollgate::{Clock, Tick};
+use tollgate::{
+    Clock, Tick,
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -97,6 +100,26 @@ impl TimeoutLayer {
             total: counts.total.get(),
             not_run: counts.not_run.get(),
         }
+    }
+}
+
+impl Collector for TimeoutLayer {
+    fn collect(&self, samples: &mut Samples) {
+        let TimeoutCounts { attempt, head, body_idle, total, not_run } = self.counts();
+        samples.kind("timeout_layer");
+        for (phase, count) in [
+            ("attempt", attempt),
+            ("head", head),
+            ("body_idle", body_idle),
+            ("total", total),
+            ("not_run", not_run),
+        ] {
+            samples.count_by(&metric::TIMEOUTS, phase, count);
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
     }
 }
 

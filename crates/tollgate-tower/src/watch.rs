@@ -1,24 +1,29 @@
-//! What layers tell of their decisions: to observers, to metrics, to the current span, to a log.
+//! Reports the decisions of layers: to counters, observers, the current span and a log.
 //!
-//! All that can be told of has a number and a name, and both are fixed when a layer is built. So the
-//! labels of metrics are bounded, whatever requests bring; nothing of a request ever is one.
+//! Every limit has a number and a name, and both are fixed when a layer is built. So the labels of
+//! metrics are bounded: none ever comes from a request.
 
+pub(crate) mod metric;
+
+use crate::client::counts::Count;
 use std::{fmt, sync::Arc, time::Duration};
-#[cfg(feature = "metrics")]
-use tollgate::watch::MetricsObserver;
 use tollgate::{
-    Clock, Decision,
-    watch::{DenialLine, DenialLog, Event, Observer, TracingObserver, Verb},
+    Clock,
+    watch::{
+        Counts, DecisionCounters, DenialLine, DenialLog, Event, Health, HealthCheck, Observer,
+        Samples, TracingObserver,
+    },
 };
 
-/// What a builder was told about watching.
-#[derive(Debug, Default)]
+/// Changes the settings of a denial log.
+type LogSettings = Box<dyn Fn(DenialLog) -> DenialLog + Send + Sync>;
+
+/// The settings of a builder.
+#[derive(Default)]
 pub(crate) struct Watching {
     observers: Vec<Arc<dyn Observer>>,
-    has_span_events: bool,
-    log_every: Option<Duration>,
-    #[cfg(feature = "metrics")]
-    has_metrics: bool,
+    log: Option<(Duration, LogSettings)>,
+    is_counted: bool,
 }
 
 impl Watching {
@@ -27,42 +32,39 @@ impl Watching {
     }
 
     pub(crate) fn span_events(&mut self) {
-        self.has_span_events = true;
+        self.observer(TracingObserver::new());
     }
 
-    pub(crate) fn log_denials(&mut self, every: Duration) {
-        self.log_every = Some(every);
+    pub(crate) fn counted(&mut self) {
+        self.is_counted = true;
     }
 
-    #[cfg(feature = "metrics")]
-    pub(crate) fn metrics(&mut self) {
-        self.has_metrics = true;
+    pub(crate) fn log_denials(
+        &mut self,
+        every: Duration,
+        settings: impl Fn(DenialLog) -> DenialLog + Send + Sync + 'static,
+    ) {
+        self.log = Some((every, Box::new(settings)));
     }
 
-    /// Makes what is told from now on. These are the names of all that can be told of, for good.
-    pub(crate) fn ready<'a>(
-        mut self,
-        clock: &Clock,
-        names: impl Iterator<Item = &'a str>,
-    ) -> Watch {
-        if self.has_span_events {
-            self.observers.push(Arc::new(TracingObserver::new()));
-        }
-        #[cfg(feature = "metrics")]
-        let is_idle = self.observers.is_empty() && self.log_every.is_none() && !self.has_metrics;
-        #[cfg(not(feature = "metrics"))]
-        let is_idle = self.observers.is_empty() && self.log_every.is_none();
-        if is_idle {
-            return Watch { told: None };
-        }
-        let each = names.map(|name| Each {
+    /// Builds the reports of limits with these names.
+    pub(crate) fn ready<'a>(self, clock: &Clock, names: impl Iterator<Item = &'a str>) -> Watch {
+        let has_reports = self.is_counted || self.log.is_some() || !self.observers.is_empty();
+        let limits = names.map(|name| LimitWatch {
             name: name.into(),
-            log: self.log_every.map(|every| DenialLog::new(clock.clone(), every, warn)),
-            #[cfg(feature = "metrics")]
-            metrics: self.has_metrics.then(|| Metrics::new(name)),
+            counters: self.is_counted.then(Box::default),
+            log: self
+                .log
+                .as_ref()
+                .map(|(every, settings)| settings(DenialLog::new(clock.clone(), *every, warn))),
+            failures: Failures::default(),
         });
-        let each = each.collect();
-        Watch { told: Some(Box::new(Told { each, observers: self.observers })) }
+        Watch {
+            limits: limits.collect(),
+            observers: self.observers,
+            has_reports,
+            clock: clock.clone(),
+        }
     }
 }
 
@@ -81,18 +83,17 @@ macro_rules! watch_setters {
             self
         }
 
-        /// Counts decisions through the `metrics` facade, with the recorder that is installed when the
-        /// layer is built: `tollgate_decisions_total` and `tollgate_permits_total` with the labels
-        /// `limiter` and `outcome`, `tollgate_no_key_total`, and `tollgate_store_errors_total` where
-        /// there is a store. No label comes from a request, so their number is bounded.
-        #[cfg(feature = "metrics")]
-        pub fn metrics(mut self) -> Self {
-            self.watching.metrics();
+        /// Counts decisions, by limit and outcome: for `counts` and `health` of the layer, and for the
+        /// metrics of a [`Registry`](tollgate::watch::Registry) that it is added to. By default only
+        /// requests without a key and failures of a store are counted.
+        pub fn counted(mut self) -> Self {
+            self.watching.counted();
             self
         }
 
         /// Records decisions as `tracing` events on the span of the request, target `tollgate`:
-        /// denials at level `INFO`, the others at `TRACE`.
+        /// denials at level `INFO`, the others at `TRACE`. To show the keys of denials, add
+        /// `TracingObserver::new().show_key(..)` as an [`observer`](Self::observer) instead.
         pub fn span_events(mut self) -> Self {
             self.watching.span_events();
             self
@@ -100,8 +101,22 @@ macro_rules! watch_setters {
 
         /// Logs denials by `tracing` at level `WARN`, target `tollgate`: of each limit at most one
         /// line in `every`, which says how many were left out. Zero logs each. It contains no key.
-        pub fn log_denials(mut self, every: std::time::Duration) -> Self {
-            self.watching.log_denials(every);
+        pub fn log_denials(self, every: std::time::Duration) -> Self {
+            self.log_denials_with(every, |log| log)
+        }
+
+        /// [`log_denials`](Self::log_denials) with settings of the library's
+        /// [`DenialLog`](tollgate::watch::DenialLog): a sample of the denials, their keys, quotas and
+        /// levels.
+        pub fn log_denials_with(
+            mut self,
+            every: std::time::Duration,
+            settings: impl Fn(tollgate::watch::DenialLog) -> tollgate::watch::DenialLog
+            + Send
+            + Sync
+            + 'static,
+        ) -> Self {
+            self.watching.log_denials(every, settings);
             self
         }
     };
@@ -109,124 +124,154 @@ macro_rules! watch_setters {
 
 pub(crate) use watch_setters;
 
-/// Who is told of what a layer decides.
-///
-/// A number that has no name is told to nobody.
+/// What happened to the requests of one limit of a layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerCounts {
+    /// Decisions that were enforced, and requests that passed a limit in shadow mode; all zero unless
+    /// the layer is `counted`.
+    pub decisions: Counts,
+    /// Requests that passed although a limit in shadow mode denied them; the same.
+    pub shadow: Counts,
+    /// Requests that were refused because they have no key.
+    pub no_key: u64,
+    /// Requests that the store did not answer, whether they passed or not.
+    pub store_errors: u64,
+    /// Requests that were refused because a bound of the store was reached.
+    pub bounds_reached: u64,
+}
+
+/// Reports the decisions of one layer.
 pub(crate) struct Watch {
-    told: Option<Box<Told>>,
-}
-
-struct Told {
-    each: Box<[Each]>,
+    /// By the number of the limit. A number that has no limit is reported to nobody.
+    limits: Box<[LimitWatch]>,
     observers: Vec<Arc<dyn Observer>>,
+    has_reports: bool,
+    clock: Clock,
 }
 
-/// What is kept for one name.
-struct Each {
+struct LimitWatch {
     name: Box<str>,
-    /// Its own, so that what was left out was left out of it.
+    counters: Option<Box<Counters>>,
+    /// Each limit has one, so that a line says how many denials of this limit were left out.
     log: Option<DenialLog>,
-    #[cfg(feature = "metrics")]
-    metrics: Option<Metrics>,
+    failures: Failures,
 }
 
-#[cfg(feature = "metrics")]
-struct Metrics {
-    decisions: MetricsObserver,
-    no_key: metrics::Counter,
-    store_errors: metrics::Counter,
-    bounds_reached: metrics::Counter,
+/// Requests without a decision. They are rare, so they are always counted.
+#[derive(Debug, Default)]
+struct Failures {
+    no_key: Count,
+    store_errors: Count,
+    bounds_reached: Count,
 }
 
-#[cfg(feature = "metrics")]
-impl Metrics {
-    fn new(name: &str) -> Self {
-        Self {
-            decisions: MetricsObserver::new(name),
-            no_key: metrics::counter!("tollgate_no_key_total", "limiter" => name.to_owned()),
-            store_errors: metrics::counter!(
-                "tollgate_store_errors_total", "limiter" => name.to_owned()
-            ),
-            bounds_reached: metrics::counter!(
-                "tollgate_bounds_reached_total", "limiter" => name.to_owned()
-            ),
-        }
+/// Decisions by outcome, and their permits.
+#[derive(Debug, Default)]
+struct Counters {
+    decisions: DecisionCounters,
+    /// Denials in shadow mode.
+    shadow: DecisionCounters,
+    health: HealthCheck,
+}
+
+impl Counters {
+    fn add(&self, event: &Event<'_>) {
+        let is_shadow = event.decision.is_denied() && !event.is_enforced;
+        let counters = if is_shadow { &self.shadow } else { &self.decisions };
+        counters.add(event.verb, event.decision);
     }
 }
 
 impl Watch {
-    /// Tells whether nobody listens: then there is no need to find out what would be told.
+    /// Tells whether nobody listens: then there is no need to make events.
     pub(crate) const fn is_idle(&self) -> bool {
-        self.told.is_none()
+        !self.has_reports
     }
 
-    /// Tells of a decision. If it is not enforced, it was only watched, and the request passed.
-    pub(crate) fn decided(
-        &self,
-        number: usize,
-        verb: Verb,
-        decision: &Decision,
-        is_enforced: bool,
-    ) {
-        let Some((told, each)) = self.told_of(number) else { return };
-        let event = Event::new(&each.name, verb, decision);
-        let event = if is_enforced { event } else { event.watched() };
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = &each.metrics {
-            metrics.decisions.decided(&event);
+    /// Reports a decision of a limit; `event` gets the limit's name.
+    pub(crate) fn decided<'a>(&'a self, number: usize, event: impl FnOnce(&'a str) -> Event<'a>) {
+        let Some(limit) = self.limits.get(number) else { return };
+        let event = event(&limit.name);
+        if let Some(counters) = &limit.counters {
+            counters.add(&event);
         }
-        if let Some(log) = &each.log {
+        if let Some(log) = &limit.log {
             log.decided(&event);
         }
-        for observer in &told.observers {
+        for observer in &self.observers {
             observer.decided(&event);
         }
     }
 
-    /// Counts a request that was refused because nobody knows whom to count.
+    /// Counts a request that was refused because it has no key.
     pub(crate) fn no_key(&self, number: usize) {
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
-            metrics.no_key.increment(1);
-        }
-        #[cfg(not(feature = "metrics"))]
-        let _ = number;
+        self.limits.get(number).iter().for_each(|limit| limit.failures.no_key.add(1));
     }
 
-    /// Counts a question that the store could not answer, whatever was done then.
+    /// Counts a request that the store did not answer, whether it passed or not.
     pub(crate) fn store_failed(&self, number: usize) {
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
-            metrics.store_errors.increment(1);
-        }
-        #[cfg(not(feature = "metrics"))]
-        let _ = number;
+        self.limits.get(number).iter().for_each(|limit| limit.failures.store_errors.add(1));
     }
 
-    /// Counts a question that was refused because a bound of the store is reached.
+    /// Counts a request that was refused because a bound of the store is reached.
     pub(crate) fn bound_reached(&self, number: usize) {
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = self.told_of(number).and_then(|(_, each)| each.metrics.as_ref()) {
-            metrics.bounds_reached.increment(1);
-        }
-        #[cfg(not(feature = "metrics"))]
-        let _ = number;
+        self.limits.get(number).iter().for_each(|limit| limit.failures.bounds_reached.add(1));
     }
 
-    fn told_of(&self, number: usize) -> Option<(&Told, &Each)> {
-        let told = self.told.as_deref()?;
-        Some((told, told.each.get(number)?))
+    /// Returns the number of the limit with this name.
+    pub(crate) fn number_of(&self, name: &str) -> Option<usize> {
+        self.limits.iter().position(|limit| &*limit.name == name)
+    }
+
+    /// Returns what happened to the requests of a limit.
+    pub(crate) fn counts(&self, number: usize) -> Option<LayerCounts> {
+        let limit = self.limits.get(number)?;
+        let (counters, failures) = (limit.counters.as_ref(), &limit.failures);
+        let (decisions, shadow) =
+            counters.map(|it| (it.decisions.sum(), it.shadow.sum())).unwrap_or_default();
+        Some(LayerCounts {
+            decisions,
+            shadow,
+            no_key: failures.no_key.get(),
+            store_errors: failures.store_errors.get(),
+            bounds_reached: failures.bounds_reached.get(),
+        })
+    }
+
+    /// Judges a limit by its enforced decisions.
+    pub(crate) fn health(&self, number: usize) -> Option<Health> {
+        let limit = self.limits.get(number)?;
+        let Some(counters) = &limit.counters else { return Some(Health::Unknown) };
+        Some(counters.health.judge(self.clock.now(), &counters.decisions.sum()))
+    }
+
+    /// Tells whether decisions are counted.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.limits.iter().any(|limit| limit.counters.is_some())
+    }
+
+    /// Writes what is known of a limit.
+    pub(crate) fn collect(&self, number: usize, samples: &mut Samples) {
+        let (Some(limit), Some(counts)) = (self.limits.get(number), self.counts(number)) else {
+            return;
+        };
+        if limit.counters.is_some() {
+            samples.decisions(&counts.decisions);
+        }
+        samples.health(self.health(number).unwrap_or(Health::Unknown));
+        samples.count(&metric::NO_KEY, counts.no_key);
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.told.iter().flat_map(|told| told.each.iter().map(|each| &each.name));
+        let names = self.limits.iter().map(|limit| &limit.name);
         f.debug_tuple("Watch").field(&names.collect::<Vec<_>>()).finish()
     }
 }
 
-/// Writes a line. It has no key: who was refused is nobody's business but theirs.
+/// Writes a line.
 fn warn(line: &DenialLine<'_>) {
     let retry_after_ms = line.decision.retry_after(line.decision.at());
     tracing::warn!(
@@ -234,6 +279,8 @@ fn warn(line: &DenialLine<'_>) {
         limiter = line.name,
         cost = line.decision.cost(),
         limit = line.decision.limit(),
+        key = line.key,
+        quota = line.quota.map(tracing::field::display),
         retry_after_ms = retry_after_ms.map(|wait| wait.as_millis() as u64),
         never = line.decision.is_never(),
         enforced = line.is_enforced,
@@ -243,12 +290,10 @@ fn warn(line: &DenialLine<'_>) {
 }
 
 #[cfg(test)]
-#[cfg(feature = "metrics")]
 mod tests {
     use super::*;
-    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
     use std::sync::Mutex;
-    use tollgate::{Answer, Outcome, Tick};
+    use tollgate::{Answer, Decision, Outcome, Tick, watch::Verb};
 
     #[derive(Debug, Default)]
     struct Heard(Mutex<Vec<(String, bool)>>);
@@ -260,75 +305,54 @@ mod tests {
     }
 
     fn decision(outcome: Outcome) -> Decision {
-        let at = Tick::ZERO;
-        let (cost, limit, remaining) = (2, 5, 0);
-        Decision::answered(Answer {
-            outcome,
-            at,
-            cost,
-            limit,
-            remaining,
-            retry_at: at,
-            full_at: None,
-        })
+        let (at, cost, limit, remaining) = (Tick::ZERO, 2, 5, 0);
+        let (retry_at, full_at) = (at, None);
+        Decision::answered(Answer { outcome, at, cost, limit, remaining, retry_at, full_at })
     }
 
     #[test]
-    fn watched_denials_no_keys_and_failures_are_counted_apart() {
-        let recorder = DebuggingRecorder::new();
-        let snapshotter = recorder.snapshotter();
+    fn shadow_denials_missing_keys_and_failures_are_counted_apart() {
         let heard = Arc::new(Heard::default());
-        metrics::with_local_recorder(&recorder, || {
-            let mut watching = Watching::default();
-            watching.metrics();
-            watching.observer(Arc::clone(&heard));
-            let watch = watching.ready(&Clock::monotonic(), ["a", "b"].into_iter());
-            assert!(!watch.is_idle());
-            watch.decided(0, Verb::TryAcquire, &decision(Outcome::Later), true);
-            watch.decided(1, Verb::TryAcquire, &decision(Outcome::Later), false);
-            watch.decided(1, Verb::TryAcquire, &decision(Outcome::Allowed), false);
-            watch.no_key(0);
-            watch.store_failed(1);
-            // Nobody is 2.
-            watch.decided(2, Verb::TryAcquire, &decision(Outcome::Never), true);
-            watch.no_key(2);
-            watch.store_failed(2);
-        });
-        let mut counted: Vec<_> = snapshotter
-            .snapshot()
-            .into_vec()
-            .into_iter()
-            .filter(|(_, _, _, value)| *value != DebugValue::Counter(0))
-            .map(|(key, _, _, value)| {
-                let labels: Vec<_> = key.key().labels().map(metrics::Label::value).collect();
-                format!("{} {} {value:?}", key.key().name(), labels.join(" "))
-            })
-            .collect();
-        counted.sort();
-        assert_eq!(
-            counted,
-            [
-                "tollgate_decisions_total a denied_later Counter(1)",
-                "tollgate_decisions_total b allowed Counter(1)",
-                "tollgate_decisions_total b shadow_denied_later Counter(1)",
-                "tollgate_no_key_total a Counter(1)",
-                "tollgate_permits_total a denied_later Counter(2)",
-                "tollgate_permits_total b allowed Counter(2)",
-                "tollgate_permits_total b shadow_denied_later Counter(2)",
-                "tollgate_store_errors_total b Counter(1)",
-            ]
-        );
+        let mut watching = Watching::default();
+        watching.counted();
+        watching.observer(Arc::clone(&heard));
+        let watch = watching.ready(&Clock::monotonic(), ["a", "b"].into_iter());
+        assert!(!watch.is_idle());
+        // 2 is no limit.
+        for (number, outcome, is_enforced) in [
+            (0, Outcome::Later, true),
+            (1, Outcome::Later, false),
+            (1, Outcome::Allowed, false),
+            (2, Outcome::Never, true),
+        ] {
+            let decision = decision(outcome);
+            watch.decided(number, |name| {
+                let event = Event::new(name, Verb::TryAcquire, &decision);
+                if is_enforced { event } else { event.watched() }
+            });
+        }
+        watch.no_key(0);
+        watch.store_failed(1);
+        watch.bound_reached(1);
+        watch.no_key(2);
+        let (mut a, mut b) = (LayerCounts::default(), LayerCounts::default());
+        (a.decisions.denied_later, a.decisions.denied_cost, a.no_key) = (1, 2, 1);
+        (b.decisions.allowed, b.decisions.allowed_cost) = (1, 2);
+        (b.shadow.denied_later, b.shadow.denied_cost) = (1, 2);
+        (b.store_errors, b.bounds_reached) = (1, 1);
+        assert_eq!([watch.counts(0), watch.counts(1), watch.counts(2)], [Some(a), Some(b), None]);
         let heard = heard.0.lock().unwrap();
         let heard: Vec<_> = heard.iter().map(|(name, told)| (name.as_str(), *told)).collect();
         assert_eq!(heard, [("a", true), ("b", false), ("b", false)]);
     }
 
     #[test]
-    fn nobody_listens_unless_somebody_was_named() {
+    fn nobody_listens_unless_a_setter_says_so() {
         let idle = Watching::default().ready(&Clock::monotonic(), ["a"].into_iter());
         assert!(idle.is_idle());
-        let starts: [fn(&mut Watching); 3] =
-            [Watching::span_events, Watching::metrics, |it| it.log_denials(Duration::ZERO)];
+        let starts: [fn(&mut Watching); 3] = [Watching::span_events, Watching::counted, |it| {
+            it.log_denials(Duration::ZERO, |log| log);
+        }];
         for start in starts {
             let mut watching = Watching::default();
             start(&mut watching);

@@ -236,7 +236,9 @@ pub(crate) trait Packed: Step + Copy {
 /// A [`Step`] that knows when a state equals that of a limiter never used, whose word is zero.
 pub(crate) trait Idle: Step {
     /// Tells whether the state is, from `now` on, as good as none.
-    fn is_idle(&self, state: &Self::State, now: Tick) -> bool;
+    fn is_idle(&self, state: &Self::State, now: Tick) -> bool {
+        self.burden(state, now) == 0
+    }
 
     /// Returns how far from full the state is: what is used, in 2^-20 of the limit, and zero only
     /// if idle. It compares across quotas, so that a full table can tell which entry matters least.

@@ -144,8 +144,7 @@ impl Lease {
         if is_special {
             return of.ask(Verb::TryAcquire, now, cost);
         }
-        let taken;
-        (taken, self.claim) = match of {
+        let taken = match of {
             StateRef::Limiter(limiter) => {
                 let (refunded, _) = limiter.shared.claim_base();
                 let (decision, mark) = limiter.shared.cell.update(|entry| {
@@ -155,11 +154,14 @@ impl Lease {
                 if decision.is_denied() {
                     return decision;
                 }
-                (decision.cost(), Claim::Limiter { mark, refunded })
+                self.claim = Claim::Limiter { mark, refunded };
+                decision.cost()
             }
             StateRef::Key(..) => match of.lease(now, wanted).1 {
                 Some(reserved) if reserved.cost() >= cost => {
-                    (reserved.cost(), Claim::Key(reserved))
+                    let taken = reserved.cost();
+                    self.claim = Claim::Key(reserved);
+                    taken
                 }
                 // Not enough: what there is goes back, and the key says when there will be.
                 reserved => {
@@ -182,15 +184,15 @@ impl Lease {
     /// Gives back what is not used yet, and time has not refilled already.
     pub fn give_back(&mut self) {
         let held = std::mem::take(&mut self.held);
-        match (std::mem::take(&mut self.claim), &self.owner) {
-            (Claim::Key(reserved), _) => {
-                let used = reserved.cost().saturating_sub(held);
-                let _ = reserved.settle(used);
+        if let (Claim::Limiter { mark, refunded }, Owner::Limiter(limiter)) =
+            (&self.claim, &self.owner)
+        {
+            if held > 0 {
+                limiter.take_back(self.changes, (*mark, *refunded), held);
             }
-            (Claim::Limiter { mark, refunded }, Owner::Limiter(limiter)) if held > 0 => {
-                limiter.take_back(self.changes, (mark, refunded), held);
-            }
-            _ => {}
+        } else if let Claim::Key(reserved) = std::mem::take(&mut self.claim) {
+            let used = reserved.cost().saturating_sub(held);
+            let _ = reserved.settle(used);
         }
     }
 }

@@ -33,6 +33,42 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// A number that may have a bound.
+#[derive(Debug)]
+pub(crate) struct Count(AtomicU64);
+
+impl Default for Count {
+    fn default() -> Self {
+        Self(AtomicU64::new(0))
+    }
+}
+
+impl Count {
+    /// Adds one, unless `most` is reached; tells whether it did.
+    pub(crate) fn raise(&self, most: u64) -> bool {
+        let next = |count: u64| (count < most).then_some(count + 1);
+        // ORDERING: Relaxed, here and below. The number stands for itself, and an exchange never reads a stale one.
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
+    }
+
+    pub(crate) fn add(&self, by: u64) {
+        if by > 0 {
+            self.0.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn lower(&self, by: u64) {
+        if by > 0 {
+            self.0.fetch_sub(by, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// A value alone on its cache lines, so that writing it disturbs no neighbour.
 ///
 /// 128 bytes, because current x86 and Arm cores fetch lines of 64 bytes in pairs.

@@ -17,7 +17,7 @@ mod words;
 
 pub(crate) use boxed::{BoxedShard, BoxedTable, State};
 pub(crate) use hint::Hint;
-pub(crate) use swept_map::{FingerprintMap, SHARDS, SweptMap};
+pub(crate) use swept_map::{FingerprintMap, Ready, SHARDS, SweptMap, shrink};
 #[cfg(tollgate_loom)]
 pub use words::loom_model;
 pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
@@ -179,7 +179,7 @@ impl Tables {
 
     pub(crate) fn clear(&self) {
         self.words.clear();
-        self.boxed.clear();
+        self.boxed.map.clear();
     }
 
     pub(crate) fn shrink(&self, now: Tick) {

@@ -45,7 +45,7 @@ pub use self::metrics::MetricsObserver;
 pub use self::tracing::TracingObserver;
 pub(crate) use collector::RunCounts;
 pub use collector::{Collector, Report, Sample, SampleValue, Samples, WeakCollector};
-pub use counters::{Counts, StripedCounter};
+pub use counters::{Counts, DecisionCounters, StripedCounter};
 pub(crate) use counters::{STRIPES, StripedCounters};
 pub use denial_log::{DenialLine, DenialLog};
 pub use family::Family;
@@ -57,13 +57,12 @@ pub use registry::{Registry, RegistryError};
 pub use snapshot::Snapshot;
 
 use crate::{Decision, Limiter, Tick};
-use counters::Counters;
 use std::time::Duration;
 
 /// What a watched limiter carries.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    counters: Counters,
+    counters: DecisionCounters,
     waits: StripedHistogram,
     observer: Option<Box<dyn Observer>>,
     health: HealthCheck,

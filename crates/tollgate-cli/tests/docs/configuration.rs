@@ -191,6 +191,7 @@ fn help() -> String {
         "load resp",
         "load http",
         "load grpc",
+        "soak",
         "top",
         "table",
         "compare",

@@ -133,7 +133,11 @@ mod servers {
     fn the_alert_rules_are_valid_and_fire_when_they_should() {
         let alerts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/alerts");
         let path = |name: &str| alerts.join(name).to_str().unwrap().to_owned();
-        promtool(&["check", "rules", &path("tollgate.rules.yml")], "");
-        promtool(&["test", "rules", &path("tests.yml")], "");
+        for (rules, tests) in
+            [("tollgate.rules.yml", "tests.yml"), ("library.rules.yml", "library.tests.yml")]
+        {
+            promtool(&["check", "rules", &path(rules)], "");
+            promtool(&["test", "rules", &path(tests)], "");
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! A body that is handed on at so many bytes per second.
 
-use crate::timer::{self, NoTimers};
+use crate::{
+    client::counts::Count,
+    timer::{self, NoTimers},
+};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
@@ -25,8 +28,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug)]
 pub(super) struct Source {
     pub(super) kind: Kind,
-    #[cfg(feature = "metrics")]
-    pub(super) counters: Option<Arc<Counters>>,
+    pub(super) counters: Arc<ByteCounters>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,19 +39,10 @@ pub(super) enum Kind {
 }
 
 /// Bytes that were handed on.
-#[cfg(feature = "metrics")]
-#[derive(Debug)]
-pub(super) struct Counters {
-    at_once: metrics::Counter,
-    delayed: metrics::Counter,
-}
-
-#[cfg(feature = "metrics")]
-impl Counters {
-    pub(super) fn new(way: &'static str) -> Self {
-        let counter = |outcome: &'static str| metrics::counter!("tollgate_shaped_bytes_total", "way" => way, "outcome" => outcome);
-        Self { at_once: counter("at_once"), delayed: counter("delayed") }
-    }
+#[derive(Debug, Default)]
+pub(super) struct ByteCounters {
+    pub(super) at_once: Count,
+    pub(super) delayed: Count,
 }
 
 #[derive(Debug)]
@@ -74,13 +67,9 @@ impl Source {
     }
 
     fn count(&self, bytes: usize, has_waited: bool) {
-        #[cfg(feature = "metrics")]
-        if let Some(counters) = &self.counters {
-            let counter = if has_waited { &counters.delayed } else { &counters.at_once };
-            counter.increment(bytes as u64);
-        }
-        #[cfg(not(feature = "metrics"))]
-        let _ = (bytes, has_waited);
+        let counters = &self.counters;
+        let counter = if has_waited { &counters.delayed } else { &counters.at_once };
+        counter.add(bytes as u64);
     }
 }
 

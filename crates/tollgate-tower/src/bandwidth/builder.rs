@@ -1,7 +1,5 @@
 //! How a layer is put together, and what is wrong with it.
 
-#[cfg(feature = "metrics")]
-use super::body::Counters;
 use super::{
     BandwidthLayer, Pipes,
     body::{Each, Kind as Kept, Source},
@@ -62,11 +60,7 @@ impl Shaping {
         if !quota.is_unlimited() && (quota.count() == 0 || quota.capacity() == 0) {
             return Err(BandwidthError::NoRefill { way });
         }
-        Ok(Source {
-            kind,
-            #[cfg(feature = "metrics")]
-            counters: None,
-        })
+        Ok(Source { kind, counters: Arc::default() })
     }
 }
 
@@ -76,18 +70,11 @@ impl Shaping {
 pub struct BandwidthBuilder {
     request: Option<Shaping>,
     response: Option<Shaping>,
-    #[cfg(feature = "metrics")]
-    has_metrics: bool,
 }
 
 impl BandwidthBuilder {
     pub(super) const fn new() -> Self {
-        Self {
-            request: None,
-            response: None,
-            #[cfg(feature = "metrics")]
-            has_metrics: false,
-        }
+        Self { request: None, response: None }
     }
 
     /// Shapes the bodies of requests, by default not.
@@ -102,17 +89,6 @@ impl BandwidthBuilder {
         self
     }
 
-    /// Counts bytes through the `metrics` facade, as `tollgate_shaped_bytes_total`, by the labels
-    /// `way` (`request`, `response`) and `outcome`: `at_once`, or `delayed` if they had to wait.
-    ///
-    /// Layers that count are added up. The recorder must be installed before the layer is built. To
-    /// watch single decisions, give [`Shaping::shared`] a limiter with an observer.
-    #[cfg(feature = "metrics")]
-    pub fn metrics(mut self) -> Self {
-        self.has_metrics = true;
-        self
-    }
-
     /// Builds the layer.
     ///
     /// # Errors
@@ -122,23 +98,10 @@ impl BandwidthBuilder {
         if self.request.is_none() && self.response.is_none() {
             return Err(BandwidthError::Nothing);
         }
-        let request = self.source(self.request.clone(), "request")?;
-        let response = self.source(self.response.clone(), "response")?;
+        let source = |shaping: Option<Shaping>, way| shaping.map(|it| it.source(way)).transpose();
+        let request = source(self.request, "request")?;
+        let response = source(self.response, "response")?;
         Ok(BandwidthLayer { pipes: Arc::new(Pipes { request, response }) })
-    }
-
-    fn source(
-        &self,
-        shaping: Option<Shaping>,
-        way: &'static str,
-    ) -> Result<Option<Source>, BandwidthError> {
-        let Some(shaping) = shaping else { return Ok(None) };
-        let source = shaping.source(way)?;
-        #[cfg(feature = "metrics")]
-        let counters = self.has_metrics.then(|| Arc::new(Counters::new(way)));
-        #[cfg(feature = "metrics")]
-        let source = Source { counters, ..source };
-        Ok(Some(source))
     }
 }
 

@@ -14,7 +14,10 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::hedge::{HedgeCounts, HedgePolicy};
+use tollgate::{
+    hedge::{HedgeCounts, HedgePolicy},
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -105,6 +108,17 @@ impl<C> HedgeLayer<C> {
     #[must_use]
     pub fn counts(&self) -> HedgeCounts {
         self.shared.policy.counts()
+    }
+}
+
+/// Reports what its policy reports.
+impl<C> Collector for HedgeLayer<C> {
+    fn collect(&self, samples: &mut Samples) {
+        self.shared.policy.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.shared.policy.weak()
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     learned::{Learned, Reader},
     turn::Line,
 };
-use crate::Info;
+use crate::{Info, watch::metric};
 use http::{Request, Response};
 use std::{
     fmt,
@@ -25,7 +25,10 @@ use std::{
     task::{Context, Poll},
     time::Duration,
 };
-use tollgate::{Clock, Limiter};
+use tollgate::{
+    Clock, Limiter,
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -84,6 +87,31 @@ pub struct PaceLayer {
 pub struct Pace<S> {
     inner: S,
     shared: Arc<Shared>,
+}
+
+/// Has the client's own quota as a part.
+impl Collector for PaceLayer {
+    fn collect(&self, samples: &mut Samples) {
+        let counts = self.counts();
+        samples.kind("pace_layer");
+        for (event, count) in [
+            ("sent", counts.sent),
+            ("waited", counts.waited),
+            ("refused", counts.refused),
+            ("server_refused", counts.server_refused),
+        ] {
+            samples.count_by(&metric::PACED, event, count);
+        }
+        samples.count(&metric::PACE_STOPS, counts.stops);
+        samples.gauge(&metric::PACE_SERVERS, self.lanes() as f64);
+        if let Some(quota) = &self.shared.quota {
+            samples.part("quota", quota);
+        }
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.shared, |shared| Self { shared })
+    }
 }
 
 type CostOf = Box<dyn Fn(&Info<'_>) -> u64 + Send + Sync>;

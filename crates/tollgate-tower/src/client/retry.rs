@@ -19,7 +19,10 @@ use std::{
     task::{Context, Poll},
 };
 pub use tollgate::{Backoff, RetryBudget, RetryBudgetBuilder};
-use tollgate::{RetryCounts, RetryPolicy, ShouldRetry};
+use tollgate::{
+    RetryCounts, RetryPolicy, ShouldRetry,
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -118,6 +121,17 @@ impl<C> RetryLayer<C> {
     #[must_use]
     pub fn counts(&self) -> RetryCounts {
         self.shared.policy.counts()
+    }
+}
+
+/// Reports what its policy reports.
+impl<C> Collector for RetryLayer<C> {
+    fn collect(&self, samples: &mut Samples) {
+        self.shared.policy.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.shared.policy.weak()
     }
 }
 

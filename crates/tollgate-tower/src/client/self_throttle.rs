@@ -17,7 +17,10 @@ use std::{
     sync::Arc,
     task::{Context, Poll},
 };
-use tollgate::self_throttle::{SelfThrottle, Throttled};
+use tollgate::{
+    self_throttle::{SelfThrottle, Throttled},
+    watch::{Collector, Samples, WeakCollector},
+};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -103,6 +106,17 @@ impl SharedThrottle {
         let why = "the server is overloaded, so this client sends it fewer calls";
         let refused = RefusedBy::new("self-throttle", why, None);
         self.refusals.write_unavailable(refused, self.throttle.clock(), info)
+    }
+}
+
+/// Reports what its throttle reports.
+impl Collector for SelfThrottleLayer {
+    fn collect(&self, samples: &mut Samples) {
+        self.shared.throttle.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.shared.throttle.weak()
     }
 }
 

@@ -4,12 +4,13 @@ use super::{
     ConcurrencyLayerBuilder, ConcurrencyLayerError, ConcurrencyLimit, LimitHandle,
     shared::SharedLimit, slot::Slots,
 };
-use crate::{Info, classify::Classify};
+use crate::{Info, LayerCounts, classify::Classify};
 use http::response::Parts;
 use std::{fmt, sync::Arc};
 use tollgate::{
     CallOutcome,
     adaptive::{AdaptiveConcurrency, Partitions},
+    watch::Health,
 };
 use tower_layer::Layer;
 
@@ -106,6 +107,21 @@ impl AdaptiveLayer {
     #[must_use]
     pub fn outcome_of(head: &Parts) -> CallOutcome {
         Classify::outcome_of(head)
+    }
+
+    /// Returns what happened to the requests of the layer; decisions if it was built with
+    /// [`counted`](ConcurrencyLayerBuilder::counted). Shed requests are denied ones.
+    #[must_use]
+    pub fn counts(&self) -> LayerCounts {
+        self.shared.watch.counts(0).unwrap_or_default()
+    }
+
+    /// Tells whether the layer refuses nearly every request: at least 100 decisions over at least 10 s,
+    /// of which 95 % were refusals. Unknown unless the layer was built with
+    /// [`counted`](ConcurrencyLayerBuilder::counted).
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.watch.health(0).unwrap_or(Health::Unknown)
     }
 
     pub(crate) fn handle(&self) -> LimitHandle {

@@ -118,7 +118,7 @@ where
                     let answer = ready!(waiting.acquire.poll(context)).map_err(Why::from);
                     // INVARIANT: it is there until there is an answer.
                     let Some(mut held) = held.take() else { return Poll::Pending };
-                    held.shared.waited(waiting, &answer);
+                    held.shared.waited(waiting, &answer, &Info::of(&held.request));
                     let next = match answer {
                         Ok(slot) => {
                             queued::pass(held.request.extensions());

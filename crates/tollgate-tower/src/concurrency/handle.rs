@@ -1,8 +1,9 @@
 //! What a stack knows of a limit on requests in flight.
 
 use super::{shared::SharedLimit, slot::Slots};
-use crate::stack::LimitReport;
+use crate::{AdaptiveLayer, ConcurrencyLayer, stack::LimitReport};
 use std::{fmt, sync::Arc};
+use tollgate::watch::{Collector, Samples, WeakCollector};
 
 /// A limit of a layer, to look at.
 pub(crate) struct LimitHandle(Arc<SharedLimit>);
@@ -55,5 +56,51 @@ impl LimitHandle {
 impl fmt::Debug for LimitHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LimitHandle").field(&self.0.slots).finish()
+    }
+}
+
+impl SharedLimit {
+    /// Writes the decisions of the layer, and as a part the limit with its level.
+    fn collect(&self, samples: &mut Samples) {
+        self.watch.collect(0, samples);
+        let limit: &dyn Collector = match &self.slots {
+            Slots::All(limit) => limit,
+            Slots::Each(limit, _) => limit,
+            Slots::Adaptive(limit) | Slots::Partitioned(limit, _) => limit,
+        };
+        samples.part("slots", limit);
+    }
+}
+
+impl Collector for LimitHandle {
+    fn collect(&self, samples: &mut Samples) {
+        samples.kind("concurrency_layer");
+        self.0.collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        WeakCollector::of(&self.0, Self::new)
+    }
+}
+
+/// Has the limit as a part.
+impl Collector for ConcurrencyLayer {
+    fn collect(&self, samples: &mut Samples) {
+        self.handle().collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.handle().weak()
+    }
+}
+
+/// Has the limit as a part.
+impl Collector for AdaptiveLayer {
+    fn collect(&self, samples: &mut Samples) {
+        self.handle().collect(samples);
+    }
+
+    fn weak(&self) -> WeakCollector {
+        self.handle().weak()
     }
 }

@@ -23,7 +23,10 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
-use tollgate::{Answer, Clock, Decision, Full, Outcome, Priority, watch::Verb};
+use tollgate::{
+    Answer, Clock, Decision, Full, Outcome, Priority,
+    watch::{Event, EventKey, Verb},
+};
 
 /// Tells whether a request is exempt.
 pub(super) type Bypass = Arc<dyn Fn(&Info<'_>) -> bool + Send + Sync>;
@@ -79,7 +82,7 @@ impl SharedLimit {
             let now = self.clock.now();
             if self.shedders.iter().any(|shedder| shedder.sheds(priority, now)) {
                 let refused = Entered::Refused(Why::Shed { limit: self.slots.limit() });
-                return self.reported(refused, priority, || (0, 0));
+                return self.reported(refused, priority, info, || (0, 0));
             }
         }
         self.take(info, priority)
@@ -96,7 +99,7 @@ impl SharedLimit {
                         self.queue(AcquireSlot::Fixed(acquire), priority, || limit.limit())
                     }
                 };
-                self.reported(entered, priority, || (limit.limit(), limit.available()))
+                self.reported(entered, priority, info, || (limit.limit(), limit.available()))
             }
             Slots::Adaptive(adaptive) => {
                 let limit = adaptive.concurrency();
@@ -107,12 +110,12 @@ impl SharedLimit {
                         self.queue(AcquireSlot::Measured(acquire), priority, || limit.limit())
                     }
                 };
-                self.reported(entered, priority, || (limit.limit(), limit.available()))
+                self.reported(entered, priority, info, || (limit.limit(), limit.available()))
             }
             Slots::Partitioned(adaptive, try_acquire) => {
                 let limit = adaptive.concurrency();
                 let entered = at_once(try_acquire(info).map(Slot::Partition));
-                self.reported(entered, priority, || (limit.limit(), limit.available()))
+                self.reported(entered, priority, info, || (limit.limit(), limit.available()))
             }
             Slots::Each(limit, key) => {
                 self.hints.look(std::iter::once(key), info);
@@ -133,7 +136,9 @@ impl SharedLimit {
                         self.queue(AcquireSlot::Fixed(acquire), priority, || limit.key_limit(key))
                     }
                 };
-                self.reported(entered, priority, || (limit.key_limit(key), limit.available(key)))
+                self.reported(entered, priority, info, || {
+                    (limit.key_limit(key), limit.available(key))
+                })
             }
         }
     }
@@ -169,6 +174,7 @@ impl SharedLimit {
         &self,
         entered: Entered,
         priority: Priority,
+        info: &Info<'_>,
         level: impl FnOnce() -> (u64, u64),
     ) -> Entered {
         if self.observes_load() {
@@ -184,18 +190,15 @@ impl SharedLimit {
             return entered;
         }
         match &entered {
-            Entered::Inside(_) => {
-                let (limit, remaining) = level();
-                self.report(Outcome::Allowed, limit, remaining);
-            }
-            Entered::Refused(why) => self.report_refusal(*why),
+            Entered::Inside(_) => self.report(info, Outcome::Allowed, level()),
+            Entered::Refused(why) => self.report_refusal(info, *why),
             Entered::Waits(_) => {}
         }
         entered
     }
 
     /// Reports the end of a wait.
-    pub(super) fn waited(&self, waiting: &Waiting, answer: &Result<Slot, Why>) {
+    pub(super) fn waited(&self, waiting: &Waiting, answer: &Result<Slot, Why>, info: &Info<'_>) {
         if self.observes_load() {
             let wait = self.clock.now().since(waiting.since);
             self.observe(waiting.priority, wait, answer.is_ok());
@@ -203,8 +206,8 @@ impl SharedLimit {
         if !self.watch.is_idle() {
             match answer {
                 // It has the slot that came free.
-                Ok(_) => self.report(Outcome::Allowed, waiting.limit, 0),
-                Err(why) => self.report_refusal(*why),
+                Ok(_) => self.report(info, Outcome::Allowed, (waiting.limit, 0)),
+                Err(why) => self.report_refusal(info, *why),
             }
         }
     }
@@ -219,25 +222,37 @@ impl SharedLimit {
         self.recent.iter().for_each(|it| it.count(self.clock.now(), priority, is_served));
     }
 
-    fn report_refusal(&self, why: Why) {
+    fn report_refusal(&self, info: &Info<'_>, why: Why) {
         match why {
             // No limit has decided.
             Why::NoKey => {}
             Why::Full { limit } | Why::TooManyKeys { limit } | Why::Shed { limit } => {
-                self.report(Outcome::Later, limit, 0);
+                self.report(info, Outcome::Later, (limit, 0));
             }
-            Why::Closed { limit } => self.report(Outcome::Never, limit, 0),
+            Why::Closed { limit } => self.report(info, Outcome::Never, (limit, 0)),
         }
     }
 
-    fn report(&self, outcome: Outcome, limit: u64, remaining: u64) {
+    fn report(&self, info: &Info<'_>, outcome: Outcome, (limit, remaining): (u64, u64)) {
         let at = self.clock.now();
         // When a slot comes free is unknown, unless the settings say so.
         let retry_at = at.saturating_add(self.settings.retry_after.unwrap_or_default());
         let answer = Answer { outcome, at, cost: 1, limit, remaining, retry_at, full_at: None };
         let waits = self.settings.max_wait.is_some();
         let verb = if waits { Verb::Acquire } else { Verb::TryAcquire };
-        self.watch.decided(0, verb, &Decision::answered(answer), true);
+        let decision = Decision::answered(answer);
+        // The key is found once more: only requests that somebody listens to pay for it.
+        let mut key = KeyBytes::new();
+        let has_key = match &self.slots {
+            Slots::Each(_, by) => {
+                matches!(by.find(info, &mut key), Found::Known | Found::Anonymous)
+            }
+            _ => false,
+        };
+        self.watch.decided(0, |name| {
+            let event = Event::new(name, verb, &decision);
+            if has_key { event.with_key(EventKey::Plain(&key)) } else { event }
+        });
     }
 
     /// Tells whether [`ended`](Self::ended) has anything to do.

@@ -37,6 +37,7 @@ pub(super) enum Why {
     UnnamedTier,
     Costs { count: usize },
     NeverCharged,
+    TopKeys { capacity: usize },
 }
 
 crate::coded::coded!(LayerError, "TG-L01");
@@ -68,6 +69,7 @@ impl LayerError {
             Why::UnnamedTier => ("TG-L17", docs!("http.md#tg-l17")),
             Why::Costs { .. } => ("TG-L18", docs!("http.md#tg-l18")),
             Why::NeverCharged => ("TG-L19", docs!("http.md#tg-l19")),
+            Why::TopKeys { .. } => ("TG-L20", docs!("http.md#tg-l20")),
         }
     }
 }
@@ -117,6 +119,11 @@ impl Why {
             Self::NoTime => f.write_str(
                 "a `store_timeout` of 0 s leaves a store no time to respond; set it to the longest \
                  time that a request may wait",
+            ),
+            Self::TopKeys { capacity } => write!(
+                f,
+                "`top_keys` with a capacity of {capacity} is out of range; use 1 to {}, usually 100",
+                tollgate::TopKeys::CAPACITY_MAX
             ),
             _ => self.say_of_policy(f),
         }

@@ -6,7 +6,9 @@ use super::{
     crowd::Crowd,
     pass::{Limit, Part, Pass, Way},
 };
-use crate::{Info, answer::Jitter, misuse::Misuse, refusal::RefusalFormat, watch::Watch};
+use crate::{
+    Info, answer::Jitter, key::KeyText, misuse::Misuse, refusal::RefusalFormat, watch::Watch,
+};
 use smallvec::SmallVec;
 use std::{
     pin::{Pin, pin},
@@ -17,7 +19,7 @@ use std::{
 use tollgate::{
     Decision, Sometimes,
     store::{Demand, Store, StoreError},
-    watch::Verb,
+    watch::{Event, EventKey, Verb},
 };
 
 pub(super) struct Gate {
@@ -43,7 +45,17 @@ pub(super) struct Gate {
     /// Failures of the store that are logged.
     pub(super) failures: Sometimes,
     pub(super) watch: Watch,
+    /// Somebody listens, or a policy ranks its keys.
+    pub(super) is_watched: bool,
     pub(super) misuse: Misuse,
+}
+
+/// What a policy decided about a request.
+pub(super) struct Decided<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) verb: Verb,
+    pub(super) decision: &'a Decision,
+    pub(super) is_enforced: bool,
 }
 
 /// As many as usual requests have policies, without an allocation.
@@ -87,24 +99,46 @@ impl Gate {
         self.misuse.look(self.limits.iter().map(|limit| &limit.policy.key), info);
     }
 
-    /// Tells those who watch what came of a request.
+    /// Reports what the policies decided about a request.
     pub(super) fn tell(&self, pass: &Pass) {
-        if self.watch.is_idle() {
-            return;
-        }
         for part in &pass.parts {
             let Some(limit) = self.limits.get(part.limit) else { continue };
             let number = limit.first + part.way;
             match &part.decision {
                 // What would have let a refused request pass was not charged for it.
                 Some(decision) if pass.is_allowed || decision.is_denied() => {
-                    self.watch.decided(number, pass.verb, decision, part.is_enforced());
+                    let (key, verb) = (part.key.as_bytes(), pass.verb);
+                    let is_enforced = part.is_enforced();
+                    self.report(limit, part.way, &Decided { key, verb, decision, is_enforced });
                 }
                 None if part.is_unknown && pass.is_full => self.watch.bound_reached(number),
                 None if part.is_unknown => self.watch.store_failed(number),
                 _ => {}
             }
         }
+    }
+
+    /// Reports the decision of a policy, and ranks its key.
+    pub(super) fn report(&self, limit: &Limit, way: usize, decided: &Decided<'_>) {
+        if !self.is_watched {
+            return;
+        }
+        let Decided { key, verb, decision, is_enforced } = *decided;
+        limit.heavy_keys.iter().for_each(|heavy| heavy.record(key, decision));
+        if self.watch.is_idle() {
+            return;
+        }
+        let text = KeyText::of(key);
+        self.watch.decided(limit.first + way, |name| {
+            let mut event = Event::new(name, verb, decision);
+            if let Some(way) = limit.ways.get(way) {
+                event = event.with_quota(way.policy.quota());
+            }
+            if !limit.policy.key.is_global() {
+                event = event.with_key(EventKey::Plain(&text));
+            }
+            if is_enforced { event } else { event.watched() }
+        });
     }
 
     pub(super) fn demand<'a>(&'a self, part: &'a Part) -> Option<Demand<'a>> {

@@ -5,7 +5,7 @@
 
 use super::{
     backend::Backend,
-    gate::{Gate, Nothing},
+    gate::{Decided, Gate, Nothing},
     pass::{Part, Pass},
     ticket::Taken,
 };
@@ -94,8 +94,10 @@ impl Gate {
     /// Tells of a request that passes.
     #[inline]
     pub(super) fn tell_light(&self, light: &Light, extensions: &mut Extensions) {
-        if !self.watch.is_idle() {
-            self.watch.decided(light.way, Light::VERB, &light.decision, true);
+        if let Some(limit) = self.limits.first().filter(|_| self.is_watched) {
+            let (key, decision) = (light.key.as_bytes(), &light.decision);
+            let decided = Decided { key, verb: Light::VERB, decision, is_enforced: true };
+            self.report(limit, light.way, &decided);
         }
         self.misuse.count(extensions, std::iter::once(0));
     }

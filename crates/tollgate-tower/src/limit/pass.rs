@@ -1,6 +1,6 @@
 //! A request on its way through: what is asked for it, and what came of it.
 
-use super::{gate::Nothing, policy::Policy, usage::Usage};
+use super::{gate::Nothing, heavy_keys::HeavyKeys, policy::Policy, usage::Usage};
 use crate::{
     Info, Mode,
     answer::Label,
@@ -20,6 +20,7 @@ pub(super) struct Limit {
     pub(super) ways: Vec<Way>,
     /// How many ways the policies before it have.
     pub(super) first: usize,
+    pub(super) heavy_keys: Option<HeavyKeys>,
 }
 
 /// One quota of a policy: as a store knows it, and as clients do.

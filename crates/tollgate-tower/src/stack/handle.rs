@@ -67,11 +67,10 @@ impl StackHandle {
         self.state.parts.budget()
     }
 
-    /// Returns the state of all parts at this moment. With metrics, it also brings the gauges up to
-    /// date.
+    /// Returns the state of all parts at this moment.
     #[must_use]
     pub fn report(&self) -> StackReport {
-        self.state.publish();
+        self.state.report_breaker();
         StackReport::new(&self.state)
     }
 }

@@ -1,5 +1,4 @@
-//! Counts what callers get from a stack, and reports it: as metrics, and as events of the current
-//! span.
+//! Counts what callers get from a stack, and reports it as events of the current span.
 
 use super::{handle::StackCounts, parts::Parts};
 use crate::{RefusedBy, TimeoutError, client::counts::Count};
@@ -19,7 +18,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 /// Parts that refuse calls, as [`RefusedBy::part`] names them. The last one is for layers of others.
-const PARTS: [&str; 9] = [
+pub(super) const PARTS: [&str; 9] = [
     "rate limit",
     "concurrency",
     "shed",
@@ -42,16 +41,12 @@ pub(super) struct State {
     /// The state of the breaker that was reported last, as a number.
     breaker: AtomicU8,
     has_span_events: bool,
-    #[cfg(feature = "metrics")]
-    metrics: Option<super::metrics::Metrics>,
 }
 
 /// Who hears of a stack; set by its builder.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Observing {
     pub(super) span_events: bool,
-    #[cfg(feature = "metrics")]
-    pub(super) metrics: bool,
 }
 
 /// Writes the setters of a builder's field `observing`.
@@ -61,15 +56,6 @@ macro_rules! observing_setters {
         /// of the target `tollgate`.
         pub fn span_events(mut self) -> Self {
             self.observing.span_events = true;
-            self
-        }
-
-        /// Counts calls and refusals, and shows the state of all parts, through the `metrics` facade;
-        /// `docs/resilience.md` lists the names. The recorder has to be installed before the stack is
-        /// built.
-        #[cfg(feature = "metrics")]
-        pub fn metrics(mut self) -> Self {
-            self.observing.metrics = true;
             self
         }
     };
@@ -89,8 +75,6 @@ enum Ending {
 impl State {
     pub(super) fn new(parts: Parts, observing: Observing) -> Self {
         Self {
-            #[cfg(feature = "metrics")]
-            metrics: observing.metrics.then(|| super::metrics::Metrics::new(&parts, &PARTS)),
             parts,
             answered: Count::default(),
             timed_out: Count::default(),
@@ -102,7 +86,7 @@ impl State {
     }
 
     pub(super) fn counts(&self) -> StackCounts {
-        let refused = PARTS.into_iter().zip(self.refused.iter().map(Count::get));
+        let refused = PARTS.into_iter().zip(self.refused());
         StackCounts {
             answered: self.answered.get(),
             refused: refused.filter(|(_, count)| *count > 0).collect(),
@@ -110,6 +94,11 @@ impl State {
             failed: self.failed.get(),
             degraded: self.parts.fallback.as_ref().map_or(0, |used| used()),
         }
+    }
+
+    /// Returns how many calls each of [`PARTS`] refused.
+    pub(super) fn refused(&self) -> impl Iterator<Item = u64> {
+        self.refused.iter().map(Count::get)
     }
 
     fn ended(&self, ending: Ending) {
@@ -120,27 +109,14 @@ impl State {
             Ending::Refused(refused) => &self.refused[index(refused)],
         };
         count.add(1);
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = &self.metrics {
-            match ending {
-                Ending::Answered => metrics.answered.increment(1),
-                Ending::TimedOut(_) => metrics.timed_out.increment(1),
-                Ending::Failed => metrics.failed.increment(1),
-                Ending::Refused(refused) => metrics.refused[index(refused)].increment(1),
-            }
-        }
-        self.publish();
+        self.report_breaker();
         if self.has_span_events {
             self.report(ending);
         }
     }
 
-    /// Brings the gauges up to date, and reports a breaker that has changed its state.
-    pub(super) fn publish(&self) {
-        #[cfg(feature = "metrics")]
-        if let Some(metrics) = &self.metrics {
-            metrics.publish(&self.parts);
-        }
+    /// Reports a breaker that has changed its state.
+    pub(super) fn report_breaker(&self) {
         let Some(breaker) = self.parts.one_breaker().filter(|_| self.has_span_events) else {
             return;
         };

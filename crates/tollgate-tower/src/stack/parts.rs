@@ -1,7 +1,9 @@
 //! What a stack knows of its parts: settings and reasons for `explain`, and clones that show state.
 
 use super::StackError;
-use crate::{BreakerLayer, TimeoutLayer, client::PaceLayer, concurrency::LimitHandle};
+use crate::{
+    BreakerLayer, RateLimitLayer, TimeoutLayer, client::PaceLayer, concurrency::LimitHandle,
+};
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tollgate::{Breaker, RetryPolicy, hedge::HedgePolicy, self_throttle::SelfThrottle};
 
@@ -11,11 +13,12 @@ pub(super) type Used = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// The parts of a stack, by the place of each.
 pub(super) struct Parts {
     pub(super) name: Box<str>,
-    kind: &'static str,
+    pub(super) kind: &'static str,
     /// The name of the innermost timeout.
     pub(super) attempt_name: &'static str,
     lines: BTreeMap<u8, Line>,
     pub(super) fallback: Option<Used>,
+    pub(super) rate_limit: Option<RateLimitLayer>,
     pub(super) total: Option<TimeoutLayer>,
     pub(super) attempt: Option<TimeoutLayer>,
     pub(super) retry: Option<RetryPolicy>,
@@ -42,6 +45,7 @@ impl Parts {
             attempt_name,
             lines: BTreeMap::new(),
             fallback: None,
+            rate_limit: None,
             total: None,
             attempt: None,
             retry: None,

@@ -149,6 +149,7 @@ impl<T, C, U, L, K, A> ServerStackBuilder<(T, C, U, L, K, A)> {
         let why = "after authentication, so that it counts users, and before the slots of routes, so \
                    that a denied request takes none";
         self.parts.line(3, ("rate limit", why), layer.summary());
+        self.parts.rate_limit = Some(layer.clone());
         let (t, c, u, _, k, a) = self.layers;
         ServerStackBuilder::of(self.parts, self.observing, (t, c, u, layer, k, a))
     }

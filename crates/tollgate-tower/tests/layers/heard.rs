@@ -1,4 +1,4 @@
-//! Collects what is written into the log, and what is counted.
+//! Collects what is written into the log.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::{
@@ -44,26 +44,4 @@ impl Visit for Line {
     fn record_str(&mut self, field: &Field, value: &str) {
         let _ = write!(self.0, " {}={value}", field.name());
     }
-}
-
-/// Runs `with` and returns what was counted on this thread: `name{label=value,..} number`, sorted.
-#[cfg(feature = "metrics")]
-pub(crate) fn counted(with: impl FnOnce()) -> Vec<String> {
-    use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    metrics::with_local_recorder(&recorder, with);
-    let lines = snapshotter.snapshot().into_vec().into_iter().map(|(key, _, _, value)| {
-        let value = match value {
-            DebugValue::Counter(value) => value.to_string(),
-            DebugValue::Gauge(value) => value.to_string(),
-            DebugValue::Histogram(_) => panic!("no histogram is expected"),
-        };
-        let labels = key.key().labels().map(|it| format!("{}={}", it.key(), it.value()));
-        let labels: Vec<_> = labels.collect();
-        format!("{}{{{}}} {value}", key.key().name(), labels.join(","))
-    });
-    let mut lines: Vec<_> = lines.collect();
-    lines.sort();
-    lines
 }

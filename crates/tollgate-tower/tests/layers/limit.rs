@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use std::{convert::Infallible, time::Duration};
-use tollgate::{Algorithm, Clock, ManualClock, Quota, store::MemoryStore};
+use tollgate::{Algorithm, Clock, ManualClock, Quota, store::MemoryStore, watch::KeyForm};
 use tollgate_tower::{
     Charge, LimitBody, Mode, NotRun, Policy, RateLimit, RateLimitBuilder, RateLimitLayer, Settle,
     answer::Refusal,
@@ -391,6 +391,8 @@ fn what_cannot_be_meant_is_refused_at_the_start() {
         (builder().policy(policy().tier("", Quota::per_minute(1)).tier_by(|_| None)), "TG-L17"),
         (builder().policy(policy().cost(1).cost(1)), "TG-L18"),
         (builder().policy(policy().charge(Charge::on_status([]))), "TG-L19"),
+        (builder().policy(policy()).top_keys(0, KeyForm::Plain), "TG-L20"),
+        (builder().policy(policy()).top_keys(100_001, KeyForm::Plain), "TG-L20"),
         (builder().policy(Policy::new("p", Quota::per_minute(0)).cost_by(|_| 1)), "TG-L07"),
         (builder().policy(Policy::new("\u{e9}", Quota::per_minute(1))), "TG-L08"),
     ];

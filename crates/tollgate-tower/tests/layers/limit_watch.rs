@@ -1,10 +1,8 @@
 //! What those hear who watch a layer that limits.
 
-use crate::away::Away;
+use crate::{away::Away, heard::Heard};
 use http::{Request, Response};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use std::{
-    collections::BTreeMap,
     convert::Infallible,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
     time::Duration,
@@ -12,7 +10,7 @@ use std::{
 use tollgate::{
     Clock, Quota,
     store::MemoryStore,
-    watch::{Event, Observer},
+    watch::{DenialLog, Event, Health, KeyForm, Observer, TracingObserver},
 };
 use tollgate_tower::{Charge, Mode, Policy, RateLimitBuilder, RateLimitLayer, key::Key};
 use tower::ServiceExt;
@@ -119,75 +117,118 @@ async fn a_reservation_is_heard_of_as_such() {
     assert_eq!(notes.take(), ["p reserve true true"]);
 }
 
-/// Returns what was counted, by name and labels.
-fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
-    let all = snapshotter.snapshot().into_vec().into_iter();
-    all.filter_map(|(key, _, _, value)| {
-        let (_, key) = key.into_parts();
-        let labels = key.labels().map(|label| format!(" {}", label.value()));
-        match value {
-            DebugValue::Counter(count @ 1..) => {
-                Some((format!("{}{}", key.name(), labels.collect::<String>()), count))
-            }
-            _ => None,
-        }
-    })
-    .collect()
-}
-
-#[test]
-fn labels_are_bounded_whatever_clients_send() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    metrics::with_local_recorder(&recorder, || {
-        runtime.block_on(async {
-            let layer = builder()
-                .policy(Policy::new("each", Quota::once(1)).key(Key::header("x-user")))
-                .policy(Policy::new("new", Quota::once(1)).mode(Mode::Shadow))
-                .metrics()
-                .build()
-                .unwrap();
-            for number in 0..10_000 {
-                assert_eq!(ask(&layer, &format!("user-{number}")).await, 200);
-            }
-            assert_eq!(ask(&layer, "user-7").await, 429);
-            assert_eq!(ask(&layer, "").await, 403);
-        });
-    });
-    let counted = counted(&snapshotter);
-    for (name, expected) in [
-        ("tollgate_decisions_total each allowed", 10_000),
-        ("tollgate_decisions_total each denied_never", 1),
-        ("tollgate_decisions_total new allowed", 1),
-        ("tollgate_decisions_total new shadow_denied_never", 9_999),
-        ("tollgate_no_key_total each", 1),
-    ] {
-        assert_eq!(counted.get(name), Some(&expected), "{name}: {counted:?}");
+#[tokio::test]
+async fn requests_are_counted_by_policy_and_outcome() {
+    let store = Away::new(MemoryStore::new());
+    let layer = RateLimitLayer::builder()
+        .store(store.clone())
+        .policy(Policy::new("each", Quota::once(1)).key(Key::header("x-user")))
+        .policy(Policy::new("new", Quota::once(1)).mode(Mode::Shadow))
+        .counted()
+        .build()
+        .unwrap();
+    for number in 0..100 {
+        assert_eq!(ask(&layer, &format!("user-{number}")).await, 200);
     }
-    assert!(counted.len() <= 12, "{counted:?}");
+    assert_eq!(ask(&layer, "user-7").await, 429);
+    assert_eq!(ask(&layer, "").await, 403);
+    store.is_down.store(true, SeqCst);
+    assert_eq!(ask(&layer, "user-8").await, 200);
+    let each = layer.counts("each").unwrap();
+    assert_eq!((each.decisions.allowed, each.decisions.denied_never), (100, 1));
+    assert_eq!((each.no_key, each.store_errors, each.shadow.denied()), (1, 1, 0));
+    let new = layer.counts("new").unwrap();
+    assert_eq!((new.decisions.allowed, new.decisions.denied(), new.shadow.denied()), (1, 0, 99));
+    assert_eq!(new.store_errors, 0, "a policy in shadow mode is not asked after a failure");
+    assert_eq!(layer.counts("other"), None);
+}
+
+#[tokio::test]
+async fn failures_are_counted_and_decisions_only_by_choice() {
+    let store = Away::new(MemoryStore::new());
+    let policy = Policy::new("p", Quota::once(9));
+    let layer = RateLimitLayer::builder().store(store.clone()).policy(policy).build().unwrap();
+    assert_eq!(ask(&layer, "a").await, 200);
+    store.is_down.store(true, SeqCst);
+    assert_eq!(ask(&layer, "a").await, 200);
+    let counts = layer.counts("p").unwrap();
+    assert_eq!((counts.store_errors, counts.decisions.decided()), (1, 0));
+    assert_eq!(layer.health("p"), Some(Health::Unknown));
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_95_of_100_requests_is_unhealthy() {
+    let (clock, hand) = Clock::manual();
+    let memory = MemoryStore::builder().clock(clock).build().unwrap();
+    let layer = RateLimitLayer::builder()
+        .memory(memory)
+        .policy(Policy::new("p", Quota::once(5)))
+        .counted()
+        .build()
+        .unwrap();
+    assert_eq!(layer.health("p"), Some(Health::Unknown));
+    // decisions until the next look, seconds until then, what it finds
+    for (requests, seconds, expected) in [
+        (99, 10, Health::Unknown), // too few
+        (100, 9, Health::Unknown), // too early
+        (0, 1, Health::Denying { denied_percent: 100 }),
+        (99, 10, Health::Unknown),
+    ] {
+        for _ in 0..requests {
+            let _ = ask(&layer, "a").await;
+        }
+        hand.advance(Duration::from_secs(seconds));
+        assert_eq!(layer.health("p"), Some(expected), "{requests} in {seconds} s");
+    }
+    assert_eq!(layer.health("other"), None);
 }
 
 #[test]
-fn failures_of_the_store_are_counted() {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    metrics::with_local_recorder(&recorder, || {
+fn one_denial_in_a_hundred_is_logged_with_key_quota_and_level() {
+    let by_name = || {
+        Key::from_fn(|info, key| {
+            info.headers().get("x-user").inspect(|name| key.push(name.as_bytes())).is_some()
+        })
+    };
+    let heard = Heard::during(|| {
+        let policy = Policy::new("p", Quota::per_hour(1)).key(by_name());
+        let log = |log: DenialLog| log.sample_one_in(100).show_key(KeyForm::Plain).show_level();
+        let layer = builder().policy(policy).log_denials_with(Duration::ZERO, log);
+        let layer = layer.build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let store = Away::new(MemoryStore::new());
-            let layer = RateLimitLayer::builder()
-                .store(store.clone())
-                .policy(Policy::new("p", Quota::once(9)))
-                .metrics()
-                .build()
-                .unwrap();
-            assert_eq!(ask(&layer, "a").await, 200);
-            store.is_down.store(true, SeqCst);
-            assert_eq!(ask(&layer, "a").await, 200);
+            for _ in 0..102 {
+                let _ = ask(&layer, "alice").await;
+            }
         });
     });
-    let counted = counted(&snapshotter);
-    assert_eq!(counted.get("tollgate_store_errors_total p"), Some(&1), "{counted:?}");
-    assert_eq!(counted.get("tollgate_decisions_total p allowed"), Some(&1), "{counted:?}");
+    let line = |left_out: u64, more: &str| {
+        format!(
+            "WARN message=denied by \"p\": cost 1 of 1, retry after 3600s, key alice, quota 1/h, \
+             0 left{more} limiter=p cost=1 limit=1 key=alice quota=1/h retry_after_ms=3600000 \
+             never=false enforced=true left_out={left_out}"
+        )
+    };
+    assert_eq!(heard, [line(0, ""), line(99, " (99 more since the last line)")]);
+}
+
+#[test]
+fn span_events_show_keys_by_choice() {
+    for (observer, expected) in [
+        (TracingObserver::new(), None),
+        (TracingObserver::new().show_key(KeyForm::Plain), Some(" key=#")),
+        (TracingObserver::new().show_key(KeyForm::Hashed), Some(" key=")),
+    ] {
+        let heard = Heard::during(|| {
+            let policy = Policy::new("p", Quota::once(1)).key(Key::header("x-user"));
+            let layer = builder().policy(policy).observer(observer).build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async {
+                assert_eq!((ask(&layer, "a").await, ask(&layer, "a").await), (200, 429));
+            });
+        });
+        let [_, denied] = &heard[..] else { panic!("{heard:?}") };
+        assert_eq!(denied.contains(" key="), expected.is_some(), "{denied}");
+        assert!(expected.is_none_or(|key| denied.contains(key)), "{denied}");
+    }
 }

@@ -24,12 +24,12 @@ mod fast_path;
 mod first_use;
 mod grpc_details;
 mod heard;
+mod heavy_keys;
 mod keys;
 mod keys_address;
 mod keys_proxies;
 mod layer_defaults;
 mod limit;
-#[cfg(feature = "metrics")]
 mod limit_watch;
 #[path = "../../../../examples/llm_budget.rs"]
 #[allow(dead_code, reason = "its main is not called")]
@@ -37,6 +37,8 @@ mod llm_budget;
 mod modes;
 #[cfg(feature = "axum")]
 mod page_examples;
+#[cfg(feature = "json")]
+mod registry;
 mod reported_values;
 mod resilience;
 mod response;

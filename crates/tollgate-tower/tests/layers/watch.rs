@@ -1,4 +1,4 @@
-//! What layers tell of their decisions: observers, metrics, span events, log lines.
+//! What layers report of their decisions: counts, observers, span events, log lines.
 
 use crate::heard::Heard;
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use std::{
     time::Duration,
 };
 use tollgate::{
-    Concurrency, KeyedConcurrency, Outcome,
-    watch::{Event, Observer, Verb},
+    Clock, Concurrency, KeyedConcurrency, Outcome,
+    watch::{Event, Health, KeyForm, Observer, Registry, Verb},
 };
 use tollgate_tower::{ConcurrencyLayer, Key};
 use tower::{Layer, ServiceExt};
@@ -171,67 +171,80 @@ fn nothing_is_told_unless_it_is_asked_for() {
     assert_eq!(heard, [""; 0]);
 }
 
-#[cfg(feature = "metrics")]
 #[test]
-fn ten_thousand_clients_are_counted_without_a_label_of_their_own() {
-    let counted = crate::heard::counted(|| {
-        let limit = KeyedConcurrency::builder(1).max_keys(20_000).build().unwrap();
-        let key = Key::header("x-key");
-        let layer = ConcurrencyLayer::keyed(limit, key).name("each").metrics().build().unwrap();
-        let mut held = Vec::new();
-        for client in 0..10_000 {
-            held.push(at_once(ask!(layer, request(&client.to_string()))).unwrap());
-        }
-        assert!(held.iter().all(|response| response.status() == 200));
-        assert_eq!(at_once(ask!(layer, request("7"))).unwrap().status(), 429);
-        assert_eq!(at_once(ask!(layer, request(""))).unwrap().status(), 403);
-    });
-    assert_eq!(
-        counted,
-        [
-            "tollgate_bounds_reached_total{limiter=each} 0",
-            "tollgate_decisions_total{limiter=each,outcome=allowed} 10000",
-            "tollgate_decisions_total{limiter=each,outcome=denied_later} 1",
-            "tollgate_decisions_total{limiter=each,outcome=denied_never} 0",
-            "tollgate_decisions_total{limiter=each,outcome=shadow_denied_later} 0",
-            "tollgate_decisions_total{limiter=each,outcome=shadow_denied_never} 0",
-            "tollgate_no_key_total{limiter=each} 1",
-            "tollgate_permits_total{limiter=each,outcome=allowed} 10000",
-            "tollgate_permits_total{limiter=each,outcome=denied_later} 1",
-            "tollgate_permits_total{limiter=each,outcome=denied_never} 0",
-            "tollgate_permits_total{limiter=each,outcome=shadow_denied_later} 0",
-            "tollgate_permits_total{limiter=each,outcome=shadow_denied_never} 0",
-            "tollgate_store_errors_total{limiter=each} 0",
-        ]
-    );
+fn clients_are_counted_without_a_label_of_their_own() {
+    let limit = KeyedConcurrency::builder(1).max_keys(20_000).build().unwrap();
+    let key = Key::header("x-key");
+    let layer = ConcurrencyLayer::keyed(limit, key).name("each").counted().build().unwrap();
+    let registry = Registry::new();
+    registry.add("slots", &layer).unwrap();
+    let empty = registry.prometheus().lines().count();
+    let mut held = Vec::new();
+    for client in 0..10_000 {
+        held.push(at_once(ask!(layer, request(&client.to_string()))).unwrap());
+    }
+    assert!(held.iter().all(|response| response.status() == 200));
+    assert_eq!(at_once(ask!(layer, request("7"))).unwrap().status(), 429);
+    assert_eq!(at_once(ask!(layer, request(""))).unwrap().status(), 403);
+    let text = registry.prometheus();
+    for line in [
+        "tollgate_decisions_total{limiter=\"slots\",outcome=\"allowed\"} 10000",
+        "tollgate_decisions_total{limiter=\"slots\",outcome=\"denied_later\"} 1",
+        "tollgate_no_key_total{limiter=\"slots\"} 1",
+        "tollgate_in_flight{limiter=\"slots/slots\"} 10000",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
+    }
+    assert_eq!(text.lines().count(), empty, "{text}");
+    assert_eq!((layer.counts().decisions.allowed, layer.counts().no_key), (10_000, 1));
 }
 
-#[cfg(feature = "metrics")]
 #[test]
-fn bytes_are_counted_by_whether_they_had_to_wait() {
-    use http_body_util::BodyExt;
-    use tollgate::{Clock, Limiter, Quota};
-    use tollgate_tower::{BandwidthLayer, ShapedBody, Shaping};
-    let counted = crate::heard::counted(|| {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let limiter = Limiter::builder(Quota::per_second(10)).clock(Clock::tokio());
-            let shaping = Shaping::shared(limiter.build().unwrap());
-            let layer = BandwidthLayer::builder().response(shaping).metrics().build().unwrap();
-            let service = layer.layer(tower::service_fn(|_: Request<ShapedBody<String>>| {
-                let body = Full::new(Bytes::from(vec![7; 25]));
-                std::future::ready(Ok::<_, Infallible>(Response::new(body)))
-            }));
-            let response = service.oneshot(Request::new(String::new())).await.unwrap();
-            assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 25);
+fn a_layer_that_refuses_95_of_100_requests_is_unhealthy() {
+    let (clock, hand) = Clock::manual();
+    let limit = Concurrency::builder(1).clock(clock).build().unwrap();
+    let layer = ConcurrencyLayer::builder(limit).counted().build().unwrap();
+    assert_eq!(layer.health(), Health::Unknown);
+    let held = at_once(ask!(layer, request("a")));
+    for _ in 0..99 {
+        assert_eq!(at_once(ask!(layer, request("a"))).unwrap().status(), 503);
+    }
+    hand.advance(Duration::from_secs(10));
+    assert_eq!(layer.health(), Health::Denying { denied_percent: 99 });
+    drop(held);
+}
+
+#[test]
+fn the_log_shows_the_key_that_has_no_slot_by_choice() {
+    let heard = Heard::during(|| {
+        let by_name = Key::from_fn(|info, key| {
+            info.headers().get("x-key").inspect(|name| key.push(name.as_bytes())).is_some()
         });
+        let limit = KeyedConcurrency::builder(0).build().unwrap();
+        let layer = ConcurrencyLayer::keyed(limit, by_name)
+            .log_denials_with(Duration::ZERO, |log| log.show_key(KeyForm::Plain));
+        let layer = layer.build().unwrap();
+        assert_eq!(at_once(ask!(layer, request("tenant"))).unwrap().status(), 429);
     });
-    assert_eq!(
-        counted,
-        [
-            "tollgate_shaped_bytes_total{way=response,outcome=at_once} 10",
-            "tollgate_shaped_bytes_total{way=response,outcome=delayed} 15",
-        ]
-    );
+    let [line] = &heard[..] else { panic!("{heard:?}") };
+    assert!(line.contains(" key=tenant "), "{line}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_are_counted_by_whether_they_had_to_wait() {
+    use http_body_util::BodyExt;
+    use tollgate::{Limiter, Quota};
+    use tollgate_tower::{BandwidthLayer, ShapedBody, Shaping};
+    let limiter = Limiter::builder(Quota::per_second(10)).clock(Clock::tokio());
+    let shaping = Shaping::shared(limiter.build().unwrap());
+    let layer = BandwidthLayer::builder().response(shaping).build().unwrap();
+    let service = layer.layer(tower::service_fn(|_: Request<ShapedBody<String>>| {
+        let body = Full::new(Bytes::from(vec![7; 25]));
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    }));
+    let response = service.oneshot(Request::new(String::new())).await.unwrap();
+    assert_eq!(response.into_body().collect().await.unwrap().to_bytes().len(), 25);
+    let counts = layer.counts();
+    assert_eq!((counts.response.at_once, counts.response.delayed), (10, 15));
+    assert_eq!((counts.request.at_once, counts.request.delayed), (0, 0));
 }

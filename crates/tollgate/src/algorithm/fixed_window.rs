@@ -286,10 +286,6 @@ impl Packed for FixedWindow {
 }
 
 impl Idle for FixedWindow {
-    fn is_idle(&self, word: &u64, now: Tick) -> bool {
-        self.view(*word, now).count == 0
-    }
-
     fn burden(&self, word: &u64, now: Tick) -> u64 {
         share(self.view(*word, now).count, self.window.limit)
     }

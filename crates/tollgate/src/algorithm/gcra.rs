@@ -470,10 +470,6 @@ impl Packed for Gcra {
 }
 
 impl Idle for Gcra {
-    fn is_idle(&self, tat: &u64, now: Tick) -> bool {
-        *tat <= word_time::from_tick(now)
-    }
-
     fn burden(&self, tat: &u64, now: Tick) -> u64 {
         share(self.place(*tat).saturating_sub(self.position(now)), self.span(self.burst))
     }

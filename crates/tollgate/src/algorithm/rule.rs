@@ -200,11 +200,6 @@ impl Step for Rule {
 }
 
 impl Idle for Rule {
-    #[inline]
-    fn is_idle(&self, word: &u64, now: Tick) -> bool {
-        on_word!(self, word, step, state => step.is_idle(&state, now), else true)
-    }
-
     fn burden(&self, word: &u64, now: Tick) -> u64 {
         on_word!(self, word, step, state => step.burden(&state, now), else 0)
     }

@@ -365,11 +365,6 @@ impl Packed for SlidingCounter {
 }
 
 impl Idle for SlidingCounter {
-    fn is_idle(&self, state: &TwoWindows, now: Tick) -> bool {
-        let TwoWindows { previous, current, .. } = self.view(state, now).windows;
-        previous == 0 && current == 0
-    }
-
     fn burden(&self, state: &TwoWindows, now: Tick) -> u64 {
         let TwoWindows { previous, current, .. } = self.view(state, now).windows;
         share(previous + current, self.window.limit)

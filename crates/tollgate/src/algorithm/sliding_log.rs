@@ -418,10 +418,6 @@ impl Step for SlidingLog {
 }
 
 impl Idle for SlidingLog {
-    fn is_idle(&self, log: &Log, now: Tick) -> bool {
-        self.used(log, Self::clamp(log, now)) == 0
-    }
-
     fn burden(&self, log: &Log, now: Tick) -> u64 {
         share(self.used(log, Self::clamp(log, now)), self.window.limit)
     }

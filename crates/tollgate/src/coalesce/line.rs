@@ -57,7 +57,7 @@ impl Line {
 
     /// Takes out who is to be woken.
     pub(super) fn take_woken(&mut self) -> Wakers {
-        Wakers::new(std::mem::take(&mut self.woken))
+        Wakers(std::mem::take(&mut self.woken))
     }
 
     /// Sends everybody away.
@@ -65,6 +65,6 @@ impl Line {
         let mut wakers = std::mem::take(&mut self.woken);
         wakers.extend(std::mem::take(&mut self.waiting).into_values());
         self.seats = 0;
-        Wakers::new(wakers)
+        Wakers(wakers)
     }
 }

@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     keyed::fingerprint::Seed,
-    sync::{AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
-    table::{FingerprintMap, SHARDS},
+    sync::{Count, Mutex, Padded, lock},
+    table::{FingerprintMap, SHARDS, shrink},
     wait::{
         Wakes,
         queue::{Request, Ticket},
@@ -26,9 +26,6 @@ use std::task::{Poll, Waker};
 
 /// The bits that choose the shard: not the low ones nor the top ones, which the maps use.
 const SHARD_SHIFT: u32 = 40;
-
-/// A map this small is not worth shrinking.
-const CAPACITY_MIN: usize = 32;
 
 /// All keys of one [`KeyedConcurrency`](super::KeyedConcurrency).
 #[derive(Debug)]
@@ -333,44 +330,6 @@ impl Shard {
     fn fresh(&self, key: u64) -> Gauge {
         let limit = self.overrides.get(&key).copied().unwrap_or(self.terms.limit);
         Gauge { closed: self.terms.closed, ..Gauge::new(limit) }
-    }
-}
-
-/// A number with a bound.
-#[derive(Debug)]
-pub(super) struct Count(AtomicU64);
-
-impl Default for Count {
-    fn default() -> Self {
-        Self(AtomicU64::new(0))
-    }
-}
-
-impl Count {
-    /// Adds one, unless `most` is reached; tells whether it did.
-    fn raise(&self, most: u64) -> bool {
-        let next = |count: u64| (count < most).then_some(count + 1);
-        // ORDERING: Relaxed. The number stands for itself, and an exchange never reads a stale one.
-        self.0.fetch_update(Relaxed, Relaxed, next).is_ok()
-    }
-
-    fn lower(&self, by: u64) {
-        if by > 0 {
-            // ORDERING: Relaxed, as in `raise`.
-            self.0.fetch_sub(by, Relaxed);
-        }
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        // ORDERING: Relaxed, as in `raise`: a look.
-        self.0.load(Relaxed)
-    }
-}
-
-/// Gives memory back when a map has become nearly empty. Rare enough to cost O(1) per removal.
-fn shrink<V>(map: &mut FingerprintMap<V>) {
-    if map.capacity() > CAPACITY_MIN && map.len() < map.capacity() / 8 {
-        map.shrink_to(map.len() * 2);
     }
 }
 

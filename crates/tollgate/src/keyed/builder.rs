@@ -12,7 +12,7 @@ use super::{
 use crate::{
     Algorithm, Clock, Decision, Limiter, LimiterBuilder, Quota,
     algorithm::AnyRule,
-    sync::{Arc, AtomicU8, AtomicU64, Mutex},
+    sync::{Arc, AtomicU8, AtomicU64, Count, Mutex},
     table::{Room, Size, Tables},
     watch::Observer,
 };
@@ -269,7 +269,7 @@ impl<K: Hash + ?Sized> KeyedBuilder<K> {
             notes: Notes::new(self.max_notes),
             claims: Claims::default(),
             line_rules,
-            waiting: AtomicU64::new(0),
+            waiting: Count::default(),
             dues: Mutex::default(),
             overflow,
             escalation: self.escalation,

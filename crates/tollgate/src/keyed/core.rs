@@ -12,7 +12,7 @@ use crate::{
     algorithm::{AnyRule, PerCall, Step},
     limits::locks::State,
     store::Policy,
-    sync::{Arc, AtomicU8, AtomicU64, Mutex, Ordering::Relaxed},
+    sync::{Arc, AtomicU8, AtomicU64, Count, Mutex, Ordering::Relaxed},
     table::{KeyRef, Tables},
     wait::line::LineRules,
     watch::{Event, Verb, Watch},
@@ -43,7 +43,7 @@ pub(crate) struct Core {
     pub(crate) claims: Claims,
     pub(super) line_rules: LineRules,
     /// How many wait for a key.
-    pub(super) waiting: AtomicU64,
+    pub(super) waiting: Count,
     pub(super) dues: Mutex<Dues>,
     /// The budget that new keys share when the table is full.
     pub(crate) overflow: Option<Limiter>,

@@ -24,7 +24,7 @@ use crate::{
     Decision, Limiter, Reason, Refused, Tick,
     algorithm::Entry,
     reservation::refusal,
-    sync::{Arc, Ordering::Relaxed, lock},
+    sync::{Arc, lock},
     verbs::StateRef,
     wait::{
         Wait, Wakes,
@@ -129,24 +129,18 @@ impl<K: ?Sized> KeyedLimiter<K> {
 impl Core {
     /// Returns how many wait for a key of their own.
     pub(super) fn waiting(&self) -> u64 {
-        // ORDERING: Relaxed, here and below. A count: who waits is known under the lock of a key.
-        self.waiting.load(Relaxed)
+        self.waiting.get()
     }
 
     /// Takes a place for one more who waits, if there is one.
     fn take_place(&self) -> bool {
-        let most = self.line_rules.max_waiting as u64;
-        let more = |waiting: u64| (waiting < most).then(|| waiting + 1);
-        self.waiting.fetch_update(Relaxed, Relaxed, more).is_ok()
+        self.waiting.raise(self.line_rules.max_waiting as u64)
     }
 
     /// As many wait in a line as `after`, where so many `before` were counted.
     fn count_waiting(&self, before: u64, after: u64) {
-        if after > before {
-            self.waiting.fetch_add(after - before, Relaxed);
-        } else if after < before {
-            self.waiting.fetch_sub(before - after, Relaxed);
-        }
+        self.waiting.add(after.saturating_sub(before));
+        self.waiting.lower(before.saturating_sub(after));
     }
 
     /// Decides ahead of those who wait at a key; `None` if there is no room for its state.

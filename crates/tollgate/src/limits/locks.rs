@@ -175,7 +175,7 @@ impl<'r, 'a> Locks<'r, 'a> {
                 }
                 State::Key(core, who) => {
                     let wide = &core.tables.boxed;
-                    let number = guard(guards, wide.shard_of(who.fingerprint), Guard::BoxedTable);
+                    let number = guard(guards, wide.map.shard(who.fingerprint), Guard::BoxedTable);
                     Some(Held::BoxedTable(wide, number))
                 }
             };

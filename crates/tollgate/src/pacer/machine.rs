@@ -320,6 +320,6 @@ impl<J: Send + 'static> Machine for Pace<J> {
         let new = Self::new(self.quota, self.capacity, self.late);
         let Self { jobs, waiting, .. } = std::mem::replace(self, new);
         // Wakes first, and drops the jobs then.
-        (Wakers::new(waiting.into_values().collect()), jobs)
+        (Wakers(waiting.into_values().collect()), jobs)
     }
 }

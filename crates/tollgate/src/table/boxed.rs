@@ -25,7 +25,7 @@ use std::time::Duration;
 pub(crate) struct BoxedTable {
     base: Arc<Base>,
     /// In shards by the upper bits, so that fingerprints in order have shards in order.
-    map: SweptMap<BoxedEntry, { u64::BITS - 6 }>,
+    pub(crate) map: SweptMap<BoxedEntry, { u64::BITS - 6 }>,
     max_idle: Option<Duration>,
 }
 
@@ -115,11 +115,6 @@ impl BoxedTable {
         self.max_idle
     }
 
-    /// The shard of a key, for decisions that lock several keys at once.
-    pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<BoxedShard> {
-        self.map.shard(fingerprint)
-    }
-
     /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.
     fn may_leave(&self, entry: &BoxedEntry, now: Tick) -> bool {
         let rule = entry.rule;
@@ -136,7 +131,7 @@ impl BoxedTable {
         who: &KeyRef,
         step: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Result<R, Full> {
-        self.update_held(who, &mut lock(self.shard_of(who.fingerprint)), step)
+        self.update_held(who, &mut lock(self.map.shard(who.fingerprint)), step)
     }
 
     /// [`update`](Self::update) with the key's shard locked.
@@ -167,7 +162,7 @@ impl BoxedTable {
             }
             shard.insert(who.fingerprint, entry);
         } else if has_room {
-            self.map.take_room_back();
+            self.map.len.lower(1);
         }
         Ok(result)
     }
@@ -188,13 +183,13 @@ impl BoxedTable {
         let mut others = self.map.shards.iter().filter_map(|other| other.try_lock().ok());
         if !shard.evict(burden) && !others.any(|mut other| other.evict(burden)) {
             // Nobody to be found: all others are being worked on. The count says what is there.
-            self.map.give_more_room();
+            self.map.len.add(1);
         }
     }
 
     /// Applies `look` to a copy of the state of a key; a fresh one if there is none.
     pub(super) fn read<R>(&self, who: &KeyRef, look: impl FnOnce(&mut Entry<'_>) -> R) -> R {
-        match lock(self.shard_of(who.fingerprint)).entries.get_mut(&who.fingerprint) {
+        match lock(self.map.shard(who.fingerprint)).entries.get_mut(&who.fingerprint) {
             // A look changes nothing, so the state itself will do.
             Some(entry) => entry.state.step(who, &entry.rule, look),
             None => State::fresh(&who.rule, who.now).step(who, &who.rule, look),
@@ -203,7 +198,7 @@ impl BoxedTable {
 
     /// Forgets a key.
     pub(super) fn remove(&self, fingerprint: u64) {
-        self.map.remove(&mut lock(self.shard_of(fingerprint)), fingerprint);
+        self.map.remove(&mut lock(self.map.shard(fingerprint)), fingerprint);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -221,10 +216,6 @@ impl BoxedTable {
             shard.bytes() + shard.entries.values().map(one).sum::<usize>()
         };
         self.map.shards.iter().map(shard).sum()
-    }
-
-    pub(super) fn clear(&self) {
-        self.map.clear();
     }
 
     pub(super) fn shrink(&self, now: Tick) {

@@ -3,10 +3,10 @@
 //! An entry of a [`SweptMap`] that stands for nothing any more needs no timer: each new entry looks at a few
 //! old ones in turn, and removes those that may leave. A full map looks at some in every shard.
 
-use crate::sync::{AtomicU64, Mutex, Ordering::Relaxed, lock};
+use crate::sync::{Count, Mutex, lock};
 use std::{
     collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
+    hash::{BuildHasherDefault, Hash, Hasher},
 };
 
 /// Shards of a map, a power of two: many more than threads that meet. One for loom, which explores each.
@@ -18,21 +18,36 @@ const CANDIDATES: usize = 16;
 
 pub(crate) type FingerprintMap<V> = HashMap<u64, V, BuildHasherDefault<Ready>>;
 
-/// Fingerprints are hashes already.
+/// Fingerprints and hashes are hashed already.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ready(u64);
 
 impl Hasher for Ready {
     fn write(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.is_empty(), "only fingerprints are hashed");
+        debug_assert!(bytes.is_empty(), "only hashes are hashed");
     }
 
     fn write_u64(&mut self, fingerprint: u64) {
         self.0 = fingerprint;
     }
 
+    /// Half a hash is used twice: maps look at both ends.
+    fn write_u32(&mut self, hash: u32) {
+        self.0 = u64::from(hash) << 32 | u64::from(hash);
+    }
+
     fn finish(&self) -> u64 {
         self.0
+    }
+}
+
+/// A map this small is not worth shrinking.
+const CAPACITY_MIN: usize = 32;
+
+/// Gives memory back when a map has become nearly empty. Rare enough to cost O(1) per removal.
+pub(crate) fn shrink<K: Eq + Hash, V>(map: &mut HashMap<K, V, BuildHasherDefault<Ready>>) {
+    if map.capacity() > CAPACITY_MIN && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
     }
 }
 
@@ -41,7 +56,7 @@ impl Hasher for Ready {
 pub(crate) struct SweptMap<V, const SHIFT: u32> {
     pub(crate) shards: Box<[Mutex<SweptShard<V>>]>,
     /// The number of entries, with those that were given room and are not there yet.
-    len: AtomicU64,
+    pub(crate) len: Count,
     pub(crate) most: u64,
 }
 
@@ -61,14 +76,12 @@ impl<V> Default for SweptShard<V> {
 impl<V, const SHIFT: u32> SweptMap<V, SHIFT> {
     pub(crate) fn new(most: u64) -> Self {
         let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
-        Self { shards, len: AtomicU64::new(0), most }
+        Self { shards, len: Count::default(), most }
     }
 
     #[inline]
     pub(crate) fn len(&self) -> u64 {
-        // ORDERING: Relaxed, here and below. A count that guards nothing: an entry that is seen a
-        // moment late was made a moment later.
-        self.len.load(Relaxed)
+        self.len.get()
     }
 
     pub(crate) fn shard(&self, fingerprint: u64) -> &Mutex<SweptShard<V>> {
@@ -83,12 +96,12 @@ impl<V, const SHIFT: u32> SweptMap<V, SHIFT> {
         mut may_leave: impl FnMut(&V) -> bool,
     ) -> bool {
         self.sweep(shard, SWEEP, &mut may_leave);
-        if self.count_one() {
+        if self.len.raise(self.most) {
             return true;
         }
         self.sweep(shard, CANDIDATES, &mut may_leave);
         for other in &self.shards {
-            if self.count_one() {
+            if self.len.raise(self.most) {
                 return true;
             }
             // Only tried: its owner may wait for ours.
@@ -96,22 +109,7 @@ impl<V, const SHIFT: u32> SweptMap<V, SHIFT> {
                 self.sweep(&mut other, SWEEP, &mut may_leave);
             }
         }
-        self.count_one()
-    }
-
-    fn count_one(&self) -> bool {
-        let more = |len| (len < self.most).then_some(len + 1);
-        self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
-    }
-
-    /// Gives room to a new entry beyond the bound.
-    pub(crate) fn give_more_room(&self) {
-        self.len.fetch_add(1, Relaxed);
-    }
-
-    /// Takes back the room of an entry that was not inserted.
-    pub(crate) fn take_room_back(&self) {
-        self.len.fetch_sub(1, Relaxed);
+        self.len.raise(self.most)
     }
 
     fn sweep(
@@ -125,7 +123,7 @@ impl<V, const SHIFT: u32> SweptMap<V, SHIFT> {
             match shard.entries.get(&fingerprint) {
                 Some(entry) if may_leave(entry) => {
                     shard.entries.remove(&fingerprint);
-                    self.take_room_back();
+                    self.len.lower(1);
                 }
                 Some(_) => shard.ring.push_back(fingerprint),
                 None => {}
@@ -136,14 +134,14 @@ impl<V, const SHIFT: u32> SweptMap<V, SHIFT> {
     pub(crate) fn remove(&self, shard: &mut SweptShard<V>, fingerprint: u64) {
         if shard.entries.remove(&fingerprint).is_some() {
             shard.ring.retain(|other| *other != fingerprint);
-            self.take_room_back();
+            self.len.lower(1);
         }
     }
 
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let old = std::mem::take(&mut *lock(shard));
-            self.len.fetch_sub(old.entries.len() as u64, Relaxed);
+            self.len.lower(old.entries.len() as u64);
         }
     }
 

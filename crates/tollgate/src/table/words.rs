@@ -20,6 +20,7 @@
 mod eviction;
 mod held;
 #[cfg(tollgate_loom)]
+#[path = "words/tests/loom_model.rs"]
 pub mod loom_model;
 mod multi_take;
 mod shard;

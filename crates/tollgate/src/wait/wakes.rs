@@ -31,13 +31,7 @@ impl Wakes {
 ///
 /// A waker that panics does not keep the others from being woken.
 #[derive(Debug, Default)]
-pub(crate) struct Wakers(Vec<Waker>);
-
-impl Wakers {
-    pub(crate) const fn new(wakers: Vec<Waker>) -> Self {
-        Self(wakers)
-    }
-}
+pub(crate) struct Wakers(pub(crate) Vec<Waker>);
 
 impl Drop for Wakers {
     fn drop(&mut self) {

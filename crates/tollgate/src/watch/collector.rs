@@ -60,10 +60,7 @@ impl WeakCollector {
     }
 
     /// Returns a reference to the clones that share `shared`.
-    pub(crate) fn of<S, C>(
-        shared: &Arc<S>,
-        handle: impl Fn(Arc<S>) -> C + Send + Sync + 'static,
-    ) -> Self
+    pub fn of<S, C>(shared: &Arc<S>, handle: impl Fn(Arc<S>) -> C + Send + Sync + 'static) -> Self
     where
         S: Send + Sync + 'static,
         C: Collector + 'static,
@@ -361,7 +358,8 @@ impl Samples {
         self.part_by(part, |samples| collector.collect(samples));
     }
 
-    pub(crate) fn part_by(&mut self, part: &str, write: impl FnOnce(&mut Self)) {
+    /// Writes a part of the collector as `name/part`: a policy of a layer, a direction.
+    pub fn part_by(&mut self, part: &str, write: impl FnOnce(&mut Self)) {
         let name = format!("{}/{part}", self.report().name);
         self.under(name, write);
     }
@@ -400,7 +398,7 @@ impl Samples {
     }
 
     /// Adds the level of a limiter: `free` of at most `capacity`.
-    pub(crate) fn level(&mut self, free: u64, capacity: u64) {
+    pub fn level(&mut self, free: u64, capacity: u64) {
         self.gauge(&LEVEL, permits(free));
         self.gauge(&CAPACITY, permits(capacity));
     }

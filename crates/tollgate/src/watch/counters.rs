@@ -228,12 +228,28 @@ enum Counter {
     Refunded,
 }
 
+/// Counts decisions by outcome, on stripes: for layers and programs that decide by themselves.
+///
+/// # Examples
+///
+/// ```
+/// use tollgate::{Limiter, Quota, watch::{DecisionCounters, Verb}};
+///
+/// let (limiter, counters) = (Limiter::new(Quota::per_hour(2))?, DecisionCounters::default());
+/// for _ in 0..3 {
+///     counters.add(Verb::TryAcquire, &limiter.try_acquire());
+/// }
+/// let counts = counters.sum();
+/// assert_eq!((counts.allowed, counts.denied()), (2, 1));
+/// # Ok::<(), tollgate::QuotaError>(())
+/// ```
 #[derive(Debug, Default)]
-pub(super) struct Counters(StripedCounters<10>);
+pub struct DecisionCounters(StripedCounters<10>);
 
-impl Counters {
+impl DecisionCounters {
+    /// Counts a decision.
     #[inline]
-    pub(super) fn add(&self, verb: Verb, decision: &Decision) {
+    pub fn add(&self, verb: Verb, decision: &Decision) {
         let count = |counter: Counter, amount| self.0.add(counter as usize, amount);
         let (outcome, cost) = (decision.outcome(), decision.cost());
         match outcome {
@@ -261,7 +277,9 @@ impl Counters {
         self.0.add(Counter::Refunded as usize, permits);
     }
 
-    pub(super) fn sum(&self) -> Counts {
+    /// Returns the counts so far.
+    #[must_use]
+    pub fn sum(&self) -> Counts {
         let sums = self.0.sum();
         let of = |counter: Counter| sums[counter as usize];
         let (denied_later, denied_never) = (of(Counter::DeniedLater), of(Counter::DeniedNever));

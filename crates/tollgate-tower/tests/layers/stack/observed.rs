@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::heard::Heard;
+use tollgate::watch::Registry;
 
 #[tokio::test(start_paused = true)]
 async fn a_report_has_a_line_for_each_part_with_state() {
@@ -85,39 +86,53 @@ fn a_stack_reports_nothing_unless_it_is_asked_to() {
     assert_eq!(heard, [""; 0]);
 }
 
-#[cfg(feature = "metrics")]
-#[test]
-fn metrics_show_calls_refusals_and_the_state_of_every_part() {
+#[tokio::test(start_paused = true)]
+async fn metrics_show_calls_refusals_and_the_state_of_every_part() {
     use bytes::Bytes;
     use tollgate_tower::FallbackLayer;
-    let counted = crate::heard::counted(|| {
-        run(async {
-            let breaker = breaker();
-            let value = FallbackLayer::value(Response::new(Bytes::new())).build().unwrap();
-            let stack = full!(&breaker, slots(3, 4).1, pace(ms(500)).1).fallback(value).metrics();
-            let stack = stack.build().unwrap();
-            let service = stack.layer(Strict::new([status(429, 0), status(200, 0), HANGS]));
-            assert_eq!(once(&service).await, Ok(200));
-            let mut running = Box::pin(once(&service));
-            assert!(poll_once(&mut running).is_pending());
-            breaker.hold_open();
-            assert_eq!(once(&service).await, Ok(200), "the fallback");
-            assert!(stack.handle().budget().unwrap().try_withdraw());
-            let _report = stack.handle().report();
-        });
-    });
-    let counted: Vec<_> = counted.iter().filter(|line| !line.ends_with(" 0")).collect();
+    let breaker = breaker();
+    let value = FallbackLayer::value(Response::new(Bytes::new())).build().unwrap();
+    let stack = full!(&breaker, slots(3, 4).1, pace(ms(500)).1).fallback(value).build().unwrap();
+    let registry = Registry::new();
+    registry.add("payments", &stack).unwrap();
+    let service = stack.layer(Strict::new([status(429, 0), status(200, 0), HANGS]));
+    assert_eq!(once(&service).await, Ok(200));
+    let mut running = Box::pin(once(&service));
+    assert!(poll_once(&mut running).is_pending());
+    breaker.hold_open();
+    assert_eq!(once(&service).await, Ok(200), "the fallback");
+    assert!(stack.handle().budget().unwrap().try_withdraw());
+    let reports = registry.list();
+    let names: Vec<_> = reports.iter().map(|report| (&*report.name, report.kind)).collect();
     assert_eq!(
-        counted,
+        names,
         [
-            "tollgate_stack_breaker_state{stack=payments} 12",
-            "tollgate_stack_budget{stack=payments} 99",
-            "tollgate_stack_calls_total{stack=payments,result=answered} 1",
-            "tollgate_stack_fallbacks_total{stack=payments} 1",
-            "tollgate_stack_in_flight{stack=payments,part=concurrency} 1",
-            "tollgate_stack_limit{stack=payments,part=concurrency} 3",
-            "tollgate_stack_refusals_total{stack=payments,part=breaker} 1",
-            "tollgate_stack_retries_total{stack=payments} 1",
+            ("payments", "client_stack"),
+            ("payments/total timeout", "timeout_layer"),
+            ("payments/retry", "retry_policy"),
+            ("payments/retry/budget", "retry_budget"),
+            ("payments/hedge", "hedge_policy"),
+            ("payments/hedge/budget", "retry_budget"),
+            ("payments/self-throttle", "self_throttle"),
+            ("payments/pace", "pace_layer"),
+            ("payments/pace/quota", "limiter"),
+            ("payments/breaker", "breaker"),
+            ("payments/concurrency", "concurrency_layer"),
+            ("payments/concurrency/slots", "concurrency"),
+            ("payments/attempt timeout", "timeout_layer"),
         ]
     );
+    let text = registry.prometheus();
+    for line in [
+        "tollgate_stack_calls_total{limiter=\"payments\",result=\"answered\"} 1",
+        "tollgate_stack_refusals_total{limiter=\"payments\",part=\"breaker\"} 1",
+        "tollgate_fallbacks_total{limiter=\"payments\"} 1",
+        "tollgate_breaker_state{limiter=\"payments/breaker\",state=\"held_open\"} 1",
+        "tollgate_in_flight{limiter=\"payments/concurrency/slots\"} 1",
+        "tollgate_in_flight_limit{limiter=\"payments/concurrency/slots\"} 3",
+        "tollgate_paced_calls_total{limiter=\"payments/pace\",event=\"sent\"} 3",
+        "tollgate_timeouts_total{limiter=\"payments/attempt timeout\",phase=\"attempt\"} 0",
+    ] {
+        assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
+    }
 }

@@ -118,7 +118,7 @@ impl WordTable {
                 if let Some(target) = others.find(|target| self.claim(shard, writer, target, now))
                     && slot.try_lock(seen)
                 {
-                    self.change(shard, || {
+                    Self::change(&self.shards[shard], || {
                         target.publish(seen);
                         slot.free();
                     });
@@ -130,10 +130,10 @@ impl WordTable {
     }
 
     /// Changes which entries lie where; readers of the shard notice.
-    fn change(&self, shard: usize, change: impl FnOnce()) {
-        self.shards[shard].head.0.unsettle();
+    fn change(shard: &Shard, change: impl FnOnce()) {
+        shard.head.0.unsettle();
         change();
-        self.shards[shard].head.0.settle(0);
+        shard.head.0.settle(0);
     }
 
     /// Makes a slot free if it is, or if its entry is idle.
@@ -170,9 +170,7 @@ impl WordTable {
 
     /// Frees a slot whose lock bit the caller holds.
     pub(super) fn free(&self, shard: &Shard, writer: &mut Writer, slot: &Slot) {
-        shard.head.0.unsettle();
-        slot.free();
-        shard.head.0.settle(0);
+        Self::change(shard, || slot.free());
         writer.len -= 1;
         if shard.overflow.0.as_ptr_range().contains(&std::ptr::from_ref(slot)) {
             writer.overflowing -= 1;
@@ -247,7 +245,7 @@ impl WordTable {
                 && let Some(home) = self.free_home(shard, writer, seen.name(), now)
                 && slot.try_lock(seen)
             {
-                self.change(shard, || {
+                Self::change(&self.shards[shard], || {
                     home.publish(seen);
                     slot.free();
                 });
