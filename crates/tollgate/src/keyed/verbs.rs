@@ -2,7 +2,7 @@
 
 use super::{
     KeyedLimiter,
-    core::{Core, Key},
+    core::{Core, Key, WATCHED},
 };
 use crate::{
     Decision, Refused, Reservation, Tick, reservation::ledger::Ledger, verbs::StateRef,
@@ -86,7 +86,24 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         {
             return decision;
         }
+        // Who only watches changes nothing: the same decision, and then a report.
+        if self.core.mode() & !WATCHED == 0
+            && self.typed.assign.is_none()
+            && let Some(decision) = self.core.take_plain(fingerprint, now, cost)
+        {
+            let decision = self.core.settle_refusal(fingerprint, Verb::TryAcquire, decision);
+            self.note_top(key, fingerprint, &decision);
+            return decision;
+        }
         self.ask(key, (fingerprint, now), cost, Verb::TryAcquire)
+    }
+
+    /// Notes a decision under the name of its key, if names are kept.
+    #[inline]
+    fn note_top(&self, key: &K, fingerprint: u64, decision: &Decision) {
+        if let Some(top) = &self.typed.top {
+            (top.note)(&top.keys, key, fingerprint, decision);
+        }
     }
 
     #[cold]
