@@ -279,8 +279,5 @@ async fn observed_serves_metrics_and_a_list_and_a_flood_of_keys_adds_no_line() {
     let allowed = "tollgate_decisions_total{limiter=\"users\",outcome=\"allowed\"} 50000";
     assert_eq!(count(&after, allowed), 1, "{after}");
     let (_, list) = fetch("/debug/limiters").await;
-    assert!(
-        list.contains("\nuploads (concurrency), 0 of 8 in flight, 0 of 100 waiting\n"),
-        "{list}"
-    );
+    assert!(list.contains("\nuploads (concurrency), 0 of 8 in flight\n"), "{list}");
 }

@@ -1,6 +1,6 @@
 //! The command line, taken apart and not judged yet.
 
-use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs};
+use crate::{check::CheckArgs, load::LoadArgs, serve::ServeArgs, soak::SoakArgs};
 use clap::{
     Arg, ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum,
     builder::BoolishValueParser,
@@ -139,6 +139,7 @@ Examples:
   tollgate compare 10/s                      run the same events through every algorithm
   tollgate explain 60/min                    explain a quota
   tollgate load resp                         measure a server's throughput and latency
+  tollgate soak --for 30m                    run the service for long, and judge it
   tollgate top                               watch a server live";
 
 #[derive(Debug, Subcommand)]
@@ -151,6 +152,8 @@ pub(crate) enum Job {
     Show(Command),
     /// Send requests to a server and measure throughput and latency
     Load(Box<LoadArgs>),
+    /// Run the service under mixed load for long, and tell whether its memory and its counters stay right
+    Soak(SoakArgs),
     /// Watch a server live: which policies are busy, and which keys they deny
     #[cfg(feature = "top")]
     Top(crate::top::TopArgs),

@@ -20,7 +20,7 @@ mod worker;
 use crate::{plan::InputError, tls::TlsArgs};
 use clap::{Args, Subcommand, ValueEnum};
 use plan::Plan;
-use report::Report;
+pub(crate) use report::Report;
 use std::{
     io::{self, IsTerminal, Write},
     pin::pin,
@@ -253,6 +253,20 @@ impl LoadArgs {
             Protocol::Grpc(args) => &args.shared,
         }
     }
+}
+
+/// A command line without the program's name.
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: LoadArgs,
+}
+
+/// Runs the load of a command line, whose first word is `load`, and prints nothing. Returns the result, and what is wrong with it.
+pub(crate) fn run_line(words: &[String]) -> Result<(Report, Option<String>), String> {
+    let line = <Line as clap::Parser>::try_parse_from(words).map_err(|error| error.to_string())?;
+    let plan = Plan::new(&line.args).map_err(|InputError(text)| text)?;
+    drive(plan, false).map_err(|error| error.to_string())
 }
 
 /// Runs the load and prints the result.

@@ -17,6 +17,7 @@ use tollgate::{
     Quota,
     log::{LogThrottle, LogThrottleHandle, LossyWriter},
 };
+use tollgate_server::admin::LostLogLines;
 use tracing_subscriber::{
     EnvFilter, Layer, Registry,
     field::MakeExt,
@@ -89,6 +90,15 @@ pub(crate) struct Log {
 impl Log {
     /// How long the service waits for its output. A reader that takes nothing for so long has stopped.
     const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// Returns what counts the lines that were not written.
+    pub(crate) fn lost_lines(&self) -> impl Fn() -> LostLogLines + Send + Sync + 'static {
+        let (throttle, writer) = (self.throttle.clone(), self.writer.clone());
+        move || LostLogLines {
+            throttled: throttle.as_ref().map_or(0, |throttle| throttle.counts().left_out),
+            dropped: writer.dropped(),
+        }
+    }
 
     /// Waits until all lines are written or dropped.
     pub(crate) fn flush(&self) {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`args`] parses the command line, and each command has a module. [`serve`] and [`check`] are thin
-//! wrappers around the server library, [`load`] measures servers, and `top` watches one. `table`,
+//! wrappers around the server library, [`load`] measures servers, [`soak`] runs one for long, and `top` watches one. `table`,
 //! `compare` and `explain` show what a quota does: [`plan`] validates their arguments and [`report`]
 //! writes the result.
 
@@ -21,6 +21,7 @@ mod plan;
 mod replay;
 mod report;
 mod serve;
+mod soak;
 mod span;
 mod target;
 mod text;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     let done = match job {
         Some(Job::Load(args)) => load::run(&args),
         Some(Job::Check(args)) => check::run(&args),
+        Some(Job::Soak(args)) => soak::run(&args),
         Some(Job::Serve(args)) => serve::run(&args),
         #[cfg(feature = "top")]
         Some(Job::Top(args)) => top::run(&args),

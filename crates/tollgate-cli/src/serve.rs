@@ -384,6 +384,7 @@ async fn serve(args: &ServeArgs, log: &Log) -> Result<(), String> {
     };
     let server = server.map_err(|error| error.to_string())?;
     args.trace.start(&server)?;
+    server.shared().admin.set_lost_log_lines(log.lost_lines());
     // The banner does not pass through the log.
     log.flush();
     banner::print(&server, args.log.log_format);

@@ -49,7 +49,8 @@ Keys:
   q          quit
   up, down   select a policy; its most denied keys are shown below
   s          sort by denied, allowed, name, or as in the files
-  /          filter policies by name; Enter applies the filter, Esc clears it";
+  /          filter policies by name; Enter applies the filter, Esc clears it
+  ?          show this list; any key closes it";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = KEYS)]

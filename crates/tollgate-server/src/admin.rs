@@ -61,6 +61,16 @@ pub struct Desk {
     ticks: events::Ticks,
     audit: Audit,
     control: OnceLock<Arc<dyn Control>>,
+    lost_log_lines: OnceLock<Box<dyn Fn() -> LostLogLines + Send + Sync>>,
+}
+
+/// Log lines of the process that were not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostLogLines {
+    /// Left out because their callsite logged too many.
+    pub throttled: u64,
+    /// Dropped because the output was full or slow.
+    pub dropped: u64,
 }
 
 impl Desk {
@@ -68,7 +78,8 @@ impl Desk {
     #[must_use]
     pub fn new(started: Tick) -> Self {
         let (sampler, ticks) = (Sampler::default(), events::Ticks::default());
-        Self { started, sampler, ticks, audit: Audit::default(), control: OnceLock::new() }
+        let (control, lost_log_lines) = (OnceLock::new(), OnceLock::new());
+        Self { started, sampler, ticks, audit: Audit::default(), control, lost_log_lines }
     }
 
     /// Returns when the server was started.
@@ -93,6 +104,20 @@ impl Desk {
     /// return false.
     pub fn set_control(&self, control: Arc<dyn Control>) -> bool {
         self.control.set(control).is_ok()
+    }
+
+    /// Says who counts the log lines that were not written. Once; later calls change nothing and return false.
+    pub fn set_lost_log_lines(
+        &self,
+        count: impl Fn() -> LostLogLines + Send + Sync + 'static,
+    ) -> bool {
+        self.lost_log_lines.set(Box::new(count)).is_ok()
+    }
+
+    /// Returns the log lines that were not written, if somebody counts them.
+    #[must_use]
+    pub fn lost_log_lines(&self) -> Option<LostLogLines> {
+        self.lost_log_lines.get().map(|count| count())
     }
 
     /// Returns who loads the configuration, if that was said.

@@ -21,6 +21,7 @@ mod remote;
 mod request;
 mod reserve;
 mod special;
+mod threshold;
 mod timing;
 
 pub use adapt::{ADAPT_EVERY, AGREE_EVERY, Report};
@@ -52,6 +53,7 @@ pub struct Engine {
     timing: Timing,
     health: StoreHealth,
     denials: health::DenialLog,
+    crossings: threshold::Crossings,
     cpu: adapt::CpuGauge,
     /// Keys of quotas that come with the call: `CL.THROTTLE`.
     ad_hoc: Policy,
@@ -72,6 +74,7 @@ impl Engine {
             timing: Timing::default(),
             health: StoreHealth::default(),
             denials: health::DenialLog::default(),
+            crossings: threshold::Crossings::default(),
             cpu: adapt::CpuGauge::default(),
             ad_hoc: Policy::ad_hoc("cl.throttle"),
             secret: reserve::random_secret(),

@@ -65,8 +65,8 @@ pub use error::QuotaError;
 pub use hedge::hedge;
 pub use hierarchy::Hierarchy;
 pub use keyed::{
-    Assigned, Bans, Escalation, KeyLease, KeyedBuilder, KeyedError, KeyedLimiter, Seed,
-    TableCounts, TopKey, TopKeys, WhenFull,
+    Assigned, Bans, Escalation, KeyedBuilder, KeyedError, KeyedLimiter, Seed, TableCounts, TopKey,
+    TopKeys, WhenFull,
 };
 pub use keyed_debounce::{
     KeyedDebouncer, KeyedDebouncerBuilder, NotTriggered, WeakKeyedDebouncer, WhenKeysFull,

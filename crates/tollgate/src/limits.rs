@@ -9,12 +9,7 @@ pub use ticket::Ticket;
 
 pub(crate) use parts::{Parts, Taking};
 
-use crate::{
-    Decision, KeyedLimiter, Limiter, Tick,
-    keyed::core::{Core, Key},
-    sync::Arc,
-    verbs::StateRef,
-};
+use crate::{Decision, KeyedLimiter, Limiter, Tick, keyed::core::Key, verbs::StateRef};
 use std::{fmt, hash::Hash};
 
 /// One limit and what it would be charged: a part of a decision over several limits.
@@ -22,15 +17,8 @@ use std::{fmt, hash::Hash};
 /// Made by [`Limiter::charge`] and [`KeyedLimiter::charge`].
 #[derive(Clone, Copy)]
 pub struct Charge<'a> {
-    pub(crate) target: Target<'a>,
+    pub(crate) of: StateRef<'a>,
     pub(crate) cost: u64,
-}
-
-/// What a charge is for.
-#[derive(Clone, Copy)]
-pub(crate) enum Target<'a> {
-    Limiter(&'a Limiter),
-    Key(&'a Arc<Core>, Key<'a>),
 }
 
 impl Charge<'_> {
@@ -39,20 +27,13 @@ impl Charge<'_> {
     pub const fn cost(&self) -> u64 {
         self.cost
     }
-
-    pub(crate) const fn state_ref(&self) -> StateRef<'_> {
-        match &self.target {
-            Target::Limiter(limiter) => StateRef::Limiter(limiter),
-            Target::Key(core, key) => StateRef::Key(core, key),
-        }
-    }
 }
 
 impl fmt::Debug for Charge<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self.target {
-            Target::Limiter(limiter) => limiter.name(),
-            Target::Key(core, ..) => &core.name,
+        let name = match self.of {
+            StateRef::Limiter(limiter) => limiter.name(),
+            StateRef::Key(core, ..) => &core.name,
         };
         f.debug_struct("Charge").field("limit", &name).field("cost", &self.cost).finish()
     }
@@ -62,7 +43,7 @@ impl Limiter {
     /// Returns this limit with a cost, as a part of a decision over several [`Limits`].
     #[must_use]
     pub const fn charge(&self, cost: u64) -> Charge<'_> {
-        Charge { target: Target::Limiter(self), cost }
+        Charge { of: StateRef::Limiter(self), cost }
     }
 }
 
@@ -70,7 +51,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// Returns the limit of a key with a cost, as a part of a decision over several [`Limits`].
     #[must_use]
     pub fn charge(&self, key: &K, cost: u64) -> Charge<'_> {
-        Charge { target: Target::Key(&self.core, Key::plain(self.named(key))), cost }
+        Charge { of: StateRef::Key(&self.core, Key::plain(self.named(key))), cost }
     }
 }
 
@@ -178,7 +159,7 @@ impl<'a> Limits<'a> {
     }
 
     fn now(&self) -> Tick {
-        self.charges.first().map_or(Tick::ZERO, |first| first.state_ref().clock().now())
+        self.charges.first().map_or(Tick::ZERO, |first| first.of.clock().now())
     }
 
     /// Takes from all limits if every one of them allows it now. Never waits for permits.

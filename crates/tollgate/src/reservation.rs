@@ -233,31 +233,19 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
+    pub(crate) const fn state_ref(&self) -> StateRef<'_> {
         match self {
-            Self::Limiter(limiter) => work(StateRef::Limiter(limiter)),
+            Self::Limiter(limiter) => StateRef::Limiter(limiter),
             Self::Key { core, fingerprint, policy, call } => {
                 let (fingerprint, policy) = (*fingerprint, policy.as_ref());
-                work(StateRef::Key(core, &Key { fingerprint, policy, call: *call }))
+                StateRef::Key(core, Key { fingerprint, policy, call: *call })
             }
         }
     }
 
-    fn now(&self) -> Tick {
-        self.with(|state| state.clock().now())
-    }
-
-    fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
-        self.with(|state| state.give_back(now, id, share))
-    }
-
     /// Makes a reservation final.
     fn forget(&self, id: u64) {
-        self.with(|state| state.lock_claims().change(None, |ledger| ledger.remove(id)));
-    }
-
-    fn force_up_to(&self, now: Tick, most: u64) -> Decision {
-        self.with(|state| state.force_up_to(now, most))
+        self.state_ref().lock_claims().change(None, |ledger| ledger.remove(id));
     }
 }
 
@@ -301,15 +289,15 @@ impl Reservation {
     /// Gives back what is still outstanding. Returns how many whole permits that were.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel(self) -> u64 {
-        let now = self.owner.now();
+        let now = self.owner.state_ref().clock().now();
         self.cancel_at(now)
     }
 
     /// [`cancel`](Self::cancel) as of `now`.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn cancel_at(mut self, now: Tick) -> u64 {
-        let cost = self.cost;
-        self.id.take().map_or(0, |id| self.owner.give_back(now, id, (cost, cost)))
+        let (state, cost) = (self.owner.state_ref(), self.cost);
+        self.id.take().map_or(0, |id| state.give_back(now, id, (cost, cost)))
     }
 
     /// Corrects the cost to `actual`: gives back the difference, or books it into debt. Returns
@@ -334,7 +322,7 @@ impl Reservation {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(self, actual: u64) -> Decision {
-        let now = self.owner.now();
+        let now = self.owner.state_ref().clock().now();
         self.settle_at(now, actual)
     }
 
@@ -349,12 +337,13 @@ impl Reservation {
             true => Settled { charged: more.cost(), returned: 0 },
             false => Settled::default(),
         };
-        let Some(id) = self.id.take() else {
+        let (id, state) = (self.id.take(), self.owner.state_ref());
+        let Some(id) = id else {
             // Nothing was reserved, but something was used.
             let is_charged = self.cost == 0 && self.decision.reason() == Reason::Quota;
             return match actual {
                 1.. if is_charged => {
-                    let more = self.owner.force_up_to(now, actual);
+                    let more = state.force_up_to(now, actual);
                     (more, booked(&more))
                 }
                 _ => (self.decision.forced(actual), Settled::default()),
@@ -362,15 +351,15 @@ impl Reservation {
         };
         if actual > self.cost {
             self.owner.forget(id);
-            let more = self.owner.force_up_to(now, actual - self.cost);
+            let more = state.force_up_to(now, actual - self.cost);
             // A key that finds no place any more in a full table is the only one that is refused.
             return match more.is_allowed() {
                 true => (more.forced(self.cost.saturating_add(more.cost())), booked(&more)),
                 false => (more, Settled::default()),
             };
         }
-        let returned = self.owner.give_back(now, id, (self.cost - actual, self.cost));
-        let level = self.owner.with(|state| state.level(now)).forced(actual);
+        let returned = state.give_back(now, id, (self.cost - actual, self.cost));
+        let level = state.level(now).forced(actual);
         (level, Settled { charged: 0, returned })
     }
 }

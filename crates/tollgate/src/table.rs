@@ -12,10 +12,12 @@
 mod boxed;
 mod hint;
 mod slot;
+mod swept_map;
 mod words;
 
-pub(crate) use boxed::{BoxedShard, BoxedTable, Ready, State};
+pub(crate) use boxed::{BoxedShard, BoxedTable, State};
 pub(crate) use hint::Hint;
+pub(crate) use swept_map::{FingerprintMap, SHARDS, SweptMap};
 #[cfg(tollgate_loom)]
 pub use words::loom_model;
 pub(crate) use words::{Ask, HeldKey, WordTable, Writer};
@@ -110,6 +112,8 @@ pub(crate) struct Tables {
     pub(crate) base: Arc<Base>,
     pub(crate) words: WordTable,
     pub(crate) boxed: BoxedTable,
+    /// The most keys of each table.
+    pub(crate) cap: Option<u64>,
 }
 
 /// How large the tables may become.
@@ -130,7 +134,7 @@ impl Tables {
         let cap = bounded.or(cap);
         let words = WordTable::new(Arc::clone(&base), cap, bounded.unwrap_or(0));
         let boxed = BoxedTable::new(Arc::clone(&base), cap, max_idle);
-        Self { base, words, boxed }
+        Self { base, words, boxed, cap }
     }
 
     /// Applies `step` to the state of a key, atomically. It may run several times; the last run

@@ -28,18 +28,18 @@ use std::time::Duration;
 #[derive(Clone, Copy)]
 pub(crate) enum StateRef<'a> {
     Limiter(&'a Limiter),
-    Key(&'a Arc<Core>, &'a Key<'a>),
+    Key(&'a Arc<Core>, Key<'a>),
 }
 
 impl<'a> StateRef<'a> {
-    pub(crate) fn clock(self) -> &'a Clock {
+    pub(crate) fn clock(&self) -> &'a Clock {
         match self {
             Self::Limiter(limiter) => limiter.clock(),
             Self::Key(core, _) => &core.clock,
         }
     }
 
-    pub(crate) fn watch(self) -> Option<&'a Watch> {
+    pub(crate) fn watch(&self) -> Option<&'a Watch> {
         match self {
             Self::Limiter(limiter) => limiter.watch(),
             Self::Key(core, _) => core.watch(),
@@ -47,7 +47,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Finds the state, with the rule that is in force at `now`.
-    pub(crate) fn state(self, now: Tick) -> State<'a> {
+    pub(crate) fn state(&self, now: Tick) -> State<'a> {
         match self {
             Self::Limiter(limiter) => State::of_limiter(limiter),
             Self::Key(core, key) => core.state(*key, now),
@@ -55,9 +55,9 @@ impl<'a> StateRef<'a> {
     }
 
     /// Returns what an open reservation keeps of the name.
-    pub(crate) fn owner(self) -> Owner {
+    pub(crate) fn owner(&self) -> Owner {
         match self {
-            Self::Limiter(limiter) => Owner::Limiter(limiter.clone()),
+            Self::Limiter(limiter) => Owner::Limiter((*limiter).clone()),
             Self::Key(core, key) => Owner::Key {
                 core: Arc::clone(core),
                 fingerprint: key.fingerprint,
@@ -69,7 +69,7 @@ impl<'a> StateRef<'a> {
 
     /// Answers without the state if nothing is limited, all is bypassed, or the key is blocked or
     /// on a list.
-    pub(crate) fn exempt(self, now: Tick, cost: u64) -> Option<Decision> {
+    pub(crate) fn exempt(&self, now: Tick, cost: u64) -> Option<Decision> {
         match self {
             Self::Limiter(limiter) => limiter.exempt(now, cost),
             Self::Key(core, key) => core.exempt(*key, now, cost),
@@ -77,7 +77,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Refuses a call that would overtake others who wait for a window; `None` if nobody waits.
-    pub(crate) fn behind(self, now: Tick, cost: u64) -> Option<Decision> {
+    pub(crate) fn behind(&self, now: Tick, cost: u64) -> Option<Decision> {
         match self {
             Self::Limiter(limiter) => limiter.behind(now, cost),
             Self::Key(core, key) => core.behind(key.fingerprint, now, cost),
@@ -85,7 +85,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Serves the waiters of a key whose own quota has ended, before a refund lets them move up.
-    fn settle(self) {
+    fn settle(&self) {
         if let Self::Key(core, key) = self {
             core.settle_key(key.fingerprint);
         }
@@ -93,7 +93,7 @@ impl<'a> StateRef<'a> {
 
     /// Reports a decision to the watcher, and counts a refusal against the key if the limiter
     /// escalates.
-    pub(crate) fn report(self, verb: Verb, decision: Decision) -> Decision {
+    pub(crate) fn report(&self, verb: Verb, decision: Decision) -> Decision {
         match self {
             Self::Limiter(limiter) => limiter.report(verb, &decision),
             Self::Key(core, key) => return core.settle_refusal(key.fingerprint, verb, decision),
@@ -102,7 +102,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Returns the limiter that decides for keys without room in their table, if there is one.
-    fn overflow(self) -> Option<Self> {
+    fn overflow(&self) -> Option<Self> {
         match self {
             Self::Limiter(_) => None,
             Self::Key(core, _) => {
@@ -112,7 +112,7 @@ impl<'a> StateRef<'a> {
         }
     }
 
-    fn refusal_without_room(self, now: Tick, cost: u64) -> Decision {
+    fn refusal_without_room(&self, now: Tick, cost: u64) -> Decision {
         match self {
             Self::Limiter(limiter) => limiter.level_at(now).refused(cost),
             Self::Key(core, key) => core.refusal_without_room(*key, now, cost),
@@ -120,7 +120,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Locks the open reservations and the queue of the state.
-    pub(crate) fn lock_claims(self) -> HeldClaims<'a> {
+    pub(crate) fn lock_claims(&self) -> HeldClaims<'a> {
         match self {
             Self::Limiter(limiter) => HeldClaims::Limiter(limiter, limiter.book()),
             Self::Key(core, key) => HeldClaims::Key(core, core.claims.lock(key.fingerprint)),
@@ -128,7 +128,7 @@ impl<'a> StateRef<'a> {
     }
 
     /// Returns the address of the lock of [`lock_claims`](Self::lock_claims).
-    pub(crate) fn claims_address(self) -> usize {
+    pub(crate) fn claims_address(&self) -> usize {
         match self {
             Self::Limiter(limiter) => limiter.book_address(),
             Self::Key(core, key) => core.claims.address(key.fingerprint),
@@ -138,17 +138,17 @@ impl<'a> StateRef<'a> {
 
 impl StateRef<'_> {
     /// Decides as `verb` says, and reports it.
-    pub(crate) fn ask(self, verb: Verb, now: Tick, cost: u64) -> Decision {
+    pub(crate) fn ask(&self, verb: Verb, now: Tick, cost: u64) -> Decision {
         self.ask_by(verb, (now, cost), &mut |entry| entry.ask(verb, now, cost))
     }
 
     /// Books as much of `most` as the state can hold, even into debt.
-    pub(crate) fn force_up_to(self, now: Tick, most: u64) -> Decision {
+    pub(crate) fn force_up_to(&self, now: Tick, most: u64) -> Decision {
         self.ask_by(Verb::Force, (now, most), &mut |entry| entry.force_up_to(now, most))
     }
 
     fn ask_by(
-        self,
+        &self,
         verb: Verb,
         (now, cost): (Tick, u64),
         step: &mut impl FnMut(&mut Entry<'_>) -> Decision,
@@ -168,7 +168,7 @@ impl StateRef<'_> {
 
     /// Decides for a new key when every entry of its table is live.
     pub(crate) fn without_room(
-        self,
+        &self,
         verb: Verb,
         (now, cost): (Tick, u64),
         step: &mut impl FnMut(&mut Entry<'_>) -> Decision,
@@ -181,13 +181,13 @@ impl StateRef<'_> {
     }
 
     /// Answers what [`ask`](Self::ask) would for a plain take, and changes nothing.
-    pub(crate) fn peek(self, now: Tick, cost: u64) -> Decision {
+    pub(crate) fn peek(&self, now: Tick, cost: u64) -> Decision {
         let without_state = self.exempt(now, cost).or_else(|| self.behind(now, cost));
         without_state.unwrap_or_else(|| self.state(now).look(|entry| entry.peek(now, cost)))
     }
 
     /// Returns the level, as a decision about nothing.
-    pub(crate) fn level(self, now: Tick) -> Decision {
+    pub(crate) fn level(&self, now: Tick) -> Decision {
         match self {
             Self::Limiter(limiter) => {
                 limiter.exempt(now, 0).unwrap_or_else(|| limiter.level_at(now))
@@ -198,7 +198,7 @@ impl StateRef<'_> {
 
     /// Gives back up to `cost` permits, or what is still outstanding of `decision`. Returns how many
     /// permits that were.
-    pub(crate) fn refund(self, now: Tick, cost: u64, decision: Option<&Decision>) -> u64 {
+    pub(crate) fn refund(&self, now: Tick, cost: u64, decision: Option<&Decision>) -> u64 {
         self.settle();
         let (mut claims, state) = (self.lock_claims(), self.state(now));
         // What is booked for those who wait is not spent, so it cannot be given back.
@@ -219,7 +219,7 @@ impl StateRef<'_> {
 
     /// Gives back `permits` of a reservation that cost `cost`, as far as they are outstanding.
     /// Returns how many permits that were.
-    pub(crate) fn give_back(self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
+    pub(crate) fn give_back(&self, now: Tick, id: u64, share: (u64, u64)) -> u64 {
         self.settle();
         let (mut claims, state) = (self.lock_claims(), self.state(now));
         let open = claims.change(state.rule(), |ledger| ledger.remove(id));
@@ -235,7 +235,7 @@ impl StateRef<'_> {
         self.given_back(claims, amount, whole)
     }
 
-    fn given_back(self, claims: HeldClaims<'_>, units: u64, permits: u64) -> u64 {
+    fn given_back(&self, claims: HeldClaims<'_>, units: u64, permits: u64) -> u64 {
         claims.release(units);
         if let Some(watch) = self.watch() {
             watch.refunded(permits);
@@ -245,7 +245,7 @@ impl StateRef<'_> {
 
     /// Takes `cost` permits, or books the earliest time within `max_wait` at which they are free.
     pub(crate) fn reserve(
-        self,
+        &self,
         now: Tick,
         cost: u64,
         max_wait: Duration,
@@ -291,7 +291,7 @@ impl StateRef<'_> {
     }
 
     /// Takes as many permits as are free, at most `most`, with the right to give back.
-    pub(crate) fn lease(self, now: Tick, most: u64) -> (Decision, Option<Reservation>) {
+    pub(crate) fn lease(&self, now: Tick, most: u64) -> (Decision, Option<Reservation>) {
         let without_state = self.exempt(now, most).or_else(|| self.behind(now, most));
         if let Some(decision) = without_state {
             return (decision, None);

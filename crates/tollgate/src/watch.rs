@@ -46,7 +46,7 @@ pub use self::tracing::TracingObserver;
 pub(crate) use collector::RunCounts;
 pub use collector::{Collector, Report, Sample, SampleValue, Samples, WeakCollector};
 pub use counters::{Counts, DecisionCounters, StripedCounter};
-pub(crate) use counters::{STRIPES, StripedCounters, stripe};
+pub(crate) use counters::{STRIPES, StripedCounters};
 pub use denial_log::{DenialLine, DenialLog};
 pub use family::Family;
 pub use health::{Health, HealthCheck};

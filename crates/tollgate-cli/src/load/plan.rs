@@ -274,14 +274,8 @@ fn duration(name: &str, text: &str) -> Result<Duration, InputError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Line, *};
     use clap::Parser;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: LoadArgs,
-    }
 
     fn plan(line: &str) -> Result<Plan, String> {
         let words = ["load"].into_iter().chain(line.split_whitespace());

@@ -66,7 +66,8 @@ fn example_of(listener: Listener, address: SocketAddr, tls: bool) -> String {
                  {address} envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
             )
         }
-        Listener::Admin if tls => format!("tollgate top --admin https://{address}{cacert}"),
-        Listener::Admin => format!("tollgate top --admin {address}"),
+        Listener::Admin => format!(
+            "tollgate top --admin {https}://{address}{cacert}     # or open {https}://{address}/ui/ in a browser"
+        ),
     }
 }

@@ -33,6 +33,9 @@ pub(super) struct Policy {
     /// The rate in force, of a policy whose rate moves.
     #[serde(default)]
     pub(super) adaptive: Option<Adaptive>,
+    /// Thresholds, and how often keys have crossed them.
+    #[serde(default)]
+    pub(super) warn: Vec<Threshold>,
     pub(super) rates: Rates,
     #[serde(default)]
     pub(super) history: Vec<[u32; 2]>,
@@ -50,12 +53,40 @@ impl Policy {
         let text = self.limit.as_ref().map_or("unlimited", |limit| &limit.text);
         match (self.in_flight, &self.adaptive) {
             (Some(in_flight), _) => Cow::Owned(format!("{text}, {in_flight} now")),
-            (None, Some(Adaptive { per_second, reason })) => {
-                Cow::Owned(format!("{text}, now {}/s {reason}", (per_second * 10.0).round() / 10.0))
+            (None, Some(Adaptive { per_second, reason, .. })) => {
+                Cow::Owned(format!("{text}, now {}/s {reason}", tenths(*per_second)))
             }
             (None, None) => Cow::Borrowed(text),
         }
     }
+
+    /// Returns what there is to say of it beside its row: how its rate moves, and its thresholds.
+    pub(super) fn details(&self) -> Vec<String> {
+        let adaptive = self.adaptive.as_ref().map(|adaptive| {
+            let Adaptive { per_second, reason, follow, own, min, max } = adaptive;
+            let [now, own, min, max] = [*per_second, *own, *min, *max].map(tenths);
+            let own = if own == now { String::new() } else { format!(", by itself {own}/s") };
+            format!("adaptive: {now}/s of {min} to {max}/s, follows {follow}: {reason}{own}")
+        });
+        let crossed = self.warn.iter().map(|Threshold { percent, crossed }| {
+            let times = if *crossed == 1 { "time" } else { "times" };
+            format!("{percent} % crossed {crossed} {times}")
+        });
+        let crossed: Vec<String> = crossed.collect();
+        let thresholds =
+            (!crossed.is_empty()).then(|| format!("thresholds: {}", crossed.join(", ")));
+        adaptive.into_iter().chain(thresholds).collect()
+    }
+}
+
+fn tenths(rate: f64) -> f64 {
+    (rate * 10.0).round() / 10.0
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Threshold {
+    pub(super) percent: u8,
+    pub(super) crossed: u64,
 }
 
 /// The rate of a policy whose rate moves, and why it is what it is.
@@ -63,6 +94,14 @@ impl Policy {
 pub(super) struct Adaptive {
     pub(super) per_second: f64,
     pub(super) reason: String,
+    pub(super) follow: String,
+    /// What this process would allow, if the fleet did not agree on less.
+    #[serde(rename = "own_per_second")]
+    pub(super) own: f64,
+    #[serde(rename = "min_per_second")]
+    pub(super) min: f64,
+    #[serde(rename = "max_per_second")]
+    pub(super) max: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,8 +194,10 @@ pub(super) struct Remote {
 #[derive(Debug, Deserialize)]
 pub(super) struct Node {
     pub(super) address: String,
+    /// `up`; or why no calls are sent: `connecting`, or `open` and `probing` of its circuit breaker.
     pub(super) state: String,
     pub(super) in_flight: u64,
+    pub(super) last_error: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -229,6 +270,8 @@ pub(super) struct State {
     pub(super) is_plain: bool,
     /// Whether keys go to the filter.
     pub(super) is_typing: bool,
+    /// Whether the list of keys is shown.
+    pub(super) is_help: bool,
     /// The chosen policy: policies move when they are sorted, so it is known by its id.
     chosen: Option<String>,
 }
@@ -246,6 +289,7 @@ impl State {
             filter,
             is_plain: false,
             is_typing: false,
+            is_help: false,
             chosen: None,
         }
     }
@@ -289,8 +333,16 @@ impl State {
         if self.is_typing {
             return self.type_filter(key.code);
         }
+        if self.is_help && key.code != KeyCode::Char('q') {
+            self.is_help = false;
+            return Then::Draw;
+        }
         match key.code {
             KeyCode::Char('q') => return Then::Quit,
+            KeyCode::Char('?') => {
+                self.is_help = true;
+                return Then::Draw;
+            }
             KeyCode::Char('s') => self.sort = self.sort.next(),
             KeyCode::Char('/') => {
                 self.is_typing = true;

@@ -90,7 +90,7 @@ listeners (open/most, requests): http 3/16384 77
       denied  key
          900  ann
            7  b\\u{1b}[31mob
-q quit  up/down select  s sort  / filter
+q quit  up/down select  s sort  / filter  ? help
 ";
     assert_eq!(drawn(&state), wanted, "\n{}", drawn(&state));
 }
@@ -115,11 +115,70 @@ fn a_rate_that_moves_is_shown_with_its_reason() {
     let mut picture = picture();
     let policy = &mut picture.policies.policies[0];
     policy.limit = Some(serde_json::from_value(json!({ "text": "100/s" })).unwrap());
-    let adaptive = json!({ "per_second": 72.9, "reason": "overload", "follow": "cpu" });
+    let adaptive = json!({
+        "per_second": 72.94, "own_per_second": 80.0, "min_per_second": 10.0, "max_per_second": 200.0,
+        "reason": "fleet", "follow": "cpu",
+    });
     policy.adaptive = Some(serde_json::from_value(adaptive).unwrap());
+    let warn = json!([{ "percent": 80, "crossed": 1 }, { "percent": 95, "crossed": 0 }]);
+    policy.warn = serde_json::from_value(warn).unwrap();
     let mut state = State::new("a".into(), String::new());
     state.show(Ok(picture));
-    assert!(drawn(&state).contains("100/s, now 72.9/s overload"), "{}", drawn(&state));
+    for part in [
+        "100/s, now 72.9/s fleet",
+        "\nadaptive: 72.9/s of 10 to 200/s, follows cpu: fleet, by itself 80/s\n",
+        "\nthresholds: 80 % crossed 1 time, 95 % crossed 0 times\n most denied keys",
+    ] {
+        assert!(drawn(&state).contains(part), "{part:?} is not in\n{}", drawn(&state));
+    }
+    state.press(key(KeyCode::Down));
+    assert!(!drawn(&state).contains("adaptive:"), "it is about the chosen policy");
+}
+
+#[test]
+fn breakers_that_are_open_come_first() {
+    let node = |address: &str, state: &str, last_error: Option<&str>| {
+        json!({
+            "address": address, "state": state, "in_flight": 3, "last_error": last_error,
+        })
+    };
+    let mut picture = picture();
+    let nodes = [
+        node("10.0.0.1:6379", "up", None),
+        node("10.0.0.2:6379", "open", Some("connection\u{1b} refused")),
+    ];
+    let shared = json!({
+        "fleet_size": 2, "degraded": null, "leased": 5, "calls": 99, "nodes": nodes,
+    });
+    picture.store.stores[0].shared = Some(serde_json::from_value(shared).unwrap());
+    let mut state = State::new("a".into(), String::new());
+    state.show(Ok(picture));
+    let text = drawn(&state);
+    let wanted = "\nbreakers: 10.0.0.2:6379 OPEN (connection\\u{1b} refused)  10.0.0.1:6379 closed, 3 in \
+                  flight\n";
+    assert!(text.contains(wanted), "{text}");
+    assert!(text.contains("fleet 2 calls 99 leased 5"), "{text}");
+}
+
+#[test]
+fn a_question_mark_shows_the_keys_and_any_key_closes_them() {
+    let mut state = State::new("a".into(), String::new());
+    let mut more = picture();
+    for _ in 0..3 {
+        more.policies.policies.extend(picture().policies.policies);
+    }
+    state.show(Ok(more));
+    assert_eq!(state.press(key(KeyCode::Char('?'))), Then::Draw);
+    let text = drawn(&state);
+    for part in ["help", "quit", "select a policy", "sort by", "filter policies", "show this list"]
+    {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    assert!(!text.contains("whole-site"), "{text}");
+    assert_eq!(state.press(key(KeyCode::Char('s'))), Then::Draw);
+    assert!(drawn(&state).contains("whole-site") && state.sort() == Sort::Denied);
+    state.press(key(KeyCode::Char('?')));
+    assert_eq!(state.press(key(KeyCode::Char('q'))), Then::Quit);
 }
 
 #[test]

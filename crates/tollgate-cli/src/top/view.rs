@@ -1,7 +1,7 @@
 //! Draws the state.
 
 use super::{
-    PAST,
+    KEYS as HELP, PAST,
     state::{Node, Policy, RECENT, Remote, State},
 };
 use crate::{counted, text::fit};
@@ -18,7 +18,7 @@ const ALARMING: f64 = 95.0;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Lines of the head.
+/// Lines of the head, without that of the breakers.
 const HEAD: u16 = 3;
 
 /// Lines of the list of policies beside those of policies: its title, and the names of columns.
@@ -33,7 +33,31 @@ const KEYS: u16 = 12;
 /// Returns how many lines the whole picture needs.
 pub(super) fn height(state: &State) -> u16 {
     let policies = u16::try_from(state.picture.policies.policies.len()).unwrap_or(u16::MAX);
-    policies.max(1).saturating_add(HEAD + TABLE + keys_height(state) + 1)
+    let rest = head_height(state) + TABLE + details_height(state) + keys_height(state) + 1;
+    policies.max(1).saturating_add(rest)
+}
+
+fn head_height(state: &State) -> u16 {
+    HEAD + u16::from(nodes(state).next().is_some())
+}
+
+/// Returns the servers of all shared stores.
+fn nodes(state: &State) -> impl Iterator<Item = &Node> {
+    state
+        .picture
+        .store
+        .stores
+        .iter()
+        .filter_map(|store| store.shared.as_ref())
+        .flat_map(|it| &it.nodes)
+}
+
+fn details(state: &State) -> Vec<String> {
+    state.choice(&state.picture.policies).map(Policy::details).unwrap_or_default()
+}
+
+fn details_height(state: &State) -> u16 {
+    u16::try_from(details(state).len()).unwrap_or(0)
 }
 
 fn keys_height(state: &State) -> u16 {
@@ -42,15 +66,22 @@ fn keys_height(state: &State) -> u16 {
 }
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
-    let [head, body, keys, foot] = Layout::vertical([
-        Constraint::Length(HEAD),
+    let [head, body, about, keys, foot] = Layout::vertical([
+        Constraint::Length(head_height(state)),
         Constraint::Fill(1),
+        Constraint::Length(details_height(state)),
         Constraint::Length(keys_height(state)),
         Constraint::Length(1),
     ])
     .areas(frame.area());
     draw_head(frame, head, state);
-    draw_policies(frame, body, state);
+    if state.is_help {
+        draw_help(frame, body);
+    } else {
+        draw_policies(frame, body, state);
+    }
+    let lines = details(state).into_iter().map(|line| Line::from(fit(&line, about.width)));
+    frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), about);
     draw_keys(frame, keys, state);
     draw_foot(frame, foot, state);
 }
@@ -89,8 +120,35 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, state: &State) {
     });
     let listeners = listeners.collect::<Vec<_>>().join(", ");
     let third = vec![Span::from(format!("listeners (open/most, requests): {listeners}"))];
-    let lines = [first, second, third].map(|spans| fit_line(spans, area.width));
+    let lines = [first, second, third, breakers(state)].map(|spans| fit_line(spans, area.width));
     frame.render_widget(Paragraph::new(lines.to_vec()), area);
+}
+
+/// Returns the circuit breakers of the servers of shared stores, those that are not closed first.
+fn breakers(state: &State) -> Vec<Span<'static>> {
+    let is_up = |node: &&Node| node.state == "up";
+    let (up, away): (Vec<_>, Vec<_>) = nodes(state).partition(is_up);
+    let mut spans = vec![Span::from("breakers: ")];
+    for Node { address, state, last_error, .. } in &away {
+        let why = last_error.as_ref().map_or_else(String::new, |error| format!(" ({error})"));
+        spans.push(Span::from(format!("{address} {}{why}  ", state.to_uppercase())).red());
+    }
+    let shown = up
+        .iter()
+        .take(SHOWN_NODES)
+        .map(|node| format!("{} closed, {} in flight", node.address, node.in_flight));
+    let mut text = shown.collect::<Vec<_>>().join("  ");
+    if up.len() > SHOWN_NODES {
+        text += &format!("  {} more closed", up.len() - SHOWN_NODES);
+    }
+    spans.push(Span::from(text));
+    spans
+}
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    let lines: Vec<Line<'_>> = HELP.lines().map(|line| Line::from(fit(line, area.width))).collect();
+    let block = Block::new().borders(Borders::TOP).title(" help ");
+    frame.render_widget(Paragraph::new(lines).block(block), area);
 }
 
 /// Cuts the last of the spans that fit.
@@ -113,16 +171,8 @@ const SHOWN_NODES: usize = 4;
 
 /// Returns how a shared store is, in short.
 fn remote(shared: &Remote) -> String {
-    let Remote { fleet_size, leased, calls, nodes, .. } = shared;
-    let mut text = format!(" fleet {fleet_size} calls {calls} leased {leased}");
-    for Node { address, state, in_flight } in nodes.iter().take(SHOWN_NODES) {
-        text += &format!(" [{address} {state} {in_flight}]");
-    }
-    if nodes.len() > SHOWN_NODES {
-        let up = nodes.iter().filter(|node| node.state == "up").count();
-        text += &format!(" {up} of {} up", nodes.len());
-    }
-    text
+    let Remote { fleet_size, leased, calls, .. } = shared;
+    format!(" fleet {fleet_size} calls {calls} leased {leased}")
 }
 
 fn mebibytes(bytes: u64) -> String {
@@ -258,7 +308,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Some(error) => Line::from(fit(error, area.width)).red(),
         None if state.is_typing => Line::from(fit(&format!("/{}_", state.filter()), area.width)),
         None if state.is_plain => Line::default(),
-        None => Line::from("q quit  up/down select  s sort  / filter").dim(),
+        None => Line::from("q quit  up/down select  s sort  / filter  ? help").dim(),
     };
     frame.render_widget(Paragraph::new(line), area);
 }

@@ -32,6 +32,36 @@ fn keys_cannot_forge_lines_or_reach_the_terminal() {
 }
 
 #[test]
+fn a_key_that_nears_its_limit_is_logged_once_and_named_only_if_keys_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let yaml = "
+domain: d
+descriptors:
+  - {key: k, rate_limit: {name: k, quota: 10/year, warn: [50%, 80%]}}
+";
+    for (flags, key) in [(&[][..], false), (&["--log-keys"][..], true)] {
+        let mut service = Service::start(folder.path(), yaml, flags);
+        let mut client = service.client();
+        for cost in [4, 4, 1] {
+            client.ask(&format!("TG.CHECK k alice {cost}"));
+        }
+        for threshold in ["50%", "80%"] {
+            let line = service.log_line(&format!("threshold={threshold}"));
+            assert!(line.contains("a key nears its limit policy=\"k\""), "{line}");
+            assert!(line.contains("used=8 limit=10"), "{line}");
+            assert_eq!(line.contains("alice"), key, "{line}");
+            let metrics = service.admin("GET", "/metrics", "").1;
+            let sample = format!(
+                "tollgate_thresholds_crossed_total{{policy=\"k\",domain=\"d\",threshold=\"{threshold}\"}} 1\n"
+            );
+            assert!(metrics.contains(&sample), "{metrics}");
+        }
+        service.signal("TERM");
+        assert!(service.wait());
+    }
+}
+
+#[test]
 fn a_flood_of_lines_is_throttled_and_the_rest_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     for format in ["text", "json"] {
@@ -40,6 +70,9 @@ fn a_flood_of_lines_is_throttled_and_the_rest_is_counted() {
         let mut client = service.client();
         client.send("TG.CHECK k alice", 21);
         (0..21).for_each(|_| drop(client.reply().unwrap()));
+        let metrics = service.admin("GET", "/metrics", "").1;
+        let lost = "tollgate_log_lines_lost_total{reason=\"throttled\"} 18\n";
+        assert!(metrics.contains(lost), "{metrics}");
         // It would come after 30 seconds, or with the next line that passes.
         service.signal("TERM");
         let notice = service.log_line("log lines left out");

@@ -1,4 +1,4 @@
-//! `tollgate load` and `tollgate top` against a real service.
+//! `tollgate load`, `tollgate top` and `tollgate soak` with a real service.
 
 use crate::process::{Service, serve};
 use serde_json::Value;
@@ -61,6 +61,18 @@ fn a_load_that_meets_no_limit_ends_in_the_first_second_and_says_why() {
         // With text there is the sentence, and no table of zeros.
         let words = [&["load", protocol, &address, "--requests", "5"], flags].concat();
         assert!(tollgate(&words).stdout.is_empty(), "{words:?}");
+    }
+}
+
+/// A short run: memory is not judged yet, and every counter is.
+#[test]
+fn a_soak_finds_that_clients_and_service_have_counted_the_same() {
+    let output = tollgate(&["soak", "--for", "2s", "--rate", "400", "--keys", "50"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{error}");
+    for part in ["too short to judge", "resp denied", "held used, by the store", "soak passed"] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
 }
 

@@ -153,6 +153,7 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
             "denied": rates.denied,
         })
     };
+    let crossed = |percent: &u8| json!({"percent": percent, "crossed": live.crossed(*percent)});
     let parents = rule.parents().iter().map(|parent| plan.rule(parent.rule).label());
     let clock = shared.engine.clock();
     let mut told = json!({
@@ -166,6 +167,7 @@ fn describe(shared: &Shared, seen: &Seen<'_>, rule: &Rule, history: usize) -> Va
         "mode": if rule.is_shadow() { "shadow" } else if rule.is_quota_mode() { "quota" } else { "enforced" },
         "enforce_percent": rule.enforce(),
         "counts_refused": rule.counts_refused(),
+        "warn": rule.warn().iter().map(crossed).collect::<Vec<_>>(),
         "failure": rule.failure().name(),
         "lease": rule.lease().to_string(),
         "bounds": bounds(shared, rule),

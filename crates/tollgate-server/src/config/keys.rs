@@ -53,6 +53,8 @@ pub(super) enum Shape {
     CountOrOff,
     /// A percentage.
     Percent,
+    /// A percentage or a list of percentages, above 0.
+    Percents,
     /// A duration, such as `30s`.
     Period,
     /// A duration, or the word `off`.

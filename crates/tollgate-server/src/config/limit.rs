@@ -17,6 +17,13 @@ pub struct Limit {
     pub rate: Rate,
     /// By which algorithm; the file's default if not said.
     pub algorithm: Option<Algorithm>,
+    /// Percentages of the limit, ascending: a key whose use reaches one is reported.
+    pub warn: Vec<u8>,
+}
+
+impl Limit {
+    /// The most thresholds of one limit: each is a time series.
+    pub const WARN_MAX: usize = 8;
 }
 
 /// How many calls may be in flight at once: a descriptor's `concurrency`.

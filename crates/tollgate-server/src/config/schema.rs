@@ -66,6 +66,14 @@ fn of_shape(shape: Shape) -> Value {
             {"type": "integer", "minimum": 0, "maximum": 100},
             {"type": "string", "pattern": "^(100|[0-9]{1,2}) *%?$"},
         ]}),
+        Shape::Percents => {
+            let percent = json!({"anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": 100},
+                {"type": "string", "pattern": "^(100|[1-9][0-9]?) *%?$"},
+            ]});
+            let list = json!({"type": "array", "items": percent, "minItems": 1, "maxItems": 8});
+            json!({"anyOf": [percent, list]})
+        }
         Shape::Period => period,
         Shape::PeriodOrOff => json!({"anyOf": [period, {"const": 0}, off]}),
         Shape::Path => json!({"type": "string", "minLength": 1}),

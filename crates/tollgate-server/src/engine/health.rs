@@ -73,6 +73,16 @@ impl StoreHealth {
 /// The most characters of a key in the log.
 const LOGGED_MAX: usize = 256;
 
+/// Returns a key as the log shows it.
+pub(super) fn logged_key(rule: &Rule, key: &[u8]) -> String {
+    let mut key = KeyText::of(rule, key).to_string();
+    if let Some((end, _)) = key.char_indices().nth(LOGGED_MAX) {
+        key.truncate(end);
+        key.push_str("...");
+    }
+    key
+}
+
 /// One denial in so many is logged.
 #[derive(Debug, Default)]
 pub(super) struct DenialLog {
@@ -90,11 +100,7 @@ impl DenialLog {
         }
         let policy = rule.label();
         if settings.log_keys == Some(true) {
-            let mut key = KeyText::of(rule, key).to_string();
-            if let Some((end, _)) = key.char_indices().nth(LOGGED_MAX) {
-                key.truncate(end);
-                key.push_str("...");
-            }
+            let key = logged_key(rule, key);
             tracing::info!(target: "tollgate::denied", policy, %key, one_in = every, "denied");
         } else {
             tracing::info!(target: "tollgate::denied", policy, one_in = every, "denied");

@@ -1,4 +1,4 @@
-//! What is remembered of a decision: counts, heavy keys, bans.
+//! What is remembered of a decision: counts, heavy keys, bans, thresholds.
 
 use super::{Answer, Code, Engine, Part, decide::KeyText};
 use crate::plan::{Counted, Plan, Rule};
@@ -20,6 +20,9 @@ impl Engine {
             }
             if count(rule, key, (kind, part.cost)) {
                 self.denials.note(plan, rule, key);
+            }
+            if !rule.warn().is_empty() {
+                self.warn(plan, now, answer, part);
             }
             // A share that is used up is no misdeed: it does not lead to a ban.
             if kind == Counted::Denied && !part.is_override {

@@ -4,7 +4,8 @@ use super::{
     family::{Family, Samples},
     process::resident_bytes,
     samples::{
-        adaptive_rates, config_loads, decision_seconds, refusals, specials, store_decisions,
+        adaptive_rates, config_loads, decision_seconds, log_lines_lost, refusals, specials,
+        store_decisions,
     },
     text::Kind,
 };
@@ -49,6 +50,23 @@ impl Family {
             Counter,
             Rules(|_, rule, out| out.sample(rule.live().counts().returned)),
             "Permits that refunds, cancellations and settlements gave back to the store.",
+        ),
+        family(
+            "tollgate_thresholds_crossed_total",
+            Counter,
+            Rules(|_, rule, out| {
+                for percent in rule.warn() {
+                    let threshold = format!("{percent}%");
+                    out.labelled(("threshold", &threshold), rule.live().crossed(*percent));
+                }
+            }),
+            "Keys whose use reached a threshold (warn) of the policy, each once per window.",
+        ),
+        family(
+            "tollgate_thresholds_unreported_total",
+            Counter,
+            One(|from| Some(from.shared.engine.unreported_thresholds() as f64)),
+            "Crossings of thresholds that were not reported because too many are remembered.",
         ),
         family(
             "tollgate_limit",
@@ -149,6 +167,14 @@ impl Family {
             Gauge,
             Stores(|from, number| Some(from.shared.engine.stores()[number].memory()?.len() as f64)),
             "Keys that have a slot in a store of this process.",
+        ),
+        family(
+            "tollgate_keys_limit",
+            Gauge,
+            Stores(|from, number| {
+                Some(from.shared.engine.stores()[number].memory()?.max_keys()? as f64)
+            }),
+            "Keys that a store of this process can hold.",
         ),
         family(
             "tollgate_table_bytes",
@@ -355,6 +381,12 @@ impl Family {
                 Some(f64::from(u8::from(last.error.is_none())))
             }),
             "1 if the last load of the configuration succeeded.",
+        ),
+        family(
+            "tollgate_log_lines_lost_total",
+            Counter,
+            Other(log_lines_lost),
+            "Log lines that were not written: throttled at their callsite, or dropped by a full output.",
         ),
         family(
             "tollgate_draining",

@@ -61,6 +61,11 @@ impl RuleWriter<'_> {
         self.writer.sample(self.name, &labels, value);
     }
 
+    pub(super) fn labelled(&mut self, label: (&str, &str), value: impl std::fmt::Display) {
+        let labels = [("policy", self.policy), ("domain", self.domain), label];
+        self.writer.sample(self.name, &labels, value);
+    }
+
     pub(super) fn counts(&mut self, counts: &LiveCounts, values: &[u64]) {
         for (kind, value) in Counted::ALL.into_iter().zip(values) {
             let is_usual = matches!(kind, Counted::Allowed | Counted::Denied);

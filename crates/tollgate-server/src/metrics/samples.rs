@@ -2,7 +2,7 @@
 
 use super::{Exposition, text::Writer};
 use crate::{
-    admin::store_name,
+    admin::{LostLogLines, store_name},
     engine::BOUNDS_NS,
     net::{Listener, RefusalReason},
 };
@@ -72,6 +72,14 @@ pub(super) fn config_loads(from: &Exposition, writer: &mut Writer) {
     if let Some(control) = &from.control {
         for (result, count) in [("ok", control.loads), ("error", control.failed_loads)] {
             writer.sample("tollgate_config_load_total", &[("result", result)], count);
+        }
+    }
+}
+
+pub(super) fn log_lines_lost(from: &Exposition, writer: &mut Writer) {
+    if let Some(LostLogLines { throttled, dropped }) = from.shared.admin.lost_log_lines() {
+        for (reason, count) in [("throttled", throttled), ("dropped", dropped)] {
+            writer.sample("tollgate_log_lines_lost_total", &[("reason", reason)], count);
         }
     }
 }

@@ -223,6 +223,7 @@ impl Compiler<'_> {
             shadow: defaults.shadow_mode,
             quota_mode: false,
             count_refused: defaults.count_refused,
+            warn: Box::default(),
             enforce: 100,
             failure: defaults.failure,
             replaces: Box::default(),
@@ -274,6 +275,7 @@ impl Compiler<'_> {
             adaptive,
             kind,
             overrides,
+            warn: limit.warn.as_slice().into(),
             replaces: limit.replaces.iter().map(|name| name.as_str().into()).collect(),
             place: limit.at.clone(),
             ..bare
@@ -303,6 +305,7 @@ impl Compiler<'_> {
             shadow: descriptor.shadow_mode || defaults.shadow_mode,
             quota_mode: descriptor.quota_mode,
             count_refused: descriptor.count_refused.unwrap_or(defaults.count_refused),
+            warn: Box::default(),
             enforce: descriptor.enforce,
             failure: descriptor.failure.unwrap_or(defaults.failure),
             replaces: Box::default(),

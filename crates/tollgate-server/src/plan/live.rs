@@ -110,6 +110,8 @@ pub struct Live {
     /// How many keys `top` can hold; zero if keys are not tracked.
     top_keys: usize,
     top: OnceLock<TopKeys>,
+    /// How often a key reached each percentage of its limit, from 1 % on. Allocated when one does.
+    crossed: OnceLock<Box<[AtomicU64; 100]>>,
 }
 
 /// What was counted so far.
@@ -180,6 +182,7 @@ impl Live {
             banned: Mutex::default(),
             top_keys: top_keys.min(TopKeys::CAPACITY_MAX),
             top: OnceLock::new(),
+            crossed: OnceLock::new(),
         })
     }
 
@@ -193,6 +196,12 @@ impl Live {
             for kind in 0..Counted::ALL.len() {
                 first.decisions[kind].fetch_add(decisions[kind], Relaxed);
                 first.permits[kind].fetch_add(permits[kind], Relaxed);
+            }
+        }
+        for percent in 1..=100 {
+            match other.crossed(percent) {
+                0 => {}
+                count => self.add_crossed(percent, count),
             }
         }
         self.bypassed_until.store(other.bypassed_until.load(Relaxed), Relaxed);
@@ -227,6 +236,25 @@ impl Live {
             let stripe = &self.stripes.get_or_init(Box::default)[stripe()];
             stripe.returned.fetch_add(permits, Relaxed);
         }
+    }
+
+    /// Counts keys that have reached a percentage of their limit.
+    ///
+    /// # Panics
+    ///
+    /// If `percent` is not from 1 to 100.
+    pub(crate) fn add_crossed(&self, percent: u8, count: u64) {
+        let counts = self.crossed.get_or_init(|| Box::new([const { AtomicU64::new(0) }; 100]));
+        // ORDERING: Relaxed, here and below. Counts for people to look at.
+        counts[usize::from(percent) - 1].fetch_add(count, Relaxed);
+    }
+
+    /// Returns how often a key has reached a percentage of its limit.
+    #[must_use]
+    pub fn crossed(&self, percent: u8) -> u64 {
+        let index = usize::from(percent).checked_sub(1);
+        let count = index.and_then(|index| self.crossed.get()?.get(index));
+        count.map_or(0, |count| count.load(Relaxed))
     }
 
     /// Tells whether something was counted.

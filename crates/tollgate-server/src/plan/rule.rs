@@ -22,6 +22,8 @@ pub struct Rule {
     pub(super) shadow: bool,
     pub(super) quota_mode: bool,
     pub(super) count_refused: bool,
+    /// Percentages of the limit at which a key is reported, ascending.
+    pub(super) warn: Box<[u8]>,
     pub(super) enforce: u8,
     pub(super) failure: Failure,
     pub(super) replaces: Box<[Box<str>]>,
@@ -270,6 +272,12 @@ impl Rule {
     #[must_use]
     pub const fn counts_refused(&self) -> bool {
         self.count_refused
+    }
+
+    /// Returns the percentages of the limit at which a key is reported, ascending.
+    #[must_use]
+    pub const fn warn(&self) -> &[u8] {
+        &self.warn
     }
 
     /// Returns the percentage of keys for which a refusal counts.

@@ -2,6 +2,7 @@
 
 mod adaptive;
 mod judged;
+mod warn;
 
 use tollgate_server::config::Config;
 

@@ -8,3 +8,4 @@ mod parents;
 mod reload;
 mod reported;
 mod reserved;
+mod thresholds;

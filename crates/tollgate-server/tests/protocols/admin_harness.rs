@@ -23,7 +23,7 @@ pub(crate) const CONFIG: &str = "
 domain: shop
 descriptors:
   - key: user
-    rate_limit: { name: per-user, unit: minute, requests_per_unit: 3 }
+    rate_limit: { name: per-user, unit: minute, requests_per_unit: 3, warn: [50%, 100%] }
   - key: tenant
     descriptors:
       - key: path
@@ -79,7 +79,8 @@ impl Harness {
         clock.set_wall_offset(Duration::from_secs(1_767_225_600));
         let config = Config::from_text("shop.yaml", config).unwrap();
         let plan = Plan::compile(config, None).unwrap();
-        let store = MemoryStore::builder().clock(clock).max_reservations(1).build().unwrap();
+        let store =
+            MemoryStore::builder().clock(clock).max_keys(1000).max_reservations(1).build().unwrap();
         let engine = Engine::new(plan, vec![Backend::Memory(store)]);
         Self { shared: Shared::new(engine, settings), hand }
     }

@@ -3,6 +3,7 @@
 use crate::admin_harness::{CONFIG, Harness, ask_with, request};
 use std::{fmt::Write as _, path::Path};
 use tollgate_server::{
+    admin::LostLogLines,
     metrics::{Exposition, Format},
     server::Settings,
 };
@@ -15,6 +16,8 @@ async fn busy() -> Harness {
     harness.enter("exports", &[b"ann"], 3).await;
     harness.enter("exports", &[b"bob"], 1).await;
     harness.report("upstream", 20);
+    let lost = LostLogLines { throttled: 7, dropped: 2 };
+    assert!(harness.shared.admin.set_lost_log_lines(move || lost));
     let timing = harness.shared.engine.timing();
     for ns in [90, 150, 3_000, 20_000_000_000] {
         timing.note(std::time::Duration::from_nanos(ns));

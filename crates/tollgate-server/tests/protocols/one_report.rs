@@ -70,6 +70,32 @@ async fn every_protocol_reports_the_same_level() {
     LocalSet::new().run_until(run).await;
 }
 
+/// Each call takes a twentieth, and each twentieth is a threshold.
+#[tokio::test]
+async fn every_protocol_crosses_thresholds() {
+    let run = async {
+        let warned = SHOP.replace(
+            "10/s burst 20, algorithm: gcra",
+            "10/s burst 20, algorithm: gcra, warn: [5%, 10%, 15%, 20%, 25%, 30%, 35%, 40%]",
+        );
+        let mut edges = Edges::start(&warned, Settings::default()).await;
+        let entries = json!([{"entries": [{"key": "bucket", "value": "a"}]}]);
+        let body = json!({"domain": "shop", "descriptors": entries});
+        edges.get("/v1/check?policy=bucket&key=a").await;
+        edges.resp("TG.CHECK bucket a").await;
+        edges.envoy(&request(&[("bucket", "a")])).await;
+        edges.get_with("/auth", "X-Key: a\r\n").await;
+        edges.post("/json", &body).await;
+        edges.post("/v1/check", &body).await;
+        edges.post("/v1/reserve", &json!({"policy": "bucket", "key": "a", "cost": 1})).await;
+        let plan = edges.shared.engine.plan_arc();
+        let live = plan.rule(plan.named("bucket").unwrap()).live();
+        let crossed = [5, 10, 15, 20, 25, 30, 35, 40].map(|percent| live.crossed(percent));
+        assert_eq!(crossed, [1, 1, 1, 1, 1, 1, 1, 0]);
+    };
+    LocalSet::new().run_until(run).await;
+}
+
 /// Only `free` was charged.
 #[tokio::test]
 async fn asking_by_name_charges_what_asking_by_descriptor_does() {

@@ -406,7 +406,7 @@ impl CallRing {
 /// Returns the stripe of this thread. Loom's threads are not threads of the system.
 pub(super) fn stripe() -> usize {
     #[cfg(not(tollgate_loom))]
-    return crate::watch::stripe();
+    return crate::striped::home_of_thread(crate::watch::STRIPES);
     #[cfg(tollgate_loom)]
     {
         // "ThreadId(1)": the same in every run of a model.

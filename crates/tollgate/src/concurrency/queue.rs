@@ -141,11 +141,6 @@ impl PermitQueue {
         self.gauge.in_flight == 0 && self.waits.as_ref().is_none_or(|waits| waits.queue.is_idle())
     }
 
-    /// Tells whether somebody who waits has a deadline: then the time matters.
-    pub(super) fn has_deadlines(&self) -> bool {
-        self.waits.as_ref().is_some_and(|waits| waits.queue.first_deadline().is_some())
-    }
-
     fn full(&self, cost: u64, why: Why) -> Full {
         self.gauge.full(cost, self.waiting(), why)
     }
@@ -259,6 +254,25 @@ impl PermitQueue {
         self.gauge.closed = true;
         self.refuse(wakes, Why::Closed, |_| true);
         self.pump(wakes);
+    }
+
+    /// [`expire`](Self::expire) at the begin of a change, for callers whom no timer has refused in time. Asks for the
+    /// time only if somebody has a deadline.
+    ///
+    /// INVARIANT: between two changes the timer is set if and only if somebody has a deadline, and to no later than
+    /// the first of them, because every change ends with [`reset_timer`](Self::reset_timer). So nobody is late before
+    /// that time, and most changes do not look at the deadlines.
+    pub(super) fn expire_late(&mut self, now: impl FnOnce() -> Tick, wakes: &mut Wakes) {
+        let Some(waits) = &self.waits else { return };
+        debug_assert!(match waits.queue.first_deadline() {
+            Some((first, _)) => waits.timer.is_some_and(|timer| timer <= first),
+            None => waits.timer.is_none(),
+        });
+        let Some(timer) = waits.timer else { return };
+        let now = now();
+        if timer <= now {
+            self.expire(now, wakes);
+        }
     }
 
     /// Refuses those whose deadline has come, and admits whom that lets pass.

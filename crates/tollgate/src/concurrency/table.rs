@@ -16,20 +16,14 @@ use super::{
 use crate::{
     keyed::fingerprint::Seed,
     sync::{AtomicU64, Mutex, Ordering::Relaxed, Padded, lock},
-    table::Ready,
+    table::{FingerprintMap, SHARDS},
     wait::{
         Wakes,
         queue::{Request, Ticket},
     },
 };
-use std::{
-    collections::HashMap,
-    hash::BuildHasherDefault,
-    task::{Poll, Waker},
-};
+use std::task::{Poll, Waker};
 
-/// Shards, a power of two: many more than threads that meet. One for loom, which explores each.
-const SHARDS: usize = if cfg!(tollgate_loom) { 1 } else { 64 };
 /// The bits that choose the shard: not the low ones nor the top ones, which the maps use.
 const SHARD_SHIFT: u32 = 40;
 
@@ -70,8 +64,8 @@ pub(super) struct Bounds {
 struct Shard {
     /// A copy, so that a key needs one lock.
     terms: Terms,
-    queues: Map<PermitQueue>,
-    overrides: Map<u32>,
+    queues: FingerprintMap<PermitQueue>,
+    overrides: FingerprintMap<u32>,
     /// The sum over the queues.
     in_flight: u64,
 }
@@ -84,8 +78,12 @@ impl Table {
         tally: Tally,
     ) -> Self {
         let terms = Terms { limit, closed: false };
-        let shard =
-            || Shard { terms, queues: Map::default(), overrides: Map::default(), in_flight: 0 };
+        let shard = || Shard {
+            terms,
+            queues: FingerprintMap::default(),
+            overrides: FingerprintMap::default(),
+            in_flight: 0,
+        };
         Self {
             shards: std::iter::repeat_with(|| Padded(Mutex::new(shard()))).take(SHARDS).collect(),
             terms: Mutex::new(terms),
@@ -228,9 +226,7 @@ impl Table {
         change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
     ) -> R {
         let (in_flight, waiting) = (queue.gauge.in_flight, queue.waiting());
-        if queue.has_deadlines() {
-            queue.expire(self.timer.rules.about_now(), wakes);
-        }
+        queue.expire_late(|| self.timer.rules.clock.about_now(), wakes);
         let result = change(queue, wakes);
         if let Some(timer) = queue.reset_timer() {
             place.set_timer(key, timer, wakes);
@@ -371,11 +367,8 @@ impl Count {
     }
 }
 
-/// A map by fingerprint, which is a keyed hash already.
-type Map<V> = HashMap<u64, V, BuildHasherDefault<Ready>>;
-
 /// Gives memory back when a map has become nearly empty. Rare enough to cost O(1) per removal.
-fn shrink<V>(map: &mut Map<V>) {
+fn shrink<V>(map: &mut FingerprintMap<V>) {
     if map.capacity() > CAPACITY_MIN && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
     }

@@ -26,12 +26,6 @@ impl WaitRules {
         let (max_wait, order) = (MAX_WAIT, Order::OldestFirst);
         Self { max_waiting: 0, max_wait, order, clock: Clock::monotonic() }
     }
-
-    /// Returns the time, or on a clock that runs by itself one that is a few milliseconds old: enough to find
-    /// late callers where no timer did.
-    pub(super) fn about_now(&self) -> Tick {
-        self.clock.early().read().unwrap_or_else(|| self.clock.now())
-    }
 }
 
 /// When the queues of a limit have to be looked at, each by its key; a limit without keys has one, of key 0.

@@ -213,7 +213,7 @@ impl Single {
         place: &Place,
         change: impl FnOnce(&mut PermitQueue, &mut Wakes) -> R,
     ) -> R {
-        self.change_at(place, || self.timer.rules.about_now(), change)
+        self.change_at(place, || self.timer.rules.clock.about_now(), change)
     }
 
     /// Changes the gauge with its queue: under the lock, with the word seized. Then wakes.
@@ -228,9 +228,7 @@ impl Single {
         // ORDERING: Acquire, as in `try_enter`: this may admit. The exchanges of the fast paths
         // fail from here on.
         queue.gauge = unpack(self.word.fetch_or(SEIZED, Acquire));
-        if queue.has_deadlines() {
-            queue.expire(now(), &mut wakes);
-        }
+        queue.expire_late(now, &mut wakes);
         let result = change(&mut queue, &mut wakes);
         if let Some(timer) = queue.reset_timer() {
             place.set_timer(0, timer, &mut wakes);

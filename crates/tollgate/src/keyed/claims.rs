@@ -8,15 +8,9 @@ use crate::{
     algorithm::AnyRule,
     reservation::{Taken, ledger::Ledger},
     sync::{Mutex, MutexGuard, lock},
-    table::Ready,
+    table::{FingerprintMap, SHARDS},
     wait::line::Line,
 };
-use std::{collections::HashMap, hash::BuildHasherDefault};
-
-#[cfg(not(tollgate_loom))]
-const SHARDS: usize = 64;
-#[cfg(tollgate_loom)]
-const SHARDS: usize = 1;
 
 /// The ledgers of all keys that have one.
 #[derive(Debug)]
@@ -24,12 +18,12 @@ pub(crate) struct Claims {
     shards: Box<[Mutex<Shard>]>,
 }
 
-pub(super) type Ledgers = HashMap<u64, KeyLedger, BuildHasherDefault<Ready>>;
+pub(super) type Ledgers = FingerprintMap<KeyLedger>;
 
 #[derive(Debug, Default)]
 pub(super) struct Shard {
     pub(super) ledgers: Ledgers,
-    pub(super) lines: HashMap<u64, KeyLine, BuildHasherDefault<Ready>>,
+    pub(super) lines: FingerprintMap<KeyLine>,
     /// Lines for keys to come.
     #[allow(clippy::vec_box, reason = "a line is given out in the box it came back in")]
     pub(super) spares: Vec<Box<Line>>,

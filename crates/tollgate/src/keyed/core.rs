@@ -90,7 +90,7 @@ impl Core {
     }
 
     #[inline]
-    pub(super) fn mode(&self) -> u8 {
+    pub(crate) fn mode(&self) -> u8 {
         // ORDERING: Relaxed, here and below. Each flag stands for itself; seeing one late is a
         // decision that happened a moment earlier.
         self.mode.load(Relaxed)

@@ -8,23 +8,10 @@
 use super::{KeyedError, rule_cell::RuleCell};
 use crate::{
     Tick,
-    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
-    table::Ready,
+    sync::{Arc, lock},
+    table::SweptMap,
 };
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::BuildHasherDefault,
-    time::Duration,
-};
-
-#[cfg(not(tollgate_loom))]
-const SHARDS: usize = 64;
-#[cfg(tollgate_loom)]
-const SHARDS: usize = 1;
-
-/// Notes that a new one looks at for expired ones, and for one that may go.
-const SWEEP: usize = 4;
-const CANDIDATES: usize = 16;
+use std::time::Duration;
 
 /// Bans for repeated refusals: after so many within a window a key is blocked, each time for twice
 /// as long.
@@ -204,39 +191,13 @@ impl Note {
 }
 
 /// The notes of a limiter.
-#[derive(Debug)]
-pub(crate) struct Notes {
-    shards: Box<[Mutex<Shard>]>,
-    count: AtomicU64,
-    pub(super) most: u64,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    notes: HashMap<u64, Note, BuildHasherDefault<Ready>>,
-    ring: VecDeque<u64>,
-}
+pub(crate) type Notes = SweptMap<Note, 24>;
 
 impl Notes {
-    pub(super) fn new(most: u64) -> Self {
-        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
-        Self { shards, count: AtomicU64::new(0), most }
-    }
-
     /// Tells whether there may be any note.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        // ORDERING: Relaxed, here and below. A count that guards nothing: a note that is seen a
-        // moment late was made a moment later.
-        self.count.load(Relaxed) == 0
-    }
-
-    pub(super) fn len(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-
-    fn shard(&self, fingerprint: u64) -> &Mutex<Shard> {
-        &self.shards[(fingerprint >> 24) as usize % SHARDS]
+        self.len() == 0
     }
 
     /// Returns the quota of its own that a key has or had, and whether it is subject to a quota.
@@ -245,7 +206,7 @@ impl Notes {
             return (None, Access::ByQuota);
         }
         let shard = lock(self.shard(fingerprint));
-        let known = shard.notes.get(&fingerprint);
+        let known = shard.entries.get(&fingerprint);
         known.map(|note| (note.own.clone(), note.access(now))).unwrap_or_default()
     }
 
@@ -257,7 +218,7 @@ impl Notes {
         change: impl FnOnce(&mut Note) -> R,
     ) -> Option<R> {
         let mut shard = lock(self.shard(fingerprint));
-        if let Some(note) = shard.notes.get_mut(&fingerprint) {
+        if let Some(note) = shard.entries.get_mut(&fingerprint) {
             let result = change(note);
             if note.is_expired(now) {
                 self.remove(&mut shard, fingerprint);
@@ -269,16 +230,12 @@ impl Notes {
         if note.is_expired(now) {
             return Some(result);
         }
-        self.sweep(&mut shard, now);
-        if self.len() >= self.most {
-            self.sweep_all(now);
-        }
-        if self.len() >= self.most && !self.make_room(&mut shard, now) {
+        // The place of a note that only remembers something is free: that with the fewest strikes.
+        let weight = |note: &Note| note.is_memory(now).then_some((note.bans, note.strikes));
+        if !self.give_room(&mut shard, |note| note.is_expired(now)) && !shard.evict(weight) {
             return None;
         }
-        shard.notes.insert(fingerprint, note);
-        shard.ring.push_back(fingerprint);
-        self.count.fetch_add(1, Relaxed);
+        shard.insert(fingerprint, note);
         Some(result)
     }
 
@@ -287,59 +244,10 @@ impl Notes {
         self.change(fingerprint, now, |note| note.strike(now, rules)).flatten()
     }
 
-    fn remove(&self, shard: &mut Shard, fingerprint: u64) {
-        if shard.notes.remove(&fingerprint).is_some() {
-            shard.ring.retain(|other| *other != fingerprint);
-            self.count.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// Looks for expired notes in other shards, until there is room.
-    fn sweep_all(&self, now: Tick) {
-        for other in &self.shards {
-            // Only tried: its owner may wait for ours.
-            if let Ok(mut other) = other.try_lock() {
-                self.sweep(&mut other, now);
-            }
-            if self.len() < self.most {
-                return;
-            }
-        }
-    }
-
-    fn sweep(&self, shard: &mut Shard, now: Tick) {
-        for _ in 0..SWEEP.min(shard.ring.len()) {
-            let Some(fingerprint) = shard.ring.pop_front() else { return };
-            match shard.notes.get(&fingerprint) {
-                Some(note) if note.is_expired(now) => {
-                    shard.notes.remove(&fingerprint);
-                    self.count.fetch_sub(1, Relaxed);
-                }
-                Some(_) => shard.ring.push_back(fingerprint),
-                None => {}
-            }
-        }
-    }
-
-    /// Drops a note that only remembers something; the one with the fewest strikes.
-    fn make_room(&self, shard: &mut Shard, now: Tick) -> bool {
-        let memory = |(index, fingerprint): (usize, &u64)| {
-            let note = shard.notes.get(fingerprint).filter(|note| note.is_memory(now))?;
-            Some((note.bans, note.strikes, index))
-        };
-        let found = shard.ring.iter().enumerate().take(CANDIDATES).filter_map(memory).min();
-        // Near the front of the ring, so this moves a few and not all.
-        let removed = found.and_then(|(_, _, index)| shard.ring.remove(index));
-        if removed.is_some_and(|fingerprint| shard.notes.remove(&fingerprint).is_some()) {
-            self.count.fetch_sub(1, Relaxed);
-        }
-        found.is_some()
-    }
-
     /// Calls `visit` with every note, one shard at a time.
     pub(super) fn each(&self, mut visit: impl FnMut(u64, &mut Note)) {
         for shard in &self.shards {
-            for (fingerprint, note) in &mut lock(shard).notes {
+            for (fingerprint, note) in &mut lock(shard).entries {
                 visit(*fingerprint, note);
             }
         }

@@ -86,7 +86,7 @@ impl Core {
         own.map_or_else(|| Arc::clone(&self.default), |own| own.rule)
     }
 
-    pub(super) fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         // ORDERING: Relaxed, as in `note_change`.
         self.changes.load(Relaxed)
     }

@@ -93,7 +93,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     #[inline(never)]
     fn ask(&self, key: &K, (fingerprint, now): (u64, Tick), cost: u64, verb: Verb) -> Decision {
         self.choose(key, fingerprint, now);
-        let decision = StateRef::Key(&self.core, &Key::plain(fingerprint)).ask(verb, now, cost);
+        let decision = StateRef::Key(&self.core, Key::plain(fingerprint)).ask(verb, now, cost);
         if let Some(top) = &self.typed.top {
             (top.note)(&top.keys, key, fingerprint, &decision);
         }
@@ -153,7 +153,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     /// [`refund`](Self::refund) as of `now`.
     #[allow(clippy::must_use_candidate, reason = "giving back is the point")]
     pub fn refund_at(&self, key: &K, now: Tick, cost: u64) -> u64 {
-        StateRef::Key(&self.core, &self.key(key, now)).refund(now, cost, None)
+        StateRef::Key(&self.core, self.key(key, now)).refund(now, cost, None)
     }
 
     /// Returns what [`try_acquire`](Self::try_acquire) would answer, and changes nothing. For a key
@@ -172,7 +172,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
 
     /// [`peek_n`](Self::peek_n) as of `now`.
     pub fn peek_at(&self, key: &K, now: Tick, cost: u64) -> Decision {
-        StateRef::Key(&self.core, &self.key(key, now)).peek(now, cost)
+        StateRef::Key(&self.core, self.key(key, now)).peek(now, cost)
     }
 
     /// Returns how many whole permits of a key are free now.
@@ -234,7 +234,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
         now: Tick,
         (cost, max_wait): (u64, Duration),
     ) -> Result<Reservation, Refused> {
-        StateRef::Key(&self.core, &self.key(key, now)).reserve(now, cost, max_wait)
+        StateRef::Key(&self.core, self.key(key, now)).reserve(now, cost, max_wait)
     }
 }
 

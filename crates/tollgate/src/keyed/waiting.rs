@@ -21,7 +21,7 @@ use super::{
     rule_cell::RuleCell,
 };
 use crate::{
-    Clock, Decision, Limiter, Reason, Refused, Tick,
+    Decision, Limiter, Reason, Refused, Tick,
     algorithm::Entry,
     reservation::refusal,
     sync::{Arc, Ordering::Relaxed, lock},
@@ -104,7 +104,7 @@ impl<K: Hash + ?Sized> KeyedLimiter<K> {
     pub fn try_overtake_n(&self, key: &K, cost: u64) -> Decision {
         let now = self.now();
         let named = self.key(key, now);
-        let of = StateRef::Key(&self.core, &named);
+        let of = StateRef::Key(&self.core, named);
         let ahead = of.exempt(now, cost).or_else(|| self.core.overtake(named, now, cost));
         let decide = &mut |entry: &mut Entry<'_>| entry.decide(now, cost);
         let decision =
@@ -242,17 +242,13 @@ pub(crate) struct WaitedKey {
 }
 
 impl WaitedKey {
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.core.clock
-    }
-
     const fn key(&self) -> Key<'static> {
         Key::plain(self.fingerprint)
     }
 
-    /// Runs `work` on the state that is waited for.
-    pub(crate) fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
-        work(StateRef::Key(&self.core, &self.key()))
+    /// Names the state that is waited for.
+    pub(crate) const fn state_ref(&self) -> StateRef<'_> {
+        StateRef::Key(&self.core, self.key())
     }
 
     /// Decides on the fast path; `None` if somebody waits, or there is more to do.

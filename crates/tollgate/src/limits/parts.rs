@@ -208,7 +208,7 @@ impl<'a> Parts<'_, 'a> {
 
 impl<'a> Part<'a> {
     fn new((index, charge): (usize, &'a Charge<'a>), now: Tick, is_saturated: bool) -> Self {
-        let (of, cost) = (charge.state_ref(), charge.cost);
+        let (of, cost) = (charge.of, charge.cost);
         let plain = Self {
             of,
             cost,
@@ -229,7 +229,7 @@ impl<'a> Part<'a> {
         match core.overflow.as_ref().map(StateRef::Limiter) {
             // The shared budget takes the place of the key.
             Some(shared) => Self { of: shared, ..plain }.asking(now, shared.exempt(now, cost)),
-            None => plain.asking(now, Some(core.refusal_without_room(*key, now, cost))),
+            None => plain.asking(now, Some(core.refusal_without_room(key, now, cost))),
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Part<'a> {
         let (Self { of, cost, .. }, decision) = (*self, self.decision?);
         let rule = self.state.as_ref().and_then(State::rule);
         let taken = self.taken.as_ref().filter(|_| cost > 0);
-        let id = taken.and_then(|taken| books.add(of, rule, taken));
+        let id = taken.and_then(|taken| books.add(&of, rule, taken));
         Some(Reservation::new(of.owner(), id, (cost, decision.at()), decision.forced(cost)))
     }
 }

@@ -85,7 +85,7 @@ impl<'a> Books<'a> {
     /// Adds what was taken of one limit. Returns its id.
     pub(super) fn add(
         &mut self,
-        of: StateRef<'_>,
+        of: &StateRef<'_>,
         rule: Option<&AnyRule>,
         taken: &Taken,
     ) -> Option<u64> {

@@ -16,7 +16,6 @@ use crate::{
     keyed::core::Core,
     limits::Taking,
     sync::{Arc, Mutex, lock},
-    verbs::StateRef,
     watch::Verb,
 };
 use reservations::{OpenReservations, Slot};
@@ -77,6 +76,13 @@ impl MemoryStore {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns how many keys can have a slot; `None` if the table grows without a bound. Keys of sliding logs, which have a
+    /// table of their own, are bounded by the same number.
+    #[must_use]
+    pub fn max_keys(&self) -> Option<u64> {
+        self.shared.core.tables.cap
     }
 
     /// Returns the memory of the slots, in bytes.
@@ -235,8 +241,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn force_at(&self, now: Tick, demand: &Demand<'_>) -> Result<Decision, StoreError> {
-        let key = self.key(demand)?;
-        Ok(StateRef::Key(&self.shared.core, &key).ask(Verb::Force, now, demand.cost()))
+        Ok(self.state_ref(demand)?.ask(Verb::Force, now, demand.cost()))
     }
 
     /// [`Store::refund`] as of `now`, without waiting.
@@ -245,8 +250,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn refund_at(&self, now: Tick, demand: &Demand<'_>) -> Result<u64, StoreError> {
-        let key = self.key(demand)?;
-        Ok(StateRef::Key(&self.shared.core, &key).refund(now, demand.cost(), None))
+        Ok(self.state_ref(demand)?.refund(now, demand.cost(), None))
     }
 
     /// Takes back an allowed decision about a demand, as of `now`, because what it allowed never
@@ -263,8 +267,7 @@ impl MemoryStore {
         demand: &Demand<'_>,
         decision: &Decision,
     ) -> Result<(), StoreError> {
-        let key = self.key(demand)?;
-        StateRef::Key(&self.shared.core, &key).refund(now, demand.cost(), Some(decision));
+        self.state_ref(demand)?.refund(now, demand.cost(), Some(decision));
         Ok(())
     }
 
@@ -328,8 +331,7 @@ impl MemoryStore {
     ///
     /// As [`acquire_now`](Self::acquire_now).
     pub fn contains_at(&self, now: Tick, demand: &Demand<'_>) -> Result<bool, StoreError> {
-        let key = self.key(demand)?;
-        Ok(self.shared.core.state(key, now).read(|entry| !entry.is_idle(now)))
+        Ok(self.state_ref(demand)?.state(now).read(|entry| !entry.is_idle(now)))
     }
 
     /// Takes a slot for each demand of a reservation to come. Returns its id.

@@ -9,46 +9,30 @@
 //! Entries leave when they are idle, or, if a `max_idle` is declared, when nobody asked for them
 //! for so long: a few for each new key.
 
-use super::{Base, Full, Hint, KeyRef, Room, slot::Content};
+use super::{
+    Base, Full, Hint, KeyRef, Room,
+    slot::Content,
+    swept_map::{SweptMap, SweptShard},
+};
 use crate::{
     Tick,
     algorithm::{AnyRule, Entry, Gcra, Idle, Log, Step, TwoWindows},
-    sync::{Arc, AtomicU64, Mutex, Ordering::Relaxed, lock},
+    sync::{Arc, Mutex, lock},
 };
-use std::{
-    collections::{HashMap, VecDeque},
-    hash::{BuildHasherDefault, Hasher},
-    time::Duration,
-};
-
-#[cfg(not(tollgate_loom))]
-const SHARDS: usize = 64;
-#[cfg(tollgate_loom)]
-const SHARDS: usize = 1;
-const SHARD_SHIFT: u32 = u64::BITS - 6;
-
-/// Entries that a new key looks at for idle ones, and for one to evict.
-const SWEEP: usize = 4;
-const CANDIDATES: usize = 16;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(crate) struct BoxedTable {
     base: Arc<Base>,
-    shards: Box<[Mutex<BoxedShard>]>,
+    /// In shards by the upper bits, so that fingerprints in order have shards in order.
+    map: SweptMap<BoxedEntry, { u64::BITS - 6 }>,
     max_idle: Option<Duration>,
-    cap: Option<u64>,
-    len: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct BoxedShard {
-    entries: HashMap<u64, BoxedEntry, BuildHasherDefault<Ready>>,
-    /// The fingerprints in the order in which they are looked at for idle ones.
-    ring: VecDeque<u64>,
-}
+pub(crate) type BoxedShard = SweptShard<BoxedEntry>;
 
 #[derive(Debug)]
-struct BoxedEntry {
+pub(crate) struct BoxedEntry {
     /// The rule by which it was last asked for.
     rule: AnyRule,
     used_at: Tick,
@@ -61,24 +45,6 @@ pub(crate) enum State {
     Word(u64),
     Counter(TwoWindows),
     Log(Log),
-}
-
-/// Fingerprints are hashes already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ready(u64);
-
-impl Hasher for Ready {
-    fn write(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.is_empty(), "only fingerprints are hashed");
-    }
-
-    fn write_u64(&mut self, fingerprint: u64) {
-        self.0 = fingerprint;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 impl State {
@@ -142,8 +108,7 @@ impl State {
 
 impl BoxedTable {
     pub(super) fn new(base: Arc<Base>, cap: Option<u64>, max_idle: Option<Duration>) -> Self {
-        let shards = std::iter::repeat_with(Mutex::default).take(SHARDS).collect();
-        Self { base, shards, max_idle, cap, len: AtomicU64::new(0) }
+        Self { base, map: SweptMap::new(cap.unwrap_or(u64::MAX)), max_idle }
     }
 
     pub(crate) const fn max_idle(&self) -> Option<Duration> {
@@ -152,8 +117,7 @@ impl BoxedTable {
 
     /// The shard of a key, for decisions that lock several keys at once.
     pub(crate) fn shard_of(&self, fingerprint: u64) -> &Mutex<BoxedShard> {
-        // By the upper bits, so that fingerprints in order have shards in order.
-        &self.shards[(fingerprint >> SHARD_SHIFT) as usize & (SHARDS - 1)]
+        self.map.shard(fingerprint)
     }
 
     /// Tells whether nobody would notice that the entry is gone, or nobody is promised not to.
@@ -188,8 +152,7 @@ impl BoxedTable {
             let written_by = std::mem::replace(&mut entry.rule, rule);
             return Ok(entry.state.step(who, &written_by, step));
         }
-        self.sweep(shard, who.now, SWEEP);
-        let has_room = self.make_room(shard, who.now);
+        let has_room = self.map.give_room(shard, |entry| self.forgets(entry, who.now));
         if !has_room && self.base.room != Room::Evict {
             return Err(Full);
         }
@@ -202,85 +165,30 @@ impl BoxedTable {
                 // Its place in the count goes to the new one.
                 self.evict(shard, who.now);
             }
-            shard.entries.insert(who.fingerprint, entry);
-            shard.ring.push_back(who.fingerprint);
+            shard.insert(who.fingerprint, entry);
         } else if has_room {
-            // ORDERING: Relaxed, here and below. A count that guards nothing but itself.
-            self.len.fetch_sub(1, Relaxed);
+            self.map.take_room_back();
         }
         Ok(result)
     }
 
-    /// Counts one more entry if the cap allows it, or some in other shards may leave.
-    fn make_room(&self, shard: &mut BoxedShard, now: Tick) -> bool {
-        if self.count_one() {
-            return true;
+    /// [`may_leave`](Self::may_leave), and counts those that do.
+    fn forgets(&self, entry: &BoxedEntry, now: Tick) -> bool {
+        let leaves = self.may_leave(entry, now);
+        if leaves {
+            self.base.tally.forgot(1);
         }
-        self.sweep(shard, now, CANDIDATES);
-        for other in &self.shards {
-            if self.count_one() {
-                return true;
-            }
-            // Only tried: its owner may wait for ours.
-            if let Ok(mut other) = other.try_lock() {
-                self.sweep(&mut other, now, SWEEP);
-            }
-        }
-        self.count_one()
-    }
-
-    fn count_one(&self) -> bool {
-        let cap = self.cap.unwrap_or(u64::MAX);
-        let more = |len| (len < cap).then_some(len + 1);
-        self.len.fetch_update(Relaxed, Relaxed, more).is_ok()
-    }
-
-    /// Looks at the next entries and removes those that may leave.
-    fn sweep(&self, shard: &mut BoxedShard, now: Tick, count: usize) {
-        for _ in 0..count.min(shard.ring.len()) {
-            let Some(fingerprint) = shard.ring.pop_front() else { return };
-            match shard.entries.get(&fingerprint) {
-                Some(entry) if self.may_leave(entry, now) => {
-                    shard.entries.remove(&fingerprint);
-                    self.len.fetch_sub(1, Relaxed);
-                    self.base.tally.forgot(1);
-                }
-                Some(_) => shard.ring.push_back(fingerprint),
-                None => {}
-            }
-        }
+        leaves
     }
 
     /// Removes the entry nearest to full of some, of this shard if it has any.
     fn evict(&self, shard: &mut BoxedShard, now: Tick) {
         self.base.tally.evicted();
-        if self.evict_from(shard, now) {
-            return;
-        }
-        let mut others = self.shards.iter().filter_map(|other| other.try_lock().ok());
-        if !others.any(|mut other| self.evict_from(&mut other, now)) {
+        let burden = |entry: &BoxedEntry| Some(entry.state.burden(&entry.rule, now));
+        let mut others = self.map.shards.iter().filter_map(|other| other.try_lock().ok());
+        if !shard.evict(burden) && !others.any(|mut other| other.evict(burden)) {
             // Nobody to be found: all others are being worked on. The count says what is there.
-            self.len.fetch_add(1, Relaxed);
-        }
-    }
-
-    fn evict_from(&self, shard: &mut BoxedShard, now: Tick) -> bool {
-        let weight = |fingerprint: &u64| {
-            let entry = shard.entries.get(fingerprint)?;
-            Some((entry.state.burden(&entry.rule, now), *fingerprint))
-        };
-        let lightest = shard.ring.iter().take(CANDIDATES).filter_map(weight).min();
-        if let Some((_, fingerprint)) = lightest {
-            shard.entries.remove(&fingerprint);
-            shard.ring.retain(|other| *other != fingerprint);
-        }
-        lightest.is_some()
-    }
-
-    fn forget(&self, shard: &mut BoxedShard, fingerprint: u64) {
-        if shard.entries.remove(&fingerprint).is_some() {
-            shard.ring.retain(|other| *other != fingerprint);
-            self.len.fetch_sub(1, Relaxed);
+            self.map.give_more_room();
         }
     }
 
@@ -295,11 +203,11 @@ impl BoxedTable {
 
     /// Forgets a key.
     pub(super) fn remove(&self, fingerprint: u64) {
-        self.forget(&mut lock(self.shard_of(fingerprint)), fingerprint);
+        self.map.remove(&mut lock(self.shard_of(fingerprint)), fingerprint);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).entries.len()).sum()
+        self.map.shards.iter().map(|shard| lock(shard).entries.len()).sum()
     }
 
     /// Returns about how much memory the entries take, in bytes.
@@ -310,28 +218,17 @@ impl BoxedTable {
         };
         let shard = |shard: &Mutex<BoxedShard>| {
             let shard = lock(shard);
-            let slots = shard.entries.capacity() * (size_of::<(u64, BoxedEntry)>() + 1);
-            let rings = shard.ring.capacity() * size_of::<u64>();
-            slots + rings + shard.entries.values().map(one).sum::<usize>()
+            shard.bytes() + shard.entries.values().map(one).sum::<usize>()
         };
-        self.shards.iter().map(shard).sum()
+        self.map.shards.iter().map(shard).sum()
     }
 
     pub(super) fn clear(&self) {
-        for shard in &self.shards {
-            let old = std::mem::take(&mut *lock(shard));
-            self.len.fetch_sub(old.entries.len() as u64, Relaxed);
-        }
+        self.map.clear();
     }
 
     pub(super) fn shrink(&self, now: Tick) {
-        for shard in &self.shards {
-            let mut shard = lock(shard);
-            let count = shard.ring.len();
-            self.sweep(&mut shard, now, count);
-            shard.entries.shrink_to_fit();
-            shard.ring.shrink_to_fit();
-        }
+        self.map.shrink(|entry| self.forgets(entry, now));
     }
 
     /// Puts a state back. Tells whether there was room.
@@ -347,7 +244,7 @@ impl BoxedTable {
 
     /// Calls `visit` with a copy of every entry, one lock at a time and not while `visit` runs.
     pub(crate) fn visit(&self, mut visit: impl FnMut(u64, &AnyRule, &State)) {
-        for shard in &self.shards {
+        for shard in &self.map.shards {
             let fingerprints: Vec<u64> = lock(shard).entries.keys().copied().collect();
             for fingerprint in fingerprints {
                 let copied = lock(shard)

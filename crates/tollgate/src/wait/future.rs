@@ -108,15 +108,15 @@ macro_rules! on_source {
 
 impl Source {
     /// Runs `work` on the state that is waited for.
-    fn with<R>(&self, work: impl FnOnce(StateRef<'_>) -> R) -> R {
+    const fn state_ref(&self) -> StateRef<'_> {
         match self {
-            Self::Limiter(limiter) => work(StateRef::Limiter(limiter)),
-            Self::Key(key) => key.with(work),
+            Self::Limiter(limiter) => StateRef::Limiter(limiter),
+            Self::Key(key) => key.state_ref(),
         }
     }
 
     fn level_at(&self, now: Tick) -> Decision {
-        self.with(|state| state.state(now).read(|entry| entry.peek(now, 0)))
+        self.state_ref().state(now).read(|entry| entry.peek(now, 0))
     }
 }
 
@@ -223,10 +223,7 @@ impl Wait {
 
 impl Place {
     fn clock(&self) -> &Clock {
-        match &self.source {
-            Source::Limiter(limiter) => limiter.clock(),
-            Source::Key(key) => key.clock(),
-        }
+        self.source.state_ref().clock()
     }
 
     /// Takes a place in the queue, unless the answer is there at once.
@@ -314,7 +311,9 @@ impl Place {
 
     fn granted(&self, grant: &Grant) -> Passed {
         let waited = self.clock().now().since(self.since);
-        self.source.with(|state| state.watch().map_or((), |watch| watch.waits(waited)));
+        if let Some(watch) = self.source.state_ref().watch() {
+            watch.waits(waited);
+        }
         self.report(&grant.decision);
         Passed { decision: grant.decision, waited }
     }
@@ -328,7 +327,7 @@ impl Place {
 
     /// Tells the watcher. A refusal for the key's own sake also counts against the key.
     fn refused(&self, refused: Refused) -> Refused {
-        let count = |decision| self.source.with(|state| state.report(Verb::Acquire, decision));
+        let count = |decision| self.source.state_ref().report(Verb::Acquire, decision);
         match refused {
             Refused::Never(decision) => Refused::Never(count(decision)),
             Refused::TooLong { decision, max_wait } => {

@@ -253,6 +253,7 @@ impl fmt::Display for Report {
             (&WAITING, &WAITING_LIMIT, "waiting"),
         ] {
             match (self.gauge(of.name), self.gauge(most.name)) {
+                (Some(0.0), _) if *of == WAITING => {}
                 (Some(value), Some(most)) => write!(f, ", {value} of {most} {what}")?,
                 (Some(value), None) => write!(f, ", {value} {what}")?,
                 _ => {}

@@ -1,7 +1,7 @@
 //! Counts of decisions, spread over cache lines.
 
 use super::Verb;
-use crate::{Decision, Outcome, striped::home_of_thread, sync::Padded};
+use crate::{Decision, Outcome, sync::Padded};
 use std::{
     cell::Cell,
     sync::{
@@ -47,13 +47,8 @@ impl Counts {
     }
 }
 
-/// Threads of breakers spread over this many stripes; enough that two busy ones rarely meet.
+/// Callers of a breaker spread over this many stripes; enough that two busy ones rarely meet.
 pub(crate) const STRIPES: usize = 16;
-
-/// Returns the stripe of this thread in a breaker.
-pub(crate) fn stripe() -> usize {
-    home_of_thread(STRIPES)
-}
 
 /// Stripes of counters that belong to one thread each, as long as it lives.
 const OWNED: usize = 16;

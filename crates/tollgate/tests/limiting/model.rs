@@ -135,13 +135,10 @@ impl Model {
             State::Windows(windows) => (windows.mark(now), cost.into()),
         };
         self.next_id += 1;
-        // A reservation in a later window ends the claims of earlier ones, also for a clock that goes back.
-        let ends_claims = matches!(&self.state, State::Windows(windows) if !windows.is_log());
-        while let Some(first) = self.claims.first_entry()
-            && ends_claims
-            && first.get().mark < mark
-        {
-            first.remove();
+        // A reservation ends the claims of what has left, also for a clock that goes back.
+        if let State::Windows(windows) = &self.state {
+            let oldest = windows.oldest_mark(now);
+            self.claims.retain(|_, claim| claim.mark >= oldest);
         }
         self.claims.insert(self.next_id, Claim { mark, most });
         Some(self.next_id)

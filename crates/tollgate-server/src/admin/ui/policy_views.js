@@ -252,6 +252,12 @@ export function policy(live, id) {
           ? `${number(found.adaptive.per_second)}/s of ${number(found.adaptive.min_per_second)} to ${number(found.adaptive.max_per_second)} (${found.adaptive.reason})`
           : null,
       ],
+      [
+        "Thresholds",
+        found.warn.length > 0
+          ? found.warn.map(({ percent, crossed }) => `${percent} % (${number(crossed)} crossed)`).join(", ")
+          : null,
+      ],
       ["Parents", found.parents.length > 0 ? found.parents.join(", ") : null],
       ["Bypassed for", found.bypassed_until ? span(found.bypassed_until.left_ms) : null],
       ["Bound over the fleet", found.bounds?.text ?? null],

@@ -4,7 +4,7 @@ use super::{
     ALGORITHMS,
     Origin::{Ours, Reference},
     Section,
-    Shape::{Count, Flag, List, OneOf, Percent, Period, Text, Texts},
+    Shape::{Count, Flag, List, OneOf, Percent, Percents, Period, Text, Texts},
     UNITS, key,
 };
 
@@ -35,6 +35,13 @@ pub(in crate::config) static LIMIT: Section = Section {
         ),
         key("quota", Text, Ours, "Instead of all these, one string: \"100/min burst 20\"."),
         key("algorithm", OneOf(&ALGORITHMS), Ours, "How to count."),
+        key(
+            "warn",
+            Percents,
+            Ours,
+            "Percentages of the limit, such as [80%, 95%]: a metric and a log line tell when a key \
+             has used so much.",
+        ),
     ],
 };
 

@@ -5,6 +5,7 @@ use super::super::{
     fields::{Fields, Reader},
     keys::UNITS,
     suggest::nearest,
+    tree::{Kind, shown, whole_number},
 };
 use std::time::Duration;
 use tollgate::{Initial, Quota};
@@ -24,9 +25,54 @@ fn limit(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Limit {
     let name = reader.text(fields, "name").filter(|name| !name.is_empty());
     let replaces = replaces(reader, fields, name.as_deref());
     let algorithm = reader.word(fields, "algorithm", |name| name.parse().ok());
-    let rate = rate(reader, fields).unwrap_or(BROKEN);
+    let rate = rate(reader, fields);
+    let warn = warn(reader, fields, rate);
+    let rate = rate.unwrap_or(BROKEN);
     let at = reader.place(fields.spot);
-    Limit { at, name, replaces, rate, algorithm }
+    Limit { at, name, replaces, rate, algorithm, warn }
+}
+
+/// Reads the thresholds of a limit: `80%`, `80` or a list of these.
+fn warn(reader: &mut Reader<'_>, fields: &Fields<'_>, rate: Option<Rate>) -> Vec<u8> {
+    let Some(node) = fields.get("warn") else { return Vec::new() };
+    let texts = reader.texts(fields, "warn");
+    if matches!(rate, Some(Rate::Unlimited | Rate::Counted { count: 0, .. })) {
+        let text = "'warn' has percentages of a limit above 0; give one, or remove 'warn'";
+        reader.error(fields.spot_of("warn"), text);
+    }
+    if matches!(&node.kind, Kind::List(items) if items.is_empty()) {
+        reader.error(node.spot, "'warn' is empty; write for example [80%, 95%], or remove it");
+    }
+    if texts.len() > Limit::WARN_MAX {
+        let (count, most) = (texts.len(), Limit::WARN_MAX);
+        let text = format!("'warn' has {count} percentages; use at most {most}");
+        reader.error(node.spot, text);
+        return Vec::new();
+    }
+    let mut percents: Vec<u8> = Vec::new();
+    for (text, spot) in texts {
+        let number = whole_number(text.strip_suffix('%').unwrap_or(&text).trim()).ok();
+        let percent = number.and_then(|number| u8::try_from(number).ok());
+        let Some(percent) = percent.filter(|percent| (1..=100).contains(percent)) else {
+            let text = shown(&text);
+            let text = format!(
+                "'warn' must have whole percentages from 1% to 100% of the limit, not '{text}'"
+            );
+            reader.error(spot, text);
+            continue;
+        };
+        match percents.last() {
+            Some(last) if *last == percent => {
+                reader.error(spot, format!("{percent}% is listed twice in 'warn'; remove one"));
+            }
+            Some(last) if *last > percent => {
+                let text = format!("'warn' must ascend, but {percent}% follows {last}%; sort it");
+                reader.error(spot, text);
+            }
+            _ => percents.push(percent),
+        }
+    }
+    percents
 }
 
 /// Reads the `concurrency` of a descriptor.

@@ -125,7 +125,7 @@ fn limits_that_cannot_be_counted_are_refused() {
             "rate_limit: {quota: 1/h, inherit: additive}",
             &[
                 "3:37 config error, unknown key 'inherit'; a rate limit has unit, requests_per_unit, \
-               unlimited, name, replaces, per, burst, quota, algorithm",
+               unlimited, name, replaces, per, burst, quota, algorithm, warn",
             ],
         ),
         (

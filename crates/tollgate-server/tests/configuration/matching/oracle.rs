@@ -83,6 +83,7 @@ fn limit(name: &str) -> Limit {
         replaces: Vec::new(),
         rate,
         algorithm: None,
+        warn: Vec::new(),
     }
 }
 

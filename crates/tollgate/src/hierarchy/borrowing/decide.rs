@@ -92,8 +92,8 @@ fn decide_once(places: &InlineVec<Place<'_>>, ask: &Ask, taking: Taking) -> Resu
     let mut room = Room::new();
     let mut locks = Locks::new(&mut room);
     for place in places.iter() {
-        locks.push(place.rate.state_ref().state(ask.now));
-        locks.push(place.ceiling.state_ref().state(ask.now));
+        locks.push(place.rate.of.state(ask.now));
+        locks.push(place.ceiling.of.state(ask.now));
     }
     locks.lock(|_, _| debug_assert!(false, "the buckets of a path are distinct"));
     let mut rungs = InlineVec::new();

@@ -20,12 +20,8 @@
 //!
 //! Cost: a hit is one look-up and a sift that ends at once for a heavy key, whose slot is a leaf.
 
-use crate::table::Ready;
-use std::{
-    collections::HashMap,
-    fmt::{self, Display, Write},
-    hash::BuildHasherDefault,
-};
+use crate::table::FingerprintMap;
+use std::fmt::{self, Display, Write};
 
 /// Names are cut here: room for most paths and keys, and a bound for the rest.
 const NAME_BYTES_MAX: usize = 128;
@@ -37,7 +33,7 @@ pub(super) struct Summary {
     capacity: usize,
     pub(super) slots: Vec<Slot>,
     heap: Vec<u32>,
-    index: HashMap<u64, u32, BuildHasherDefault<Ready>>,
+    index: FingerprintMap<u32>,
     pub(super) total: u64,
 }
 
@@ -55,7 +51,7 @@ pub(super) struct Slot {
 impl Summary {
     /// `capacity` is neither zero nor above 2^32; memory comes with the keys.
     pub(super) fn new(capacity: usize) -> Self {
-        let (slots, heap, index) = (Vec::new(), Vec::new(), HashMap::default());
+        let (slots, heap, index) = (Vec::new(), Vec::new(), FingerprintMap::default());
         Self { capacity, slots, heap, index, total: 0 }
     }
 
@@ -228,6 +224,7 @@ fn cut_below(text: &str, room: usize) -> usize {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     #[test]
     fn a_slot_is_as_small_as_the_stated_memory_bound_needs() {

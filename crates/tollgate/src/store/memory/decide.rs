@@ -4,7 +4,7 @@ use super::MemoryStore;
 use crate::{
     Charge, Decision, Limits, Reservation, Tick,
     keyed::core::Key,
-    limits::{Parts, Taking, Target},
+    limits::{Parts, Taking},
     store::{Demand, StoreError},
     verbs::StateRef,
     watch::Verb,
@@ -24,6 +24,11 @@ impl MemoryStore {
         self.shared.core.admit(policy)?;
         let fingerprint = self.shared.core.fingerprint_of(policy, demand.key());
         Ok(Key { fingerprint, policy: Some(policy), call })
+    }
+
+    /// Returns the name of the state of a demand.
+    pub(super) fn state_ref<'a>(&'a self, demand: &Demand<'a>) -> Result<StateRef<'a>, StoreError> {
+        Ok(StateRef::Key(&self.shared.core, self.key(demand)?))
     }
 
     /// Decides about a single demand that the fast path left open. Not inlined: it is large.
@@ -54,8 +59,9 @@ impl MemoryStore {
         demand: &mut Demand<'_>,
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let (core, key) = (&self.shared.core, self.key(demand)?);
-        let (decision, taken) = StateRef::Key(core, &key).lease(now, demand.cost());
-        core.report(key.fingerprint, Verb::UpTo, &decision);
+        let fingerprint = key.fingerprint;
+        let (decision, taken) = StateRef::Key(core, key).lease(now, demand.cost());
+        core.report(fingerprint, Verb::UpTo, &decision);
         demand.tell(decision);
         Ok((decision, taken.map(|taken| vec![taken])))
     }
@@ -90,7 +96,7 @@ impl MemoryStore {
         (now, taking): (Tick, Taking),
     ) -> Result<(Decision, Option<Vec<Reservation>>), StoreError> {
         let core = &self.shared.core;
-        let nothing = Charge { target: Target::Key(core, Key::plain(0)), cost: 0 };
+        let nothing = Charge { of: StateRef::Key(core, Key::plain(0)), cost: 0 };
         // A list on the stack for as many demands as are usual.
         match demands.len() {
             0..=4 => self.decide_in(&mut [nothing; 4], demands, (now, taking)),
@@ -111,12 +117,12 @@ impl MemoryStore {
             let key = self.key(demand)?;
             let (known, place) = charges.split_at_mut(index);
             let Some(charge) = place.first_mut() else { break };
-            *charge = Charge { target: Target::Key(&self.shared.core, key), cost: demand.cost() };
-            let differs = |known: &Charge<'_>| match known.target {
-                Target::Key(_, other) => {
+            *charge = Charge { of: StateRef::Key(&self.shared.core, key), cost: demand.cost() };
+            let differs = |known: &Charge<'_>| match known.of {
+                StateRef::Key(_, other) => {
                     other.fingerprint == key.fingerprint && other.call != key.call
                 }
-                Target::Limiter(_) => false,
+                StateRef::Limiter(_) => false,
             };
             if key.call.is_some() && known.iter().any(differs) {
                 return Err(StoreError::invalid(format!(

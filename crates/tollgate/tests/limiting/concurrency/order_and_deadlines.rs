@@ -3,7 +3,8 @@
 use super::host::{Host, Waiter};
 use std::{task::Poll, time::Duration};
 use tollgate::{
-    Acquire, Clock, Concurrency, KeyedConcurrency, ManualClock, Permit, Priority, Tick,
+    Acquire, Clock, Concurrency, KeyedConcurrency, Limiter, ManualClock, Permit, Priority, Quota,
+    Tick,
 };
 
 const KEY: &str = "alice";
@@ -323,5 +324,18 @@ mod tasks {
         });
         assert!(full(late).is_timed_out());
         assert_eq!(single.waiting(), 0, "the task of the runtime that is gone has left");
+    }
+}
+
+/// A thread remembers for how long it trusts the cheap reading of the system's clock. Other clocks have no such reading.
+#[test]
+fn a_manual_clock_is_not_taken_for_that_of_the_system() {
+    let system = Limiter::new(Quota::per_second(1000)).unwrap();
+    for (host, _hand) in hosts(false) {
+        assert!(system.try_acquire().is_allowed(), "the thread has read the system's clock");
+        let held = host.try_acquire_n(1).unwrap();
+        let mut queued = waiter(&host, 3);
+        drop(held);
+        assert!(queued.answer().is_ok(), "nobody moved the clock, so nobody is late");
     }
 }

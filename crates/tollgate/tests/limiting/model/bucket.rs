@@ -128,7 +128,7 @@ impl Bucket {
     pub(super) fn begin(&mut self, now: Tick) {
         if self.tat <= self.time(now) {
             self.tat = self.time(now);
-            self.early = self.early.max(self.two_ninths());
+            self.early = self.early.max(self.rounding() + (self.count + 8) / 9);
         }
     }
 

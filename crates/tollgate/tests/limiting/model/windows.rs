@@ -39,10 +39,6 @@ impl Windows {
         }
     }
 
-    pub(super) fn is_log(&self) -> bool {
-        self.algorithm == Algorithm::SlidingLog
-    }
-
     /// Returns the same state as it is in the window that is in force.
     fn as_of(&self, now: Tick) -> Self {
         let mut next = self.clone();
@@ -214,6 +210,12 @@ impl Windows {
     pub(super) fn mark(&self, now: Tick) -> i128 {
         let at = self.as_of(now).at(now);
         if self.algorithm == Algorithm::SlidingLog { at } else { self.start(at) }
+    }
+
+    /// Returns since when a take can still be given back.
+    pub(super) fn oldest_mark(&self, now: Tick) -> i128 {
+        let current = self.as_of(now);
+        current.start(current.at(now))
     }
 
     /// Gives back within the same window; a log removes the entry if it is still inside.

@@ -1,17 +1,13 @@
 // Scenarios of the dashboard in Chromium. `node scenarios.mjs NAME` prints "NAME: ok" or throws.
-// Environment: TOLLGATE (the program), NPM (a folder with node_modules), FOLDER (for files), SHOTS (where to
-// write screenshots; optional).
+// Environment: that of harness.mjs, and SHOTS (where to write screenshots; optional).
 
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
-import { createRequire } from "node:module";
-import { createInterface } from "node:readline";
+import * as harness from "./harness.mjs";
 
-const { chromium } = createRequire(`${process.env.NPM}/package.json`)("playwright-core");
-const TOKEN = "let me in";
-const PATIENCE = 30_000;
+const { PATIENCE, TOKEN, children, close, errors, open, stop, violations } = harness;
 
 const POLICIES = `
 domain: shop
@@ -28,70 +24,8 @@ descriptors:
     concurrency: { name: exports, limit: 2, lease: 10s }
 `;
 
-const children = new Set();
-
-/** Starts `tollgate serve`; `ports` are those of an earlier start. */
-async function start({ token = true, ports = {}, config = POLICIES, extra = "" } = {}) {
-  const file = (name, text) => {
-    writeFileSync(`${process.env.FOLDER}/${name}`, text);
-    return `${process.env.FOLDER}/${name}`;
-  };
-  const flags = ["serve", file("limits.yaml", config + extra)];
-  for (const name of ["http", "grpc", "resp", "admin"]) flags.push(`--${name}`, ports[name] ?? "127.0.0.1:0");
-  if (token) flags.push("--admin-token-file", file("token", TOKEN));
-  const child = spawn(process.env.TOLLGATE, flags, { stdio: ["ignore", "ignore", "pipe"] });
-  children.add(child);
-  const found = {};
-  let log = "";
-  for await (const line of createInterface({ input: child.stderr })) {
-    log += `${line}\n`;
-    const listening = /^listening (\w+) (\S+)/.exec(line);
-    if (listening) found[listening[1]] = listening[2];
-    if (Object.keys(found).length === 4) break;
-  }
-  assert.equal(Object.keys(found).length, 4, log);
-  child.stderr.resume();
-  return { child, ports: found, admin: `http://${found.admin}`, http: `http://${found.http}` };
-}
-
-function stop(service) {
-  children.delete(service.child);
-  return new Promise((resolve) => {
-    service.child.once("exit", resolve);
-    service.child.kill("SIGTERM");
-  });
-}
-
-let browser;
-const violations = [];
-const errors = [];
-
-/** Opens a page that writes down what the content security policy stopped, and errors of scripts. */
-async function open(options = {}) {
-  browser ??= await chromium.launch({
-    executablePath: "/usr/bin/chromium",
-    args: [
-      "--no-sandbox",
-      "--disable-gpu",
-      "--disable-quic",
-      "--no-first-run",
-      "--disable-background-networking",
-      "--disable-component-update",
-      "--disable-sync",
-    ],
-  });
-  const context = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
-  context.setDefaultTimeout(PATIENCE);
-  await context.exposeFunction("violated", (text) => violations.push(text));
-  await context.addInitScript(() =>
-    document.addEventListener("securitypolicyviolation", (event) =>
-      window.violated(`${event.violatedDirective} ${event.blockedURI}`),
-    ),
-  );
-  const page = await context.newPage();
-  page.on("pageerror", (error) => errors.push(String(error)));
-  return page;
-}
+/** Starts the service with these policies, and with what a scenario adds. */
+const start = ({ extra = "", ...options } = {}) => harness.start({ config: POLICIES + extra, ...options });
 
 async function login(page, service, token = TOKEN) {
   await page.goto(`${service.admin}/`);
@@ -425,6 +359,5 @@ try {
   assert.deepEqual(errors, [], "a script failed");
   console.log(`${name}: ok`);
 } finally {
-  await browser?.close();
-  for (const child of children) child.kill("SIGKILL");
+  await close();
 }
