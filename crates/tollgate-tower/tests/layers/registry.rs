@@ -202,10 +202,7 @@ async fn hostile_names_stay_one_line_of_text() {
     let name = "<img onerror=alert(1)>\"\n\u{202e}x\u{7}";
     registry.add(name, &limiter).unwrap();
     let (_, text) = get(RegistryEndpoint::limiters(registry.clone()), None).await;
-    assert_eq!(
-        text,
-        "<img onerror=alert(1)>\"\\n\\u{202e}x\\u{7} (limiter), 1/s, 1 of 1 free, 0 of 10000 waiting\n"
-    );
+    assert_eq!(text, "<img onerror=alert(1)>\"\\n\\u{202e}x\\u{7} (limiter), 1/s, 1 of 1 free\n");
     let (_, json) =
         get(RegistryEndpoint::limiters(registry.clone()), Some("application/json")).await;
     let list: serde_json::Value = serde_json::from_str(&json).unwrap();
