@@ -116,7 +116,7 @@ macro_rules! families {
     ($($name:ident: $kind:ident $metric:literal $([$label:literal])? = $help:literal;)*) => {
         $(pub(crate) const $name: Family = Family::$kind($metric, $help)$(.label($label))?;)*
         /// Every metric of this crate.
-        #[cfg_attr(not(any(test, feature = "otel")), allow(dead_code, reason = "for OpenTelemetry"))]
+        #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "for OpenTelemetry"))]
         pub(super) const FAMILIES: &[Family] = &[$($name),*];
     };
 }

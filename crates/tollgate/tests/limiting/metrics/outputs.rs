@@ -1,6 +1,5 @@
 //! The `metrics` facade, OpenTelemetry and JSON.
 
-use std::time::Duration;
 use tollgate::{Clock, Limiter, Quota, watch::Registry};
 
 fn counted() -> (Registry, Limiter) {
@@ -15,6 +14,7 @@ fn counted() -> (Registry, Limiter) {
 #[test]
 fn flushing_to_the_facade_twice_counts_nothing_twice() {
     use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+    use std::time::Duration;
     let (registry, limiter) = counted();
     let recorder = DebuggingRecorder::new();
     let snapshotter = recorder.snapshotter();
@@ -54,6 +54,7 @@ fn each_export_of_opentelemetry_has_the_totals_of_that_moment() {
         InMemoryMetricExporter, PeriodicReader, SdkMeterProvider,
         data::{AggregatedMetrics, MetricData},
     };
+    use std::time::Duration;
     let (registry, limiter) = counted();
     let exporter = InMemoryMetricExporter::default();
     // Only `force_flush` exports within an hour.
