@@ -70,7 +70,7 @@ pub(crate) fn watched(options: &Options) {
     print_beside("counters", &peers::tollgate::counters(), &[Case::Full], options);
 }
 
-/// [`print`] with ratios to the first row.
+/// [`print()`] with ratios to the first row.
 fn print_beside(title: &str, rows: &[Row], cases: &[Case], options: &Options) {
     let first = rows.first().map_or("", Row::name);
     print_against(first, title, rows, cases, options);

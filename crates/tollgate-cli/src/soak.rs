@@ -1,6 +1,6 @@
 //! `tollgate soak`: runs the real service under mixed load for long, and tells whether it stays as it was.
 //!
-//! [`service`] starts `tollgate serve` as a process of its own, [`load`](crate::load) sends checks over three protocols,
+//! [`service`] starts `tollgate serve` as a process of its own, [`load`] sends checks over three protocols,
 //! [`reservations`] takes and gives back, and [`verdict`] judges: resident memory must stay flat, and the service must have
 //! counted what the clients have counted.
 
