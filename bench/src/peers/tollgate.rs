@@ -231,7 +231,7 @@ pub(crate) fn watched() -> Vec<Row> {
     ]
 }
 
-/// A keyed limiter that is asked for one key: plain, counted, and with the names of heavy keys.
+/// A keyed limiter, called with one key: plain, counted, and with the names of heavy keys.
 pub(crate) fn watched_keys() -> Vec<Row> {
     let row = |name, with: fn(KeyedBuilder<u64>) -> KeyedBuilder<u64>| {
         let build = move |case| {

@@ -407,7 +407,7 @@ impl StripedLimiter {
         watch.map_or(Health::Unknown, |watch| watch.health(self.now()))
     }
 
-    /// Counts a decision, if it is asked for.
+    /// Counts a decision, if the builder said `counted()`.
     #[inline]
     fn report(&self, verb: Verb, decision: Decision) -> Decision {
         if let Some(watch) = &self.shared.watch {

@@ -270,7 +270,7 @@ impl RateLimitBuilder {
     }
 }
 
-/// Judges the policies, and makes what they are asked by.
+/// Checks the policies, and builds what decides about their requests.
 fn ready_all(
     policies: Vec<Policy>,
     top_keys: Option<(usize, KeyForm)>,

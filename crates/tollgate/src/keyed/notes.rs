@@ -139,7 +139,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Tells whether the key has it at `now`. The answer of a function holds until it is asked again.
+    /// Tells whether the key has it at `now`. The answer of a function holds until the next call of it.
     pub(crate) fn is_in_force(&self, now: Tick) -> bool {
         self.until > now || !self.is_override
     }
